@@ -1,0 +1,48 @@
+# Everything sets up .venv by itself; nothing is done twice.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ABN := $(VENV)/.inplace-abn
+
+.PHONY: setup demo test test-all check fmt bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+# inplace-ABN has no wheels; it is compiled where a compiler is found, otherwise its tests are skipped.
+$(ABN): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt setuptools setuptools-scm wheel ninja
+	MAX_JOBS=2 $(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation inplace-abn \
+	  || echo "inplace-abn was not built: tests of norm 'inplace' will be skipped"
+	touch $@
+
+demo: setup
+	$(BIN)/rcil demo --output demo
+
+test: $(ABN)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: $(ABN)
+	$(BIN)/python -m pytest -n 2
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python tools/bench/pcd.py
+
+clean:
+	rm -rf $(VENV) demo build dist

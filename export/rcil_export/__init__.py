@@ -1,0 +1,1 @@
+"""From a trained checkpoint to what is deployed, with proof that nothing was lost and nothing was added."""

@@ -1,0 +1,46 @@
+"""The command `rcil-export`: from a checkpoint to what is deployed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcil.console import make_app, print_json, run
+from rcil.files import replacing
+
+app = make_app("rcil-export", "Turn a checkpoint into its deployed form and check that nothing changed.")
+
+
+@app.command()
+def fold(
+    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors) of any step.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folded checkpoint to write.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Fold every RC block into one conv and every norm into its conv; write only if the outputs agree.
+
+    A report is written beside the output as NAME.fold.json.
+
+    Example: `rcil-export fold step1.safetensors -o deployed.safetensors`
+    """
+    from rcil_export.fold_checkpoint import fold_checkpoint
+
+    document = fold_checkpoint(model, output).as_document()
+    with replacing(output.with_suffix(".fold.json")) as part:
+        part.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    if as_json:
+        print_json(document)
+        return
+    typer.echo(f"{output}: {document['rc_blocks']} RC blocks folded, {document['layers_folded']} layers in all")
+    typer.echo(f"  largest error        {document['relative_error']:.1e} of the logit range")
+    typer.echo(f"  same class           {document['argmax_agreement']:.4%} of pixels")
+    typer.echo(f"  parameters           {document['parameters']:,} = plain network's {document['plain_parameters']:,}")
+    typer.echo(f"  multiply-accumulates {document['macs']:,} = plain network's {document['plain_macs']:,}")
+
+
+def main() -> None:
+    """Entry point."""
+    run(app)

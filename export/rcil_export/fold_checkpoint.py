@@ -1,0 +1,94 @@
+"""Folding a checkpoint file, and checking the result before it is written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rcil.checkpoint.file import load, save
+from rcil.checkpoint.metadata import LineageEntry
+from rcil.errors import RcilError
+from rcil.files import sha256_of
+from rcil.nn import Segmenter, cost, fold, plain_twin
+
+TOLERANCE = 1e-4
+"""Largest allowed error of fp32 logits, as a share of their range."""
+
+
+class FoldCheckError(RcilError):
+    """The folded network does not compute what the original does, or costs more than a plain one."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True)
+class FoldCheck:
+    """Measured on random images; `ok` says whether the folded file may be written."""
+
+    relative_error: float
+    """Largest difference of two logits over the range of all logits."""
+    argmax_agreement: float
+    """Share of pixels with the same class, exact ties of the original's logits aside."""
+    parameters: int
+    plain_parameters: int
+    macs: int
+    plain_macs: int
+    rc_blocks: int
+    layers_folded: int
+
+    @property
+    def ok(self) -> bool:
+        """Within tolerance, and exactly as expensive as the network that never had RC."""
+        same_cost = (self.parameters, self.macs) == (self.plain_parameters, self.plain_macs)
+        return self.relative_error <= TOLERANCE and same_cost
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"ok": self.ok, "tolerance": TOLERANCE, **asdict(self)}
+
+
+def fold_checkpoint(source: Path, target: Path, *, size: tuple[int, int] = (193, 257), images: int = 2) -> FoldCheck:
+    """Fold `source`, compare both networks on random images, and write `target` only if they agree."""
+    model, metadata = load(source)
+    if metadata.architecture.folded:
+        raise RcilError(f"{source} is folded already", "Use it as it is, or fold the checkpoint it came from.")
+    folded, report = fold(model)
+    check = compare(model, folded, size=size, images=images, rc_blocks=report.count("rc"), layers=len(report.layers))
+    if not check.ok:
+        raise FoldCheckError(
+            f"folding {source} changed the logits by {check.relative_error:.2e} of their range "
+            f"(allowed {TOLERANCE:.0e}) or its cost",
+            "Nothing was written. Norm statistics with huge scales are the usual cause: see `rcil info`.",
+        )
+    entry = LineageEntry(step=metadata.step, source="fold", parent_sha256=sha256_of(source))
+    save(target, folded, metadata.model_copy(update={"lineage": (*metadata.lineage, entry)}))
+    return check
+
+
+@torch.no_grad()
+def compare(
+    model: Segmenter, folded: Segmenter, *, size: tuple[int, int], images: int, rc_blocks: int, layers: int
+) -> FoldCheck:
+    """Outputs on random images and cost against the plain twin."""
+    x = torch.randn(images, 3, *size, generator=torch.Generator().manual_seed(0))
+    before, after = model(x), folded(x)
+    error = float((before - after).abs().max() / (before.max() - before.min()).clamp(min=1e-30))
+    top = before.topk(min(2, before.shape[1]), dim=1).values
+    tied = (top[:, 0] - top[:, -1] == 0) if top.shape[1] > 1 else torch.zeros_like(top[:, 0], dtype=torch.bool)
+    agree = (before.argmax(1) == after.argmax(1)) | tied
+    with torch.device("meta"):
+        twin = plain_twin(model)
+    mine, plain = cost(folded), cost(twin)
+    return FoldCheck(
+        relative_error=error,
+        argmax_agreement=float(agree.double().mean()),
+        parameters=mine.parameters,
+        plain_parameters=plain.parameters,
+        macs=mine.macs,
+        plain_macs=plain.macs,
+        rc_blocks=rc_blocks,
+        layers_folded=layers,
+    )

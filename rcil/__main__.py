@@ -1,0 +1,5 @@
+"""`python -m rcil`."""
+
+from rcil.cli import main
+
+main()

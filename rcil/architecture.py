@@ -1,0 +1,92 @@
+"""What a network looks like, as data: enough to rebuild it, small enough to travel in a file header.
+
+No torch here: `rcil info` and serving read architectures without it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Backbone = Literal["resnet18", "resnet34", "resnet50", "resnet101", "efficientnet_lite0"]
+NormKind = Literal["batch", "abs", "inplace"]
+BranchForm = Literal["norm", "merged"]
+
+RESNET_BLOCKS: dict[str, tuple[int, int, int, int]] = {
+    "resnet18": (2, 2, 2, 2),
+    "resnet34": (3, 4, 6, 3),
+    "resnet50": (3, 4, 6, 3),
+    "resnet101": (3, 4, 23, 3),
+}
+BOTTLENECK = ("resnet50", "resnet101")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class RC(_Frozen):
+    """How the two branches of every RC block are mixed, and in which state they are."""
+
+    mix: Literal["drop_path", "fixed", "learnable"] = "drop_path"
+    """Random per channel while training; one fixed weight; or a learned weight per channel."""
+    drop: Annotated[float, Field(gt=0, le=0.5)] = 1 / 3
+    """Drop-path: the chance that a channel sees the old branch alone, and again the new branch alone."""
+    old_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Fixed: the weight of the old branch; the new branch has the rest."""
+    old: BranchForm = "norm"
+    """`norm`: conv + norm; `merged`: one conv with bias, the sum of both branches of the step before."""
+    new: BranchForm = "norm"
+    """`merged` after a function-preserving start, which copies the merged conv here."""
+    frozen: bool = False
+    """The old branch takes no gradient and stays in evaluation mode."""
+
+
+class Architecture(_Frozen):
+    """A DeepLab-v3 segmenter up to its class rows."""
+
+    backbone: Backbone = "resnet101"
+    blocks: tuple[int, int, int, int] | None = None
+    """Residual blocks per stage where they differ from the backbone's own (ResNets only)."""
+    width: Annotated[int, Field(ge=1)] = 64
+    """Channels of the stem; every stage is a multiple (ResNets only)."""
+    head_width: Annotated[int, Field(ge=1)] = 256
+    """Channels of each ASPP path and of the decoder."""
+    output_stride: Literal[8, 16] = 16
+    norm: NormKind = "batch"
+    """`batch`: BatchNorm. `inplace`: inplace-ABN, scale |gamma| + eps. `abs`: the same arithmetic in plain torch."""
+    slope: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    """Negative slope of the leaky ReLU; 0 is a ReLU."""
+    stem_activation: bool = True
+    """The official RCIL checkpoints have none after the stem."""
+    pool_window: Annotated[int, Field(ge=1)] | None = None
+    """Evaluation-time window of the pooled ASPP path (official: 32); None pools globally."""
+    rc: RC | None = RC()
+    """None: a plain network with one branch everywhere."""
+    folded: bool = False
+    """Every norm absorbed and every RC block a single conv: the form that is deployed."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.backbone == "efficientnet_lite0" and (self.blocks is not None or self.width != 64):
+            raise ValueError("blocks and width describe ResNets; efficientnet_lite0 has one size")
+        if self.norm == "inplace" and self.slope == 0:
+            raise ValueError("norm 'inplace' inverts its activation, which a slope of 0 does not allow; use norm 'abs'")
+        if self.folded and self.rc is not None:
+            raise ValueError("a folded network has no RC blocks: rc must be null")
+        return self
+
+    @property
+    def bottleneck(self) -> bool:
+        """Bottleneck residual blocks, as opposed to basic ones."""
+        return self.backbone in BOTTLENECK
+
+    @property
+    def stage_blocks(self) -> tuple[int, int, int, int]:
+        """Residual blocks of the four stages of a ResNet."""
+        return self.blocks or RESNET_BLOCKS[self.backbone]
+
+    def replace(self, **changes: object) -> Architecture:
+        """A validated copy with some fields changed."""
+        return Architecture.model_validate({**self.model_dump(), **changes})

@@ -1,0 +1,1 @@
+"""Checkpoints: self-describing safetensors files. Importing this package loads no torch."""

@@ -1,0 +1,174 @@
+"""Saving and loading checkpoints: one safetensors file, no pickle, class rows matched by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rcil.architecture import Architecture
+from rcil.checkpoint.header import METADATA_KEY, read_header
+from rcil.checkpoint.metadata import CostInfo, Metadata
+from rcil.checkpoint.norm_convert import convert_norms, norm_eps
+from rcil.errors import CheckpointError
+from rcil.files import replacing
+from rcil.nn.build import build, plain_twin
+from rcil.nn.cost import cost
+from rcil.nn.segmenter import Segmenter
+
+ROWS = ("classifier.weight", "classifier.bias")
+
+
+def save(path: Path, model: Segmenter, metadata: Metadata) -> Metadata:
+    """Write `model` with its description; returns the metadata as stored, with architecture and cost of the model.
+
+    The class table must name the rows of the classifier in order. The file appears whole or not at all.
+    """
+    names = [c.name for c in metadata.classes]
+    if names != list(model.names):
+        raise CheckpointError(
+            f"the class table names {names}, the classifier's rows are {list(model.names)}",
+            "Describe the classes in the order of the rows.",
+        )
+    stored = metadata.model_copy(update={"architecture": model.arch, "cost": _cost_of(model)})
+    _write(path, _tensors_of(model), stored)
+    return stored
+
+
+def save_backbone(path: Path, tensors: dict[str, Tensor], metadata: Metadata) -> None:
+    """Write pretrained backbone weights under the keys of a single-branch `Segmenter.backbone`."""
+    _write(path, {f"backbone.{key}": value for key, value in tensors.items()}, metadata)
+
+
+def load(path: Path, *, norm: str | None = None) -> tuple[Segmenter, Metadata]:
+    """The model of a checkpoint, in evaluation mode, and its metadata.
+
+    Args:
+        path: A file that `save` wrote.
+        norm: Use `abs` for a model stored with `inplace` or the other way round; both compute the same.
+    """
+    metadata = read_header(path).metadata
+    if metadata.kind != "segmenter":
+        raise CheckpointError(
+            f"{path} holds a pretrained backbone, not a segmenter", "Give it as the start of a step-0 training."
+        )
+    arch = metadata.architecture if norm is None else _with_norm(metadata.architecture, norm)
+    model = build(arch, metadata.names_by_step)
+    load_into(model, path)
+    return model.eval(), metadata
+
+
+def load_into(model: Segmenter, path: Path) -> None:
+    """Load the tensors of `path` into `model`; each class row goes to the row of the same name.
+
+    The architectures must agree, and the file must have every class of the model and no other.
+    """
+    metadata = read_header(path).metadata
+    tensors = _read(path)
+    _check_architecture(model, metadata.architecture, path)
+    order = _row_order(list(model.names), [c.name for c in metadata.classes], path)
+    weight, bias = (tensors.pop(key, None) for key in ROWS)
+    expected = _body_of(model)
+    _check_tensors(expected, tensors, path)
+    if weight is None or bias is None or weight.shape[0] != len(order) or bias.shape[0] != len(order):
+        raise CheckpointError(f"{path} has no classifier row for each of its classes", "Restore or import it again.")
+    model.load_state_dict(tensors, strict=False)
+    model.classifier.set_rows(weight[order], bias[order])
+
+
+@torch.no_grad()
+def load_backbone(model: Segmenter, path: Path) -> Metadata:
+    """Start `model`'s backbone from pretrained weights; both branches of every RC block get the same values."""
+    metadata = read_header(path).metadata
+    stored, mine = metadata.architecture, model.arch
+    if (stored.backbone, stored.blocks, stored.width) != (mine.backbone, mine.blocks, mine.width):
+        raise CheckpointError(
+            f"{path} holds a {stored.backbone} backbone, the model has {mine.backbone}",
+            "Choose the backbone that the file was made for.",
+        )
+    if mine.folded or (mine.rc is not None and "merged" in (mine.rc.old, mine.rc.new)):
+        raise CheckpointError("pretrained weights are for step 0", "Later steps start from the step before.")
+    single = convert_norms(_read(path), stored.norm, mine.norm, eps=norm_eps(stored))
+    mine_all = {f"backbone.{key}": value for key, value in model.backbone.state_dict().items()}
+    wanted = {key: value for key, value in mine_all.items() if not key.endswith("num_batches_tracked")}
+    tensors = {key: single[source] for key in wanted if (source := _single_branch(key)) in single}
+    _check_tensors(wanted, tensors, path)
+    model.load_state_dict(tensors, strict=False)
+    return metadata
+
+
+def _single_branch(key: str) -> str:
+    """The key of a conv or norm in the network without RC."""
+    return key.replace(".old.", ".").replace(".new.", ".")
+
+
+def _with_norm(arch: Architecture, norm: str) -> Architecture:
+    if norm != arch.norm and {norm, arch.norm} != {"abs", "inplace"}:
+        raise CheckpointError(
+            f"a model stored with norm '{arch.norm}' cannot be loaded with norm '{norm}'",
+            "Only 'abs' and 'inplace' have the same arithmetic.",
+        )
+    return arch.replace(norm=norm)
+
+
+def _tensors_of(model: Segmenter) -> dict[str, Tensor]:
+    rows = dict(zip(ROWS, model.classifier.rows(), strict=True))
+    return {**_body_of(model), **rows}
+
+
+def _body_of(model: Segmenter) -> dict[str, Tensor]:
+    """Everything but the classifier."""
+    return {key: value for key, value in model.state_dict().items() if not key.startswith("classifier.")}
+
+
+def _cost_of(model: Segmenter) -> CostInfo:
+    with torch.device("meta"):
+        twin = plain_twin(model)
+    mine, folded = cost(model), cost(twin)
+    return CostInfo(size=mine.size, macs=mine.macs, folded_parameters=folded.parameters, folded_macs=folded.macs)
+
+
+def _write(path: Path, tensors: dict[str, Tensor], metadata: Metadata) -> None:
+    packed = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    with replacing(path) as part:
+        save_file(packed, part, metadata={"format": "pt", METADATA_KEY: metadata.model_dump_json()})
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"cannot read the tensors of {path}: {error}", "Restore the file.") from error
+
+
+def _check_architecture(model: Segmenter, stored: Architecture, path: Path) -> None:
+    mine, theirs = model.arch.model_dump(), stored.model_dump()
+    differing = [key for key in mine if mine[key] != theirs[key] and key not in ("norm", "pool_window")]
+    if differing:
+        listed = ", ".join(f"{key}: {theirs[key]!r} in the file, {mine[key]!r} in the model" for key in differing)
+        raise CheckpointError(
+            f"{path} has another architecture ({listed})", "Build the model from the file's metadata."
+        )
+
+
+def _row_order(wanted: list[str], present: list[str], path: Path) -> list[int]:
+    """For each wanted class the row in the file."""
+    missing, extra = sorted(set(wanted) - set(present)), sorted(set(present) - set(wanted))
+    if missing or extra:
+        parts = [f"it lacks {missing}"] * bool(missing) + [f"it also has {extra}"] * bool(extra)
+        raise CheckpointError(
+            f"the classes of {path} differ from the model's: {'; '.join(parts)}", "Use a model with the same classes."
+        )
+    return [present.index(name) for name in wanted]
+
+
+def _check_tensors(expected: dict[str, Tensor], present: dict[str, Tensor], path: Path) -> None:
+    missing, extra = sorted(expected.keys() - present.keys()), sorted(present.keys() - expected.keys())
+    wrong = [key for key in expected.keys() & present.keys() if expected[key].shape != present[key].shape]
+    if missing or extra or wrong:
+        problems = (("missing", missing), ("unexpected", extra), ("misshapen", sorted(wrong)))
+        listed = [f"{what} {keys[0]} ({len(keys)} in all)" for what, keys in problems if keys]
+        raise CheckpointError(f"{path} does not fit its architecture: {', '.join(listed)}", "Import or save it again.")

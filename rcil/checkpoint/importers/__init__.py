@@ -1,0 +1,64 @@
+"""Importers: other programs' weight files become RCIL checkpoints. Code in a file is never executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rcil.checkpoint.importers.backbones import efficientnet_lite0, imagenet_abn, torchvision_resnet
+from rcil.checkpoint.importers.official import segmenter_of
+from rcil.checkpoint.importers.torch_file import read_tensors
+from rcil.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rcil.architecture import NormKind
+    from rcil.checkpoint.metadata import Metadata
+
+__all__ = ["import_file"]
+
+
+def import_file(
+    source: Path,
+    target: Path,
+    *,
+    names: Sequence[str] | None = None,
+    output_stride: int = 16,
+    pool_window: int | None = 32,
+    norm: NormKind = "abs",
+) -> Metadata:
+    """Read any known weight file, infer its architecture from its keys, and write a checkpoint.
+
+    Args:
+        source: A `.pth`/`.pth.tar` file (or safetensors) of one of the known kinds.
+        target: The checkpoint to write.
+        names: Class names in row order; may go on beyond the classes of the file. By default `background`, `class_1`...
+        output_stride: 8 or 16; the weights do not tell.
+        pool_window: Evaluation-time pooling window of the head, None for global; the weights do not tell.
+        norm: `abs` or `inplace` keep inplace-ABN's arithmetic, `batch` converts it to BatchNorm.
+    """
+    from rcil.checkpoint.file import save, save_backbone
+
+    tensors = read_tensors(source)
+    if "body.mod1.conv1.weight" in tensors:
+        model, metadata = segmenter_of(
+            tensors, source, names=names, output_stride=output_stride, pool_window=pool_window, norm=norm
+        )
+        return save(target, model, metadata)
+    backbones = {
+        "mod1.conv1.weight": imagenet_abn,
+        "_conv_stem.weight": efficientnet_lite0,
+        "layer1.0.conv1.weight": torchvision_resnet,
+    }
+    for marker, importer in backbones.items():
+        if marker in tensors:
+            weights, metadata = importer(tensors, source)
+            save_backbone(target, weights, metadata)
+            return metadata
+    sample = ", ".join(list(tensors)[:3])
+    raise CheckpointError(
+        f"{source} holds none of the known networks (its keys start with: {sample})",
+        "Known: official RCIL, PLOP and MiB checkpoints, ImageNet inplace-ABN and torchvision ResNets, "
+        "EfficientNet-lite0.",
+    )

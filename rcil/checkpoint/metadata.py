@@ -1,0 +1,104 @@
+"""What a model file says about itself. No torch here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rcil.architecture import Architecture
+from rcil.palette import colour_of
+
+FORMAT_VERSION = 1
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+LITE_MEAN, LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
+Triple = tuple[float, float, float]
+Byte = Annotated[int, Field(ge=0, le=255)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ClassInfo(_Strict):
+    """One class; its place in the table is its classifier row."""
+
+    name: Annotated[str, Field(min_length=1)]
+    id: Annotated[int, Field(ge=0)]
+    """Value in masks."""
+    colour: tuple[Byte, Byte, Byte]
+    step: Annotated[int, Field(ge=0)]
+    """The step that brought it."""
+
+
+class LineageEntry(_Strict):
+    """How the model came to be, one entry per step (or import)."""
+
+    step: int
+    source: str
+    """What was done, for example `train` or `import`."""
+    parent_sha256: str | None = None
+    data_sha256: str | None = None
+    config: dict[str, Any] = {}
+    seed: int | None = None
+    versions: dict[str, str] = {}
+    metrics: dict[str, float] = {}
+
+
+class CostInfo(_Strict):
+    """Cost of one image at `size`, of the model as stored and of its folded form."""
+
+    size: tuple[int, int]
+    macs: int
+    folded_parameters: int
+    folded_macs: int
+
+
+class Metadata(_Strict):
+    """The JSON header of a checkpoint."""
+
+    format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION
+    kind: Literal["segmenter", "backbone"] = "segmenter"
+    """`backbone`: pretrained weights to start from, without head and classes."""
+    architecture: Architecture
+    classes: tuple[ClassInfo, ...] = ()
+    mean: Triple = IMAGENET_MEAN
+    std: Triple = IMAGENET_STD
+    """Inputs are (x / 255 - mean) / std."""
+    colour_order: Literal["RGB", "BGR"] = "RGB"
+    method: str = ""
+    step: Annotated[int, Field(ge=0)] = 0
+    lineage: tuple[LineageEntry, ...] = ()
+    cost: CostInfo | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.kind == "backbone") != (not self.classes):
+            raise ValueError("a segmenter has classes and a backbone has none")
+        names = [c.name for c in self.classes]
+        doubled = sorted({n for n in names if names.count(n) > 1})
+        if doubled:
+            raise ValueError(f"duplicate class names: {', '.join(doubled)}")
+        ids = [c.id for c in self.classes]
+        if len(set(ids)) != len(ids):
+            raise ValueError("duplicate class ids")
+        steps = [c.step for c in self.classes]
+        if steps != sorted(steps) or (steps and steps[-1] > self.step):
+            raise ValueError("the class table must be in the order of steps, none later than the model's step")
+        return self
+
+    @property
+    def names_by_step(self) -> list[list[str]]:
+        """Class names of each step that brought any, in row order."""
+        groups: dict[int, list[str]] = {}
+        for c in self.classes:
+            groups.setdefault(c.step, []).append(c.name)
+        return list(groups.values())
+
+
+def class_table(names_by_step: list[list[str]]) -> tuple[ClassInfo, ...]:
+    """A class table with ids in row order and the default colours."""
+    flat = [(step, name) for step, names in enumerate(names_by_step) for name in names]
+    return tuple(
+        ClassInfo(name=name, id=index, colour=colour_of(index), step=step) for index, (step, name) in enumerate(flat)
+    )

@@ -1,0 +1,78 @@
+"""The command `rcil`: training side. Functions parse, call one library function and render; heavy imports inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcil.console import make_app, print_json, run
+from rcil.errors import ConfigError, did_you_mean
+
+app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
+
+NORMS = ("abs", "inplace", "batch")
+
+
+@app.command()
+def info(
+    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors).")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Show what a checkpoint says about itself: classes, step, lineage, parameters, MACs, folded or not.
+
+    Example: `rcil info model.safetensors`
+    """
+    from rcil.checkpoint.describe import as_document, as_tables
+    from rcil.checkpoint.header import read_header
+
+    header = read_header(model)
+    if as_json:
+        print_json(as_document(model, header))
+        return
+    from rich.console import Console
+
+    for table in as_tables(model, header):
+        Console().print(table)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help="Weights: official RCIL, PLOP, MiB, ImageNet ResNet, lite0.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The checkpoint to write.")],
+    names: Annotated[str, typer.Option(help="Class names: 'voc', 'cityscapes' or a text file, one a line.")] = "",
+    output_stride: Annotated[int, typer.Option(help="8 or 16; weights do not tell.")] = 16,
+    pool_window: Annotated[int, typer.Option(help="Evaluation window of the pooled path; 0 pools globally.")] = 32,
+    norm: Annotated[
+        str, typer.Option(help="'abs' or 'inplace' keep inplace-ABN's arithmetic, 'batch' converts.")
+    ] = "abs",
+) -> None:
+    """Turn another program's weight file into a checkpoint. Code inside the file is never run.
+
+    The architecture (depth, classes, step) is inferred from the weights.
+
+    Example: `rcil import 15-5s-voc_RCIL_overlap_1.pth -o step1.safetensors --names voc`
+    """
+    if norm not in NORMS:
+        raise ConfigError(f"unknown norm '{norm}'", did_you_mean(norm, NORMS))
+    if output_stride not in (8, 16):
+        raise ConfigError(f"output stride {output_stride} is not possible", "Choose 8 or 16.")
+    from rcil.checkpoint.importers import import_file
+    from rcil.class_names import read_names
+
+    metadata = import_file(
+        source,
+        output,
+        names=read_names(names) if names else None,
+        output_stride=output_stride,
+        pool_window=pool_window or None,
+        norm=norm,  # type: ignore[arg-type]
+    )
+    what = f"{len(metadata.classes)} classes, step {metadata.step}" if metadata.classes else "pretrained backbone"
+    typer.echo(f"{output}: {metadata.architecture.backbone}, {what}")
+
+
+def main() -> None:
+    """Entry point."""
+    run(app)

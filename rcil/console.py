@@ -1,0 +1,79 @@
+"""What the three command lines share: error display, exit codes, version."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from rcil import __version__
+from rcil.errors import MissingDependencyError, RcilError
+
+_PACKAGES = {"torch": "cpu", "safetensors": "cpu"}
+
+
+def make_app(name: str, help_text: str) -> typer.Typer:
+    """A Typer application with the options that all three scripts have."""
+    app = typer.Typer(
+        name=name,
+        help=help_text,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    def show_version(value: bool) -> None:
+        if value:
+            typer.echo(f"{name} {__version__}")
+            raise typer.Exit
+
+    @app.callback()
+    def options(
+        version: bool = typer.Option(
+            False, "--version", callback=show_version, is_eager=True, help="Print the version."
+        ),
+        debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+    ) -> None:
+        del version
+        if debug:
+            os.environ["RCIL_DEBUG"] = "1"
+
+    return app
+
+
+def run(app: Callable[[], Any]) -> None:
+    """Run an application; an error the user can act on is printed with its remedy, and sets the exit code."""
+    try:
+        app()
+    except (RcilError, ModuleNotFoundError) as error:
+        if os.environ.get("RCIL_DEBUG"):
+            raise
+        if isinstance(error, ModuleNotFoundError):
+            error = _missing(error)
+        typer.secho(f"error: {error.message}", err=True, fg=typer.colors.RED)
+        if error.hint:
+            typer.secho(error.hint, err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.secho("interrupted", err=True)
+        sys.exit(130)
+
+
+def print_json(document: object) -> None:
+    """Machine-readable output on standard output."""
+    typer.echo(json.dumps(document, indent=2))
+
+
+def _missing(error: ModuleNotFoundError) -> RcilError:
+    name = (error.name or "").partition(".")[0]
+    if name not in _PACKAGES:
+        raise error
+    return MissingDependencyError(
+        f"this command needs the package {name}, which is not installed",
+        f"Install it with: pip install 'rcil[{_PACKAGES[name]}]'",
+    )

@@ -1,0 +1,53 @@
+"""The exception tree: one root that carries a message, a remedy and an exit code."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class RcilError(Exception):
+    """Anything the user can act on.
+
+    Args:
+        message: What is wrong, with the offending value or file.
+        hint: What to do about it.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+class ConfigError(RcilError):
+    """An impossible request: an unknown name, or options that exclude each other."""
+
+    exit_code = 2
+
+
+class CheckpointError(RcilError):
+    """A model file that cannot be read, or does not fit what was asked of it."""
+
+    exit_code = 3
+
+
+class MissingDependencyError(RcilError):
+    """An optional package is needed and not installed."""
+
+    exit_code = 4
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint that names the closest known word, or all of them when none is close."""
+    names = sorted(known)
+    close = get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(names)}."

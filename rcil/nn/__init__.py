@@ -1,0 +1,23 @@
+"""Networks: RC blocks, backbones, DeepLab-v3, the step transition, folding."""
+
+from rcil.nn.build import build, plain_twin
+from rcil.nn.cost import Cost, cost
+from rcil.nn.fold import FoldReport, fold
+from rcil.nn.rc import RCConv
+from rcil.nn.segmenter import Maps, Segmenter
+from rcil.nn.step import begin_step
+from rcil.nn.sync import synchronise_norms
+
+__all__ = [
+    "Cost",
+    "FoldReport",
+    "Maps",
+    "RCConv",
+    "Segmenter",
+    "begin_step",
+    "build",
+    "cost",
+    "fold",
+    "plain_twin",
+    "synchronise_norms",
+]

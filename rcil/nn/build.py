@@ -1,0 +1,57 @@
+"""From an architecture to a network with random weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from rcil.nn.fold import fold
+from rcil.nn.segmenter import Segmenter
+
+if TYPE_CHECKING:
+    from rcil.architecture import Architecture
+
+
+def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
+    """A network with random weights.
+
+    Args:
+        arch: Its shape. A folded architecture gives the deployed form: convs with bias, no norms.
+        steps: Class names of each step, background first.
+    """
+    if arch.folded:
+        return fold(build(arch.replace(folded=False, norm="batch"), [[n for s in steps for n in s]]))[0]
+    model = Segmenter(arch, steps)
+    _initialise(model, arch.slope)
+    return model
+
+
+def _initialise(model: Segmenter, slope: float) -> None:
+    """He-normal backbone, Xavier-normal head, both with the gain of the leaky ReLU; zero classifier bias.
+
+    torch's own He start counts all output channels of a depthwise conv, which makes its weights vanish; here the
+    fan-out is that of one group.
+    """
+    gain = math.sqrt(2 / (1 + slope**2))
+    for conv in model.backbone.modules():
+        if isinstance(conv, nn.Conv2d):
+            fan_out = conv.weight[0, 0].numel() * conv.out_channels / conv.groups
+            nn.init.normal_(conv.weight, std=gain / math.sqrt(fan_out))
+    for conv in model.head.modules():
+        if isinstance(conv, nn.Conv2d):
+            nn.init.xavier_normal_(conv.weight, gain)
+    for group in model.classifier.groups:
+        nn.init.zeros_(group.bias)  # type: ignore[arg-type]
+
+
+def plain_twin(model: Segmenter) -> Segmenter:
+    """The network that never had RC: same backbone, head and classes, one branch, built and folded on its own.
+
+    What the folded `model` must cost. Weights are random; shapes and state-dict keys equal those of the folded model,
+    so its weights load into the twin.
+    """
+    arch = model.arch.replace(rc=None, folded=True)
+    return build(arch, [model.names])

@@ -1,0 +1,57 @@
+"""What a network costs: parameters and multiply-accumulates."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rcil.nn.fold import count_parameters
+from rcil.nn.norms import is_norm
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of one forward pass of one image."""
+
+    parameters: int
+    macs: int
+    size: tuple[int, int]
+    """Image height and width."""
+
+
+@torch.no_grad()
+def cost(model: nn.Module, size: tuple[int, int] = (512, 512)) -> Cost:
+    """Count parameters and the multiply-accumulates of all convs and linear layers.
+
+    Shapes are propagated without numbers (torch's meta device), so this takes no time and no memory. Norms count no
+    multiply-accumulates: elementwise work is not what the figure is used for.
+    """
+    shadow = _without_numbers(model).eval()
+    total = 0
+
+    def count(module: nn.Module, _: object, output: Tensor) -> None:
+        nonlocal total
+        weight = module.weight
+        assert isinstance(weight, Tensor)
+        total += output.numel() * weight[0].numel()
+
+    for module in shadow.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            module.register_forward_hook(count)
+    shadow(torch.empty(1, 3, *size, device="meta"))
+    return Cost(count_parameters(model), total, size)
+
+
+def _without_numbers(model: nn.Module) -> nn.Module:
+    """A copy on the meta device, norms replaced by nothing (compiled ones have no meta kernel)."""
+    memo: dict[int, object] = {id(p): nn.Parameter(p.detach().to("meta"), False) for p in model.parameters()}
+    memo |= {id(b): b.to("meta") for b in model.buffers()}
+    shadow = copy.deepcopy(model, memo)
+    for parent in list(shadow.modules()):
+        for key, child in list(parent.named_children()):
+            if is_norm(child):
+                setattr(parent, key, nn.Identity())
+    return shadow

@@ -1,0 +1,101 @@
+"""Folding: every RC block becomes one conv, every norm disappears, nothing else is left."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from rcil.nn.classifier import IncrementalClassifier
+from rcil.nn.convnorm import ConvNorm, ConvSum
+from rcil.nn.norms import is_norm
+from rcil.nn.rc import RCConv
+from rcil.nn.segmenter import Segmenter
+
+M = TypeVar("M", bound=nn.Module)
+
+_KINDS: dict[type[nn.Module], str] = {
+    RCConv: "rc",
+    ConvNorm: "conv+norm",
+    ConvSum: "sum+norm",
+    IncrementalClassifier: "classifier",
+}
+
+
+@dataclass(frozen=True)
+class FoldedLayer:
+    """One place where something was folded."""
+
+    name: str
+    kind: str
+    """`rc`, `conv+norm`, `sum+norm` or `classifier`."""
+
+
+@dataclass(frozen=True)
+class FoldReport:
+    """What `fold` did."""
+
+    layers: tuple[FoldedLayer, ...]
+    parameters_before: int
+    parameters_after: int
+
+    def count(self, kind: str) -> int:
+        """How many layers of this kind were folded."""
+        return sum(layer.kind == kind for layer in self.layers)
+
+
+@torch.no_grad()
+def fold(model: Segmenter) -> tuple[Segmenter, FoldReport]:
+    """The deployed form of `model` in evaluation mode, and what was folded.
+
+    `model` is not touched. The result computes the same function as `model.eval()`; folding it again changes nothing.
+    """
+    layers: list[FoldedLayer] = []
+
+    def visit(name: str, module: nn.Module) -> nn.Module | None:
+        kind = _KINDS.get(type(module))
+        done = (
+            kind is None
+            or (isinstance(module, ConvSum) and module.norm is None)
+            or (isinstance(module, IncrementalClassifier) and len(module.groups) == 1)
+        )
+        if done:
+            return None
+        layers.append(FoldedLayer(name, str(kind)))
+        return module.fold()  # type: ignore[operator, no-any-return]
+
+    folded = replace_modules(model, visit)
+    left = [name for name, module in folded.named_modules() if is_norm(module) or isinstance(module, RCConv)]
+    if left:
+        raise AssertionError(f"not folded: {left}")
+    folded.arch = model.arch.replace(rc=None, folded=True, norm="batch")
+    return folded.eval(), FoldReport(tuple(layers), count_parameters(model), count_parameters(folded))
+
+
+def replace_modules(model: M, visit: Callable[[str, nn.Module], nn.Module | None]) -> M:
+    """A copy of `model` in which every module for which `visit(name, module)` returns one is replaced by it.
+
+    Replaced modules are not entered. The root itself stays; its children may all change.
+    """
+    clone = copy.deepcopy(model)
+
+    def walk(parent: nn.Module, prefix: str) -> None:
+        for key, child in parent.named_children():
+            name = f"{prefix}{key}"
+            new = visit(name, child)
+            if new is None:
+                walk(child, f"{name}.")
+            else:
+                setattr(parent, key, new)
+
+    walk(clone, "")
+    return clone
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Numbers in all parameters, frozen ones included."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,57 @@
+"""The transition between two continual steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from rcil.errors import ConfigError
+from rcil.nn.classifier import RowStart
+from rcil.nn.fold import replace_modules
+from rcil.nn.rc import RCConv
+from rcil.nn.segmenter import Segmenter
+
+
+def begin_step(
+    model: Segmenter,
+    new_classes: Sequence[str],
+    *,
+    rows: RowStart = "background",
+    merge: bool = True,
+    freeze: bool = True,
+    preserve: bool = False,
+) -> Segmenter:
+    """The network at the start of the next step; `model` stays as it is and can serve as the teacher.
+
+    Args:
+        model: The network of the step before, not folded.
+        new_classes: Names of the classes that this step adds. Empty for a step of the domain kind, which brings new
+            scenes and no new class.
+        rows: How the new classifier rows start, see `IncrementalClassifier.extended`.
+        merge: Merge both branches of every RC block into its old branch (the paper). Off for ablations.
+        freeze: Freeze the old branches (the paper). Off for ablations.
+        preserve: Also start the new branches from the merged convs, so that the network still computes what it did.
+    """
+    if model.arch.folded:
+        raise ConfigError(
+            "a folded network has no branch left to train",
+            "Start the step from the checkpoint that was folded, not from the folded one.",
+        )
+
+    def visit(_: str, module: nn.Module) -> nn.Module | None:
+        if isinstance(module, RCConv):
+            return module.next_step(merge=merge, freeze=freeze, preserve=preserve)
+        return None
+
+    student = replace_modules(model, visit)
+    if new_classes:
+        student.classifier = model.classifier.extended(new_classes, rows)
+    if (rc := model.arch.rc) is not None:
+        changes: dict[str, object] = {"frozen": freeze}
+        if merge:
+            changes["old"] = "merged"
+        if preserve:
+            changes["new"] = "merged"
+        student.arch = model.arch.replace(rc={**rc.model_dump(), **changes})
+    return student

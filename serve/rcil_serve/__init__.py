@@ -1,0 +1,1 @@
+"""Running deployed models and showing what they see. Nothing here imports torch."""

@@ -1,0 +1,51 @@
+"""The command `rcil-serve`: running deployed models and showing what they see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcil.console import make_app, run
+from rcil.errors import RcilError
+
+app = make_app("rcil-serve", "Show and serve what a deployed model sees.")
+
+
+@app.command()
+def overlay(
+    image: Annotated[Path, typer.Argument(help="The image.")],
+    mask: Annotated[Path, typer.Argument(help="Its mask: 8-bit PNG of class ids.")],
+    model: Annotated[Path, typer.Option(help="A checkpoint, for the class names and colours.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The PNG to write.")],
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="Weight of the class colours.")] = 0.5,
+    with_legend: Annotated[bool, typer.Option("--legend/--no-legend", help="Add class names below.")] = True,
+) -> None:
+    """Draw a mask over its image with the colours of the model's classes.
+
+    Example: `rcil-serve overlay street.jpg street_mask.png --model deployed.safetensors -o street_overlay.png`
+    """
+    import numpy as np
+
+    from rcil.checkpoint.header import read_header
+    from rcil_serve import draw
+    from rcil_serve.images import read_mask, read_rgb, write_png
+
+    classes = read_header(model).metadata.classes
+    pixels, ids = read_rgb(image), read_mask(mask)
+    if pixels.shape[:2] != ids.shape:
+        raise RcilError(
+            f"{mask} is {ids.shape[1]}x{ids.shape[0]} pixels, {image} is {pixels.shape[1]}x{pixels.shape[0]}",
+            "Give the mask of this image at its size.",
+        )
+    drawn = draw.overlay(pixels, ids, draw.lut_of(classes), alpha)
+    if with_legend:
+        drawn = np.vstack([drawn, draw.legend(classes, drawn.shape[1])])
+    write_png(output, drawn)
+    typer.echo(str(output))
+
+
+def main() -> None:
+    """Entry point."""
+    run(app)
