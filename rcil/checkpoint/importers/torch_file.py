@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _unpickle(path: Path) -> object:
     try:
-        with torch.serialization.safe_globals(_NUMBERS):
+        with torch.serialization.safe_globals(_NUMBERS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old pickle protocols: what cannot be read is an error below
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} does not exist", "Check the path.") from error

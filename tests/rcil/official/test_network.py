@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from official_recipe import GOLDEN, generator, golden_json, image, parameter, probe, state_dict
+from official_models import TINY, official_start, run
+from official_recipe import GOLDEN, generator, image, parameter, probe, state_dict
 
 from rcil.checkpoint.importers.official import segmenter_of
-from rcil.nn import begin_step, fold
+from rcil.nn import fold
 
-TINY = golden_json("official_tiny")
 MERGED_BELOW = ("convs.conv2.", "convs.bn2.", "head.map_convs.", "head.map_bn.")
 
 
@@ -39,7 +39,7 @@ def step0(step0_state, source):
 
 @pytest.fixture(scope="module")
 def step1_start(step0):
-    return started(step0, "cls.1.bias", 2)
+    return official_start(step0, "cls.1.bias", 2)
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +57,7 @@ def step1_ckpt(step1_start, source):
 
 @pytest.fixture(scope="module")
 def step2_start(step1_ckpt):
-    return started(step1_ckpt, "cls.2.bias", 1)
-
-
-def started(model, bias_key, count):
-    """The official start: merged in float32, new rows copy background, their bias by the recipe."""
-    student = begin_step(model.float(), [f"{bias_key}{i}" for i in range(count)]).eval()
-    model.double()
-    with torch.no_grad():
-        student.classifier.groups[-1].bias.copy_(parameter(bias_key, (count,)))
-    return student.double()
+    return official_start(step1_ckpt, "cls.2.bias", 1)
 
 
 def identity_norm(key, shape):
@@ -85,12 +76,6 @@ def official_merged_tensors(model):
         name = f"head.map_convs.{index}"
         result |= {f"{name}.weight": path.old.weight, f"{name}.bias": path.old.bias}
     return {key: value.detach().float() for key, value in result.items()}
-
-
-def run(model, name="small"):
-    x = image(name).to(next(model.parameters()).dtype)
-    with torch.no_grad():
-        return model(x, maps="after")
 
 
 def assert_equal(value, expected, tolerance=2e-6):

@@ -1,0 +1,41 @@
+import stat
+
+import pytest
+
+from rcil.errors import RcilError
+from rcil.files import replacing, sha256_of
+
+
+def test_the_file_appears_whole(tmp_path):
+    target = tmp_path / "new" / "a.txt"
+    with replacing(target) as part:
+        part.write_text("whole")
+        assert not target.exists()
+    assert target.read_text() == "whole"
+    assert stat.S_IMODE(target.stat().st_mode) & stat.S_IRUSR
+
+
+def test_an_error_keeps_the_old_content_and_leaves_nothing(tmp_path):
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with pytest.raises(ValueError, match="no"), replacing(target) as part:
+        part.write_text("half")
+        raise ValueError("no")
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_disk_errors_name_the_file(tmp_path):
+    with pytest.raises(RcilError, match=r"a\.txt: No space left"), replacing(tmp_path / "a.txt"):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RcilError, match="cannot write"), replacing(tmp_path / "file" / "a.txt"):
+        pass
+
+
+def test_sha256(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert sha256_of(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
