@@ -1,0 +1,69 @@
+"""Losses of every method, as pure functions of tensors and plain numbers.
+
+One file per family. All are evaluated in float32 under autocast and for half-precision inputs; float64 stays float64.
+"""
+
+from __future__ import annotations
+
+from rcil.losses._reduce import Reduction
+from rcil.losses.distill import encoder_mse, knowledge_distillation
+from rcil.losses.icarl import binary_cross_entropy, icarl_cross_entropy, lwf_mc, sigmoid_distillation
+from rcil.losses.pcd import (
+    PCD_FACTORS,
+    WINDOWS,
+    Padding,
+    PcdFactors,
+    channel_distance,
+    fold_new_channels,
+    pcd_official,
+    pcd_paper,
+    spatial_distance,
+)
+from rcil.losses.pod import local_pod, local_pod_embedding
+from rcil.losses.pseudo import Convention, EntropyHistogram, normalised_entropy, pseudo_labels
+from rcil.losses.sdr import (
+    attraction,
+    class_means,
+    complete_background,
+    prototype_matching,
+    repulsion,
+    resize_labels,
+    sparsity,
+    update_prototypes,
+)
+from rcil.losses.unbiased import unbiased_cross_entropy, unbiased_distillation
+
+__all__ = [
+    "PCD_FACTORS",
+    "WINDOWS",
+    "Convention",
+    "EntropyHistogram",
+    "Padding",
+    "PcdFactors",
+    "Reduction",
+    "attraction",
+    "binary_cross_entropy",
+    "channel_distance",
+    "class_means",
+    "complete_background",
+    "encoder_mse",
+    "fold_new_channels",
+    "icarl_cross_entropy",
+    "knowledge_distillation",
+    "local_pod",
+    "local_pod_embedding",
+    "lwf_mc",
+    "normalised_entropy",
+    "pcd_official",
+    "pcd_paper",
+    "prototype_matching",
+    "pseudo_labels",
+    "repulsion",
+    "resize_labels",
+    "sigmoid_distillation",
+    "sparsity",
+    "spatial_distance",
+    "unbiased_cross_entropy",
+    "unbiased_distillation",
+    "update_prototypes",
+]

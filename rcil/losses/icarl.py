@@ -1,0 +1,109 @@
+"""Losses on independent sigmoids: binary cross entropy, iCaRL's targets and LwF-MC.
+
+https://arxiv.org/abs/1611.07725
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional as F
+
+from rcil.losses._precision import full_precision
+from rcil.losses._reduce import Reduction, reduce_pixels
+from rcil.losses.unbiased import check_old_classes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@full_precision
+def binary_cross_entropy(
+    logits: Tensor, labels: Tensor, *, ignore_index: int = 255, reduction: Reduction = "mean_all"
+) -> Tensor:
+    """One-against-all cross entropy, summed over classes.
+
+    Args:
+        logits: [N, C, H, W].
+        labels: Class ids [N, H, W].
+        ignore_index: Label of the pixels without loss.
+        reduction: See `reduce_pixels`.
+    """
+    valid = labels != ignore_index
+    target = _one_hot(labels, valid, logits)
+    return reduce_pixels(_sum_over_classes(logits, target), valid, reduction)
+
+
+@full_precision
+def icarl_cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    old_logits: Tensor,
+    *,
+    keep_background: bool = False,
+    ignore_index: int = 255,
+    reduction: Reduction = "mean_all",
+) -> Tensor:
+    """Cross entropy summed over classes: old classes learn from the teacher's sigmoid, new ones from the labels.
+
+    No pixel is left out, since the teacher has an answer everywhere: to the channels taught by the labels an ignored
+    pixel is a negative. So both means agree.
+
+    Args:
+        logits: The student's logits [N, C, H, W].
+        labels: Class ids [N, H, W].
+        old_logits: The teacher's logits [N, O, H, W], O <= C.
+        keep_background: Let background too learn from the labels.
+        ignore_index: Label of the pixels without annotation.
+        reduction: See `reduce_pixels`.
+    """
+    check_old_classes(old_logits.shape[1], logits.shape[1])
+    target = _one_hot(labels, labels != ignore_index, logits)
+    first = 1 if keep_background else 0
+    taught = old_logits[:, first:].sigmoid().to(target.dtype)
+    target = torch.cat((target[:, :first], taught, target[:, old_logits.shape[1] :]), dim=1)
+    return reduce_pixels(_sum_over_classes(logits, target), None, reduction)
+
+
+@full_precision
+def sigmoid_distillation(logits: Tensor, old_logits: Tensor) -> Tensor:
+    """|O| times the mean binary cross entropy of the old classes with the teacher's sigmoid.
+
+    Args:
+        logits: The student's logits [N, C, H, W]; the channels of new classes do not take part.
+        old_logits: The teacher's logits [N, O, H, W], O <= C.
+    """
+    old_classes = old_logits.shape[1]
+    check_old_classes(old_classes, logits.shape[1])
+    old = logits[:, :old_classes]
+    # |O| times the mean over classes and pixels is the mean over pixels of the sum over classes.
+    return _sum_over_classes(old, old_logits.sigmoid().to(old.dtype)).mean()
+
+
+@full_precision
+def lwf_mc(
+    logits: Tensor, labels: Tensor, old_logits: Tensor, *, weight: float = 10.0, ignore_index: int = 255
+) -> Tensor:
+    """LwF-MC: binary cross entropy with the labels plus weight * `sigmoid_distillation`.
+
+    Args:
+        logits: The student's logits [N, C, H, W].
+        labels: Class ids [N, H, W].
+        old_logits: The teacher's logits [N, O, H, W], O <= C.
+        weight: Importance of the teacher.
+        ignore_index: Label of the pixels without loss in the first term.
+    """
+    classification = binary_cross_entropy(logits, labels, ignore_index=ignore_index)
+    return classification + weight * sigmoid_distillation(logits, old_logits)
+
+
+def _one_hot(labels: Tensor, valid: Tensor, logits: Tensor) -> Tensor:
+    """Labels [N, H, W] as zeros and ones [N, C, H, W] like the logits, all zero where not valid."""
+    index = labels.where(valid, labels.new_zeros(())).long().unsqueeze(1)
+    return torch.zeros_like(logits).scatter_(1, index, valid.unsqueeze(1).to(logits.dtype))
+
+
+def _sum_over_classes(logits: Tensor, target: Tensor) -> Tensor:
+    """Binary cross entropy per pixel [N, H, W]."""
+    return F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(dim=1)

@@ -1,0 +1,78 @@
+"""Local POD of PLOP: compare means along rows and columns of cells of the squared maps.
+
+https://arxiv.org/abs/2011.11390
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from rcil.errors import ConfigError
+from rcil.losses._maps import class_schedule, mean_of_layers, paired
+from rcil.losses._precision import full_precision
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+@full_precision
+def local_pod_embedding(x: Tensor, scales: Sequence[int] = (1, 2, 4)) -> Tensor:
+    """Row and column means of the cells of a map [N, C, H, W] as one vector per sample [N, E].
+
+    At scale s the map is cut into s x s cells of H // s by W // s pixels; rows and columns left over at the bottom
+    and right are not used. Order: scale, row of cells, column of cells, means over width [C, h], means over
+    height [C, w].
+
+    Args:
+        x: The map, already squared where the loss asks for it.
+        scales: Numbers of cells per side.
+    """
+    height, width = x.shape[2:]
+    if not scales or min(scales) < 1 or max(scales) > min(height, width):
+        raise ConfigError(
+            f"cannot cut a {height} x {width} map at scales {tuple(scales)}",
+            "Scales lie between 1 and the smaller side of the map: use larger crops or fewer scales.",
+        )
+    parts = []
+    for scale in scales:
+        h, w = height // scale, width // scale
+        cells = x[:, :, : h * scale, : w * scale].reshape(*x.shape[:2], scale, h, scale, w)
+        cells = cells.permute(0, 2, 4, 1, 3, 5)  # [N, cell row, cell column, C, h, w]
+        both = torch.cat((cells.mean(dim=5).flatten(3), cells.mean(dim=4).flatten(3)), dim=3)
+        parts.append(both.flatten(1))
+    return torch.cat(parts, dim=1)
+
+
+@full_precision
+def local_pod(
+    new_maps: Sequence[Tensor],
+    old_maps: Sequence[Tensor],
+    *,
+    classes: int,
+    new_classes: int,
+    factor: float = 0.01,
+    logits_factor: float = 5e-4,
+    scales: Sequence[int] = (1, 2, 4),
+) -> Tensor:
+    """PLOP's distillation: L2 distance of the embeddings of squared maps, times sqrt(classes / new_classes).
+
+    Args:
+        new_maps: The student's maps [N, C, H, W]: features first, the low-resolution logits last. The new classes'
+            channels of the logits are summed into background.
+        old_maps: The teacher's maps of the same layers.
+        classes: All classes so far, background and this step's included.
+        new_classes: Classes this step adds.
+        factor: Weight of the feature maps (ADE20K: 1e-3).
+        logits_factor: Weight of the last map (ADE20K: 1e-5).
+        scales: Numbers of cells per side.
+    """
+    distances = []
+    for new, old in paired(new_maps, old_maps):
+        # Both means are linear, so one embedding of the difference does the work of two.
+        difference = local_pod_embedding((new - old) * (new + old), scales)
+        distances.append(torch.linalg.vector_norm(difference, dim=1).mean())
+    return mean_of_layers(distances, factor, logits_factor, class_schedule(classes, new_classes))
