@@ -26,12 +26,11 @@ class Layers:
     slope: float
     rc: RC | None
     eps: float = 1e-5
-    momentum: float = 0.1
 
     @classmethod
-    def of(cls, arch: Architecture, *, eps: float = 1e-5, momentum: float = 0.1) -> Layers:
+    def of(cls, arch: Architecture, *, eps: float = 1e-5) -> Layers:
         """The conventions that `arch` asks for."""
-        return cls(arch.norm, arch.slope, arch.rc, eps, momentum)
+        return cls(arch.norm, arch.slope, arch.rc, eps)
 
     def plain(self, conv: nn.Conv2d, act: Activation | None = None) -> ConvNorm:
         """Conv -> norm -> activation, one branch."""
@@ -54,7 +53,7 @@ class Layers:
 
     def norm_over(self, channels: int, *, slope: float | None = None) -> nn.Module:
         """A norm with this network's conventions; `slope` as in `make_norm`."""
-        return make_norm(self.norm, channels, eps=self.eps, momentum=self.momentum, slope=slope)
+        return make_norm(self.norm, channels, eps=self.eps, slope=slope)
 
     def _branch(self, conv: nn.Conv2d, form: BranchForm) -> ConvNorm | nn.Conv2d:
         if form == "norm":

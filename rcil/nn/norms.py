@@ -79,24 +79,21 @@ def is_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.modules.batchnorm._BatchNorm) or is_inplace(module)
 
 
-def make_norm(
-    kind: NormKind, channels: int, *, eps: float = 1e-5, momentum: float = 0.1, slope: float | None = None
-) -> nn.Module:
+def make_norm(kind: NormKind, channels: int, *, eps: float = 1e-5, slope: float | None = None) -> nn.Module:
     """A norm over `channels`.
 
     Args:
         kind: See `Architecture.norm`.
         channels: Channels of the normalised map.
         eps: Added to the variance (and, except for `batch`, to |gamma|).
-        momentum: Share of the batch statistics in the running ones.
         slope: Fuse a leaky ReLU of this slope; only inplace-ABN does (that is its memory saving), others ignore it.
     """
     if kind == "inplace":
         abn, _ = inplace_abn_classes()
         fused = {"activation": "identity"} if slope is None else {"activation": "leaky_relu", "activation_param": slope}
-        return abn(channels, eps=eps, momentum=momentum, **fused)
+        return abn(channels, eps=eps, **fused)
     layer = AbsBatchNorm2d if kind == "abs" else nn.BatchNorm2d
-    return layer(channels, eps=eps, momentum=momentum)
+    return layer(channels, eps=eps)
 
 
 def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:
