@@ -73,6 +73,27 @@ def import_(
     typer.echo(f"{output}: {metadata.architecture.backbone}, {what}")
 
 
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for checkpoints, picture and report.")] = Path(
+        "demo"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few iterations: shows that all works, learns nothing.")
+    ] = False,
+) -> None:
+    """Run the whole chain on a generated yard: learn two classes, add a third, fold, check, draw.
+
+    Example: `rcil demo -o demo`
+    """
+    from rcil.demo.render import progress_bars, results_table
+    from rcil.demo.run import run as run_demo
+
+    with progress_bars() as bars:
+        document = run_demo(output, iterations=(2, 2) if quick else (120, 100), report=typer.echo, progress=bars)
+    results_table(document, output)
+
+
 def main() -> None:
     """Entry point."""
     run(app)

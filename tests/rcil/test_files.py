@@ -18,9 +18,14 @@ def test_the_file_appears_whole(tmp_path):
 def test_an_error_keeps_the_old_content_and_leaves_nothing(tmp_path):
     target = tmp_path / "a.txt"
     target.write_text("old")
-    with pytest.raises(ValueError, match="no"), replacing(target) as part:
-        part.write_text("half")
-        raise ValueError("no")
+
+    def interrupted():
+        with replacing(target) as part:
+            part.write_text("half")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        interrupted()
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 

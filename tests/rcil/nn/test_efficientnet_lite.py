@@ -77,7 +77,6 @@ def test_coffee_is_espresso(coffee, backbone_file, rc):
     assert probability[ESPRESSO] > 0.9
 
 
-
 def test_dilated_it_still_sees_espresso(coffee, backbone_file):
     """Dilation instead of stride keeps the receptive field, so the class survives at a higher resolution."""
     net = classifier(small_arch("efficientnet_lite0"), backbone_file)

@@ -1,4 +1,4 @@
-"""Names and shapes of real official checkpoints: every key finds its place, and depth, classes and step are inferred."""
+"""Names and shapes of real official checkpoints: every key has its place; depth, classes and step are inferred."""
 
 import pytest
 import torch

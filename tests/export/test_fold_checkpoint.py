@@ -1,0 +1,80 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from networks import at_step, small_arch
+
+from rcil.checkpoint.file import load, save
+from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.errors import RcilError
+from rcil.files import sha256_of
+from rcil.nn import fold
+from rcil_export import fold_checkpoint as fold_module
+from rcil_export.fold_checkpoint import FoldCheckError, fold_checkpoint
+
+
+@pytest.fixture
+def source(tmp_path):
+    model = at_step(small_arch("resnet50"), 1)
+    steps = [list(names) for names in model.classifier.steps]
+    path = tmp_path / "step1.safetensors"
+    save(path, model, Metadata(architecture=model.arch, classes=class_table(steps), step=1))
+    return path
+
+
+def test_the_folded_file_computes_the_same_and_remembers_where_it_came_from(source, tmp_path):
+    target = tmp_path / "deployed.safetensors"
+    check = fold_checkpoint(source, target)
+    assert check.ok
+    assert check.rc_blocks == 20
+    assert check.parameters == check.plain_parameters
+    folded, metadata = load(target)
+    x = torch.randn(1, 3, 65, 65)
+    with torch.no_grad():
+        before = load(source)[0](x)
+        assert (folded(x) - before).abs().max() <= 1e-4 * (before.max() - before.min())
+    assert metadata.architecture.folded
+    assert [c.step for c in metadata.classes] == [0, 0, 0, 1]
+    assert metadata.lineage[-1].parent_sha256 == sha256_of(source)
+
+
+def test_a_wrong_fold_is_not_written(source, tmp_path, monkeypatch):
+    def wrong(model):
+        folded, report = fold(model)
+        folded.head.project.left.bias.data += 1
+        return folded, report
+
+    monkeypatch.setattr(fold_module, "fold", wrong)
+    target = tmp_path / "deployed.safetensors"
+    with pytest.raises(FoldCheckError, match="changed the logits"):
+        fold_checkpoint(source, target)
+    assert not target.exists()
+
+
+def test_folding_twice_is_an_error(source, tmp_path):
+    target = tmp_path / "deployed.safetensors"
+    fold_checkpoint(source, target)
+    with pytest.raises(RcilError, match="folded already"):
+        fold_checkpoint(target, tmp_path / "again.safetensors")
+
+
+def test_command_line(source, tmp_path):
+    target = tmp_path / "deployed.safetensors"
+    command = [sys.executable, "-m", "rcil_export", "fold", str(source), "-o", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "20 RC blocks folded" in done.stdout
+    document = json.loads(target.with_suffix(".fold.json").read_text())
+    assert document["ok"] is True
+    assert document["macs"] == document["plain_macs"]
+    shown = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert shown == document
+
+
+def test_command_line_error(tmp_path):
+    command = [sys.executable, "-m", "rcil_export", "fold", str(tmp_path / "none"), "-o", str(tmp_path / "x")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "none" in done.stderr
+    assert "Traceback" not in done.stderr
