@@ -45,8 +45,8 @@ def test_legend_is_added_below(files):
     [
         (lambda f: cv2.imwrite(str(f / "mask.png"), np.zeros((40, 60, 3), np.uint8)), "not a mask of class ids"),
         (lambda f: cv2.imwrite(str(f / "mask.png"), np.zeros((40, 61), np.uint8)), "61x40"),
-        (lambda f: (f / "mask.png").write_bytes(b"no image"), "cannot be decoded"),
-        (lambda f: (f / "image.png").write_bytes(b""), "cannot be decoded"),
+        (lambda f: (f / "mask.png").write_bytes(b"no image"), "not an image that can be decoded"),
+        (lambda f: (f / "image.png").write_bytes(b""), "not an image that can be decoded"),
         (lambda f: (f / "image.png").unlink(), "No such file"),
     ],
 )
