@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import nn
@@ -48,39 +48,50 @@ class FoldReport:
         return sum(layer.kind == kind for layer in self.layers)
 
 
-@torch.no_grad()
 def fold(model: Segmenter) -> tuple[Segmenter, FoldReport]:
     """The deployed form of `model` in evaluation mode, and what was folded.
 
     `model` is not touched. The result computes the same function as `model.eval()`; folding it again changes nothing.
     """
+    folded, report = fold_layers(model)
+    folded.arch = model.arch.replace(rc=None, folded=True, norm="batch")
+    return folded, report
+
+
+@torch.no_grad()
+def fold_layers(module: M) -> tuple[M, FoldReport]:
+    """The same for any module built from RC blocks and conv+norm units, a single one included."""
     layers: list[FoldedLayer] = []
 
     def visit(name: str, module: nn.Module) -> nn.Module | None:
         kind = _KINDS.get(type(module))
-        done = (
-            kind is None
-            or (isinstance(module, ConvSum) and module.norm is None)
-            or (isinstance(module, IncrementalClassifier) and len(module.groups) == 1)
-        )
-        if done:
+        if kind is None or _is_folded(module):
             return None
-        layers.append(FoldedLayer(name, str(kind)))
+        layers.append(FoldedLayer(name, kind))
         return module.fold()  # type: ignore[operator, no-any-return]
 
-    folded = replace_modules(model, visit)
-    left = [name for name, module in folded.named_modules() if is_norm(module) or isinstance(module, RCConv)]
+    folded = replace_modules(module, visit)
+    left = [name for name, part in folded.named_modules() if is_norm(part) or isinstance(part, RCConv)]
     if left:
         raise AssertionError(f"not folded: {left}")
-    folded.arch = model.arch.replace(rc=None, folded=True, norm="batch")
-    return folded.eval(), FoldReport(tuple(layers), count_parameters(model), count_parameters(folded))
+    return folded.eval(), FoldReport(tuple(layers), count_parameters(module), count_parameters(folded))
+
+
+def _is_folded(module: nn.Module) -> bool:
+    """Whether a unit that stays a module of its own kind has nothing left to fold."""
+    if isinstance(module, ConvSum):
+        return module.norm is None
+    return isinstance(module, IncrementalClassifier) and len(module.groups) == 1
 
 
 def replace_modules(model: M, visit: Callable[[str, nn.Module], nn.Module | None]) -> M:
     """A copy of `model` in which every module for which `visit(name, module)` returns one is replaced by it.
 
-    Replaced modules are not entered. The root itself stays; its children may all change.
+    The root is visited too, under the empty name; replaced modules are not entered.
     """
+    root = visit("", model)
+    if root is not None:
+        return cast("M", root)
     clone = copy.deepcopy(model)
 
     def walk(parent: nn.Module, prefix: str) -> None:

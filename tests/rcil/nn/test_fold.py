@@ -7,6 +7,7 @@ from torch import nn
 
 from rcil.architecture import Architecture
 from rcil.nn import begin_step, build, cost, fold, plain_twin
+from rcil.nn.fold import fold_layers
 from rcil.nn.norms import is_norm
 from rcil.nn.rc import RCConv
 
@@ -118,6 +119,15 @@ def test_the_plain_twin_of_a_plain_network_is_its_folded_form():
     assert [(k, v.shape) for k, v in plain_twin(model).state_dict().items()] == [
         (k, v.shape) for k, v in fold(model)[0].state_dict().items()
     ]
+
+
+def test_any_module_folds_the_root_included():
+    block = at_step(small_arch(), 0).head.paths[1]
+    x = torch.randn(1, 64, 9, 9)
+    folded, report = fold_layers(block)
+    assert [(layer.name, layer.kind) for layer in report.layers] == [("", "rc")]
+    with torch.no_grad():
+        torch.testing.assert_close(folded(x), block(x), rtol=1e-4, atol=1e-4)
 
 
 def test_cost_does_not_grow_with_steps():
