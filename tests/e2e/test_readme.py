@@ -24,7 +24,8 @@ def test_links(page):
 
 def test_commands_and_options_exist():
     modules = {"rcil": "rcil", "rcil-export": "rcil_export", "rcil-serve": "rcil_serve"}
-    lines = [line.split() for block in re.findall(r"```\n(.*?)```", README, re.S) for line in block.splitlines()]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", README, re.S | re.M)
+    lines = [line.split() for language, block in blocks if not language for line in block.splitlines()]
     commands = [line for line in lines if line and line[0] in modules]
     assert len(commands) >= 4
     for script, command, *rest in commands:
