@@ -145,13 +145,19 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _check_architecture(model: Segmenter, stored: Architecture, path: Path) -> None:
-    mine, theirs = model.arch.model_dump(), stored.model_dump()
-    differing = [key for key in mine if mine[key] != theirs[key] and key not in ("norm", "pool_window")]
+    mine, theirs = _essence(model.arch), _essence(stored)
+    differing = [key for key in mine if mine[key] != theirs[key]]
     if differing:
         listed = ", ".join(f"{key}: {theirs[key]!r} in the file, {mine[key]!r} in the model" for key in differing)
         raise CheckpointError(
             f"{path} has another architecture ({listed})", "Build the model from the file's metadata."
         )
+
+
+def _essence(arch: Architecture) -> dict[str, object]:
+    """What the tensors depend on: the pooling window does not matter to them, and inplace-ABN can stand for `abs`."""
+    fields = arch.model_dump(exclude={"pool_window"})
+    return {**fields, "norm": "abs" if arch.norm == "inplace" else arch.norm}
 
 
 def _row_order(wanted: list[str], present: list[str], path: Path) -> list[int]:

@@ -185,6 +185,11 @@ class TestBadFiles:
         with pytest.raises(CheckpointError, match="backbone: 'resnet18' in the file, 'resnet34' in the model"):
             load_into(build(small_arch("resnet34"), NAMES), path)
 
+    def test_a_norm_of_other_arithmetic(self, path):
+        stored(path, 0, norm="abs")
+        with pytest.raises(CheckpointError, match="norm: 'abs' in the file, 'batch' in the model"):
+            load_into(build(small_arch(), NAMES), path)
+
     def test_a_missing_and_a_misshapen_tensor(self, path):
         stored(path, 0)
         text = read_header(path).metadata.model_dump_json()
