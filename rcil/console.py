@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from rcil import __version__
 from rcil.errors import MissingDependencyError, RcilError
+from rcil.files import replacing
 
 _PACKAGES = {"torch": "cpu", "safetensors": "cpu"}
 
@@ -62,6 +65,23 @@ def run(app: Callable[[], Any]) -> None:
     except KeyboardInterrupt:
         typer.secho("interrupted", err=True)
         sys.exit(130)
+
+
+@contextlib.contextmanager
+def progress_line(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(disable=not sys.stderr.isatty(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def write_json(path: Path, document: object) -> None:
+    """A JSON file, whole or not at all."""
+    with replacing(path) as part:
+        part.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def print_json(document: object) -> None:

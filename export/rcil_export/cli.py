@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rcil.console import make_app, print_json, run
-from rcil.files import replacing
+from rcil.console import make_app, print_json, run, write_json
 
 app = make_app("rcil-export", "Turn a checkpoint into its deployed form and check that nothing changed.")
 
@@ -29,8 +27,7 @@ def fold(
     from rcil_export.fold_checkpoint import fold_checkpoint
 
     document = fold_checkpoint(model, output).as_document()
-    with replacing(output.with_suffix(".fold.json")) as part:
-        part.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_json(output.with_suffix(".fold.json"), document)
     if as_json:
         print_json(document)
         return

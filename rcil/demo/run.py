@@ -17,9 +17,11 @@ import torch
 from rcil.architecture import Architecture
 from rcil.checkpoint.file import save
 from rcil.checkpoint.metadata import LineageEntry, Metadata, class_table
+from rcil.console import write_json
 from rcil.demo import picture
 from rcil.demo.scenes import CLASSES, make_scene
 from rcil.demo.training import Method, Progress, Step, evaluate, predict, train
+from rcil.drawing import Image
 from rcil.errors import RcilError
 from rcil.files import replacing, sha256_of
 from rcil.nn import Segmenter, begin_step, build
@@ -70,8 +72,7 @@ def run(
     _write_image(output / "demo.jpg", picture.draw(masks, SHOWN))
     fold = _deploy(output, step1, masks["rcil"])
     document = {"iou": results, "fold": fold, "seconds": round(time.perf_counter() - started, 1), "seed": SEED}
-    with replacing(output / "report.json") as part:
-        part.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_json(output / "report.json", document)
     return document
 
 
@@ -83,7 +84,7 @@ def _start(base: Segmenter, method: Method) -> Segmenter:
     return begin_step(base, NEW, rows="random", merge=False, freeze=False)
 
 
-def _predictor(model: Segmenter) -> Callable[[picture.Image], picture.Image]:
+def _predictor(model: Segmenter) -> Callable[[Image], Image]:
     return lambda image: predict(model, image)
 
 
@@ -107,7 +108,7 @@ def _save(path: Path, model: Segmenter, method: str, metrics: dict[str, float], 
     save(path, model, metadata)
 
 
-def _deploy(output: Path, step1: Path, see: Callable[[picture.Image], picture.Image]) -> dict[str, Any]:
+def _deploy(output: Path, step1: Path, see: Callable[[Image], Image]) -> dict[str, Any]:
     """Fold with `rcil-export` and draw with `rcil-serve`: the other two programs, as a user calls them."""
     deployed = output / "deployed.safetensors"
     _call("rcil_export", "fold", str(step1), "-o", str(deployed))
@@ -126,7 +127,7 @@ def _call(module: str, *arguments: str) -> None:
         raise RcilError(f"{module} {arguments[0]} failed: {done.stderr.strip()}", "Run it by itself with --debug.")
 
 
-def _write_image(path: Path, image: picture.Image) -> None:
+def _write_image(path: Path, image: Image) -> None:
     pixels = image if image.ndim == 2 else np.ascontiguousarray(image[..., ::-1])
     with replacing(path) as part:
         part.write_bytes(cv2.imencode(path.suffix, pixels)[1].tobytes())

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rcil.console import make_app, run
-from rcil.errors import RcilError
+from rcil.data.errors import DataError
 
 app = make_app("rcil-serve", "Show and serve what a deployed model sees.")
 
@@ -28,20 +28,21 @@ def overlay(
     """
     import numpy as np
 
+    from rcil import drawing
     from rcil.checkpoint.header import read_header
-    from rcil_serve import draw
-    from rcil_serve.images import read_mask, read_rgb, write_png
+    from rcil.data.masks import read_mask
+    from rcil.images import read_rgb, write_png
 
     classes = read_header(model).metadata.classes
     pixels, ids = read_rgb(image), read_mask(mask)
     if pixels.shape[:2] != ids.shape:
-        raise RcilError(
+        raise DataError(
             f"{mask} is {ids.shape[1]}x{ids.shape[0]} pixels, {image} is {pixels.shape[1]}x{pixels.shape[0]}",
             "Give the mask of this image at its size.",
         )
-    drawn = draw.overlay(pixels, ids, draw.lut_of(classes), alpha)
+    drawn = drawing.overlay(pixels, ids, drawing.lut_of({c.id: c.colour for c in classes}), alpha)
     if with_legend:
-        drawn = np.vstack([drawn, draw.legend(classes, drawn.shape[1])])
+        drawn = np.vstack([drawn, drawing.legend([(c.name, c.colour) for c in classes], drawn.shape[1])])
     write_png(output, drawn)
     typer.echo(str(output))
 

@@ -43,9 +43,9 @@ def test_legend_is_added_below(files):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda f: cv2.imwrite(str(f / "mask.png"), np.zeros((40, 60, 3), np.uint8)), "not a mask of class ids"),
+        (lambda f: cv2.imwrite(str(f / "mask.png"), np.zeros((40, 60, 3), np.uint8)), "true-colour"),
         (lambda f: cv2.imwrite(str(f / "mask.png"), np.zeros((40, 61), np.uint8)), "61x40"),
-        (lambda f: (f / "mask.png").write_bytes(b"no image"), "not an image that can be decoded"),
+        (lambda f: (f / "mask.png").write_bytes(b"no image"), "is not a PNG file"),
         (lambda f: (f / "image.png").write_bytes(b""), "not an image that can be decoded"),
         (lambda f: (f / "image.png").unlink(), "No such file"),
     ],
@@ -53,7 +53,7 @@ def test_legend_is_added_below(files):
 def test_bad_input(files, make, message):
     make(files)
     done = overlay(files)
-    assert done.returncode == 1
+    assert done.returncode == 6
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (files / "out.png").exists()

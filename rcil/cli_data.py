@@ -1,0 +1,95 @@
+"""The commands `rcil data ...`: checking, showing, converting and generating images with masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcil.console import print_json
+
+app = typer.Typer(name="data", help="Check, show, convert and generate images with masks.", no_args_is_help=True)
+
+Site = Annotated[Path, typer.Argument(help="A site folder: images/, masks/, classes.txt.")]
+
+
+@app.command()
+def check(
+    folder: Site,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Contact sheet to write (default: FOLDER/contact_sheet.png).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Look for unreadable files, wrong sizes, unknown ids, missing pairs, doubled names and rare classes.
+
+    Exits with 6 if there is any error; warnings alone are fine. Draws a contact sheet of what is good.
+
+    Example: `rcil data check my_site`
+    """
+    from rcil.console import progress_line
+    from rcil.data.check import check_site
+    from rcil.data.report import print_report
+    from rcil.data.sheet import contact_sheet
+    from rcil.data.types import SegmentationData
+    from rcil.images import write_png
+
+    with progress_line("checking") as progress:
+        report = check_site(folder, progress)
+    if report.good:
+        sheet = sheet or folder / "contact_sheet.png"
+        write_png(sheet, contact_sheet(SegmentationData(folder, report.classes, {}), report.good))
+    if as_json:
+        print_json({**report.as_document(), "contact_sheet": str(sheet) if report.good else None})
+    else:
+        print_report(report, sheet if report.good else None)
+    if not report.ok:
+        raise typer.Exit(6)
+
+
+@app.command()
+def show(
+    folder: Site,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the overlays.")],
+    split: Annotated[str, typer.Option(help="Only this split.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most this many images.")] = 50,
+) -> None:
+    """Draw the masks over their images, one PNG each.
+
+    Example: `rcil data show my_site -o overlays --split train`
+    """
+    from rcil.data.sheet import draw_sample
+    from rcil.data.site import read_site
+    from rcil.errors import ConfigError, did_you_mean
+    from rcil.images import write_png
+
+    data = read_site(folder)
+    if split and split not in data.splits:
+        raise ConfigError(f"{folder} has no split '{split}'", did_you_mean(split, data.splits))
+    samples = [s for name, group in data.splits.items() if split in ("", name) for s in group][:limit]
+    for sample in samples:
+        write_png(output / f"{sample.name}.png", draw_sample(data, sample))
+    typer.echo(f"{len(samples)} overlays in {output}")
+
+
+@app.command()
+def convert(
+    kind: Annotated[str, typer.Argument(help="cvat (Segmentation mask 1.1), coco, labelme or yolo (segmentation).")],
+    source: Annotated[Path, typer.Argument(help="The unpacked export; for coco also a json file.")],
+    target: Annotated[Path, typer.Argument(help="The site folder to make; must not exist, or be empty.")],
+    images: Annotated[Path | None, typer.Option(help="Where the images are, if not in the export.")] = None,
+    split: Annotated[str | None, typer.Option(help="The split to fill, for exports that record none.")] = None,
+) -> None:
+    """Turn an annotation export into a site folder.
+
+    Example: `rcil data convert coco annotations.json my_site --images photos`
+    """
+    from rcil.data.converters import convert as run
+
+    summary = run(kind, source, target, images=images, split=split)
+    counts = ", ".join(f"{count} {name}" for name, count in summary.images.items())
+    typer.echo(f"{target}: {len(summary.classes)} classes, images: {counts}; {summary.background_only} without a mark")
+    for what, count in summary.skipped.items():
+        typer.echo(f"left out: {count} {what}")
+    typer.echo(f"next: rcil data check {target}")

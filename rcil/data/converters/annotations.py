@@ -1,0 +1,126 @@
+"""What the readers of annotation exports share: the result they return, names, paths, pictures, outlines."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ValidationError
+
+from rcil.data.errors import DataError, read_bytes
+from rcil.data.masks import Mask
+from rcil.data.types import IGNORE
+from rcil.errors import ConfigError
+
+SUFFIXES = {".jpg": ".jpg", ".jpeg": ".jpg", ".png": ".png"}
+"""Image suffix in an export, in lower case -> suffix in a site folder."""
+
+_BACKGROUND = {"background", "_background_"}
+_IGNORED = {"ignore", "__ignore__", "void"}
+_MAX_COORDINATE = 1e6
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One annotated image of an export."""
+
+    split: str
+    name: PurePosixPath
+    """Where the export has it below its split; two of the same file name are told apart by this."""
+    image: Path
+    draw: Callable[[int, int], Mask]
+    """(height, width) of the decoded image -> its mask."""
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """What a reader found in an export."""
+
+    classes: tuple[str, ...]
+    pictures: tuple[Picture, ...]
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+def no_split(split: str | None, kind: str) -> None:
+    """Refuse a requested split where the export records its own, rather than ignoring either."""
+    if split is not None:
+        raise ConfigError(f"{kind} exports record their splits, so '{split}' cannot be chosen", "Leave the split out.")
+
+
+def class_table(names: Iterable[str], source: Path) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Names as the site folder lists them, and the mask value of each name in the export."""
+    given = [name.strip() for name in names]
+    special = {name: 0 for name in given if name.casefold() in _BACKGROUND}
+    special |= {name: IGNORE for name in given if name.casefold() in _IGNORED}
+    kept = [name for name in given if name not in special]
+    if not 0 < len(kept) < IGNORE:
+        raise DataError(f"{source} names {len(kept)} classes besides background", f"1 to {IGNORE - 1} can be used.")
+    for name in kept:
+        if len(name.splitlines()) != 1 or kept.count(name) > 1:
+            raise DataError(f"{source}: the class name {name!r} is empty, broken or repeated", "Rename the class.")
+    return ("background", *kept), special | {name: index for index, name in enumerate(kept, 1)}
+
+
+def safe_path(text: str, source: Path) -> PurePosixPath:
+    """A file name from an annotation file, refused when it points out of its folder."""
+    path = PurePosixPath(text.replace("\\", "/"))
+    if not path.name or path.is_absolute() or ".." in path.parts or re.match("[A-Za-z]:", text) or "\0" in text:
+        raise DataError(
+            f"{source} names the image '{text}', which is not a path below the image folder",
+            "Correct the name, or give the folder with the images.",
+        )
+    return path
+
+
+def find_image(name: PurePosixPath, folders: Sequence[Path], source: Path) -> Path:
+    """The first image of that name in any of the folders, in a format that a site folder can hold."""
+    found = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if found is None:
+        looked = ", ".join(map(str, folders))
+        raise DataError(f"{source} asks for the image '{name}', which is not in {looked}", "Give the image folder.")
+    if found.suffix.lower() not in SUFFIXES:
+        raise DataError(f"{found} is neither JPEG nor PNG", "Convert the images first, and keep their sizes.")
+    return found
+
+
+def find_by_stem(stem: PurePosixPath, folder: Path, source: Path) -> Path:
+    """`find_image` for annotations that name an image without its suffix."""
+    for suffix in (*SUFFIXES, *map(str.upper, SUFFIXES)):
+        if (folder / f"{stem}{suffix}").is_file():
+            return folder / f"{stem}{suffix}"
+    raise DataError(f"{source} asks for '{stem}', which is no JPEG or PNG in {folder}", "Give the image folder.")
+
+
+def read_json(path: Path, model: type[_Model], hint: str) -> _Model:
+    """A json file checked against its model; the error names the first entry that does not fit."""
+    try:
+        return model.model_validate_json(read_bytes(path, hint))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "file"
+        raise DataError(f"{path}, {place}: {first['msg']}", hint) from error
+
+
+def read_colours(path: Path) -> npt.NDArray[np.uint8]:
+    """An image as it is shown, that is, turned the way its EXIF tag says: [height, width, BGR]."""
+    data = np.frombuffer(read_bytes(path, "Export it again, or give the image folder."), np.uint8)
+    with contextlib.suppress(cv2.error):
+        image = cv2.imdecode(data, cv2.IMREAD_COLOR)
+        if image is not None:
+            return np.asarray(image, np.uint8)
+    raise DataError(f"{path} is not a readable image", "Copy or export it again.")
+
+
+def fill_polygon(mask: Mask, points: npt.NDArray[np.float64], value: int, source: str) -> None:
+    """Fill one closed outline, [N, 2] whole pixels as x, y; parts beyond the picture are cut off."""
+    if len(points) < 3 or not np.all(np.abs(points) <= _MAX_COORDINATE):
+        raise DataError(f"{source}: an outline of {len(points)} points cannot be filled", "Correct or delete it.")
+    cv2.fillPoly(mask, [points.astype(np.int32)], value)

@@ -1,0 +1,189 @@
+"""COCO instances: polygons and run lengths, plain or compressed.
+
+Large regions are drawn before small ones, so that a small object stays visible whatever the order in the file. Crowd
+regions are rough outlines around many objects: they become 255 (ignore) below everything else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from rcil.data.converters.annotations import (
+    Annotations,
+    Picture,
+    class_table,
+    fill_polygon,
+    find_image,
+    no_split,
+    read_json,
+    safe_path,
+)
+from rcil.data.errors import DataError
+from rcil.data.masks import Mask
+from rcil.data.types import IGNORE
+
+_HINT = "Expected a COCO instances file, with images, annotations and categories."
+_RLE_HINT = "Export the annotation again."
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class _Image(_Entry):
+    id: int | str
+    file_name: str
+    width: int | None = None
+    height: int | None = None
+
+
+class _Category(_Entry):
+    id: int
+    name: str
+
+
+class _RunLengths(_Entry):
+    size: tuple[int, int]
+    counts: list[int] | str
+
+
+class _Annotation(_Entry):
+    image_id: int | str
+    category_id: int
+    iscrowd: bool = False
+    segmentation: list[list[float]] | _RunLengths | None = None
+
+
+class _File(_Entry):
+    images: list[_Image]
+    annotations: list[_Annotation]
+    categories: list[_Category]
+
+
+def read(source: Path, images: Path | None, split: str | None) -> Annotations:
+    """Read one json file, or every `annotations/instances_<split>.json` of a folder.
+
+    Class ids follow the category ids in rising order, whatever their gaps.
+    """
+    files = _split_files(source, split)
+    base = source if source.is_dir() else source.parent
+    base = base.parent if base.name == "annotations" else base
+    categories: dict[int, str] = {}
+    pictures: list[Picture] = []
+    skipped: Counter[str] = Counter()
+    for name, path in files.items():
+        content = read_json(path, _File, _HINT)
+        found = {category.id: category.name.strip() for category in content.categories}
+        if len(found) != len(content.categories) or (categories and found != categories):
+            raise DataError(f"{path}: the categories are repeated, or differ from another split's", "Use one table.")
+        categories = found
+        classes, ids = class_table((categories[key] for key in sorted(categories)), path)
+        values = {key: ids[label] for key, label in categories.items()}
+        folders = [images / name, images] if images else [base / "images" / name, base / "images", base / name]
+        pictures += _pictures(content, path, name, folders, values)
+        skipped["annotations without a region"] += sum(not a.segmentation for a in content.annotations)
+    if not pictures:
+        raise DataError(f"{source} lists no images", _HINT)
+    return Annotations(classes, tuple(pictures), dict(+skipped))
+
+
+def decode_counts(text: str, source: str) -> list[int]:
+    """The run lengths in pycocotools' compressed form.
+
+    Six bits a character from '0' up, lowest group of five first, the sixth bit says that more follow; the sign is
+    extended; from the fourth on a number is the difference to the one two before it.
+    """
+    counts: list[int] = []
+    value = shift = 0
+    for character in text:
+        bits = ord(character) - 48
+        if not 0 <= bits < 64 or shift > 30:
+            raise DataError(f"{source}: the compressed run lengths are unreadable", _RLE_HINT)
+        value |= (bits & 31) << shift
+        shift += 5
+        if bits & 32:
+            continue
+        if bits & 16:
+            value -= 1 << shift
+        counts.append(value + (counts[-2] if len(counts) > 2 else 0))
+        value = shift = 0
+    if shift:
+        raise DataError(f"{source}: the compressed run lengths end early", _RLE_HINT)
+    return counts
+
+
+def _split_files(source: Path, split: str | None) -> dict[str, Path]:
+    if source.is_file():
+        return {split or "train": source}
+    no_split(split, "coco (folder)")
+    found = sorted((source / "annotations").glob("instances_*.json"))
+    if not found:
+        raise DataError(f"no annotations/instances_<split>.json in {source}", "Or name the json file itself.")
+    return {path.stem.removeprefix("instances_"): path for path in found}
+
+
+def _pictures(content: _File, path: Path, split: str, folders: list[Path], values: dict[int, int]) -> Iterator[Picture]:
+    regions: defaultdict[int | str, list[_Annotation]] = defaultdict(list)
+    for annotation in content.annotations:
+        if annotation.category_id not in values:
+            raise DataError(f"{path}: an annotation has the unknown category {annotation.category_id}", _HINT)
+        regions[annotation.image_id].append(annotation)
+    known = [image.id for image in content.images]
+    if len(set(known)) != len(known) or not regions.keys() <= set(known):
+        raise DataError(f"{path}: image ids are repeated, or annotations belong to unlisted images", _HINT)
+    for image in content.images:
+        name = safe_path(image.file_name, path)
+        draw = partial(_draw, f"{path}, {name}", (image.height, image.width), regions[image.id], values)
+        yield Picture(split, name, find_image(name, folders, path), draw)
+
+
+def _draw(
+    where: str,
+    declared: tuple[int | None, int | None],
+    annotations: list[_Annotation],
+    values: dict[int, int],
+    height: int,
+    width: int,
+) -> Mask:
+    if any(told not in (None, size) for told, size in zip(declared, (height, width), strict=True)):
+        raise DataError(
+            f"{where}: the image is {width} x {height} pixels, annotated as {declared[1]} x {declared[0]}",
+            "Use the images that were annotated, or remove their EXIF rotation.",
+        )
+    mask = np.zeros((height, width), np.uint8)
+    marked = [annotation for annotation in annotations if annotation.segmentation]
+    # Drawn twice, to be measured and to be laid down: hundreds of full-size regions need not be held at once.
+    areas = [np.count_nonzero(_region(a, height, width, where)) for a in marked]
+    for place in sorted(range(len(marked)), key=lambda i: (not marked[i].iscrowd, -areas[i])):
+        annotation = marked[place]
+        value = IGNORE if annotation.iscrowd else values[annotation.category_id]
+        mask[_region(annotation, height, width, where)] = value
+    return mask
+
+
+def _region(annotation: _Annotation, height: int, width: int, where: str) -> npt.NDArray[np.bool_]:
+    """The pixels of one annotation; several polygons are joined."""
+    if isinstance(annotation.segmentation, _RunLengths):
+        return _runs(annotation.segmentation, height, width, where)
+    region = np.zeros((height, width), np.uint8)
+    for flat in annotation.segmentation or []:
+        if len(flat) % 2:
+            raise DataError(f"{where}: a polygon has an odd number of coordinates", "Correct or delete it.")
+        fill_polygon(region, np.floor(np.array(flat, np.float64)).reshape(-1, 2), 1, where)
+    return region.astype(bool)
+
+
+def _runs(rle: _RunLengths, height: int, width: int, where: str) -> npt.NDArray[np.bool_]:
+    """Run lengths down the columns, beginning with what is outside."""
+    counts = decode_counts(rle.counts, where) if isinstance(rle.counts, str) else rle.counts
+    if rle.size != (height, width) or sum(counts) != height * width or min(counts) < 0:
+        raise DataError(f"{where}: the run lengths do not cover {width} x {height} pixels", _RLE_HINT)
+    inside = np.arange(len(counts)) % 2 == 1
+    return np.repeat(inside, counts).reshape(width, height).T

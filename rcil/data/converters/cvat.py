@@ -1,0 +1,91 @@
+"""CVAT's "Segmentation mask 1.1": VOC folders, and colours that `labelmap.txt` explains.
+
+Palette masks are read by the colour of their entries too, since the order of the palette is CVAT's own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from rcil.data.converters.annotations import (
+    Annotations,
+    Picture,
+    class_table,
+    find_by_stem,
+    no_split,
+    read_colours,
+    safe_path,
+)
+from rcil.data.errors import DataError, existing_folder, read_lines
+from rcil.data.masks import Mask
+
+_HINT = "Export from CVAT as 'Segmentation mask 1.1' and unpack the archive."
+_BLACK = 0
+
+
+def read(source: Path, images: Path | None, split: str | None) -> Annotations:
+    """Find the masks that the lists in `ImageSets/Segmentation` name, one split a list."""
+    no_split(split, "cvat")
+    existing_folder(source, _HINT)
+    classes, values = _label_map(source / "labelmap.txt")
+    folder = images or source / "JPEGImages"
+    existing_folder(folder, "Export with images, or give the folder that holds them.")
+    lists = sorted(existing_folder(source / "ImageSets" / "Segmentation", _HINT).glob("*.txt"))
+    pictures = tuple(picture for listing in lists for picture in _pictures(source, listing, folder, values))
+    if not pictures:
+        raise DataError(f"the lists in {source / 'ImageSets' / 'Segmentation'} name no images", _HINT)
+    return Annotations(classes, pictures)
+
+
+def _label_map(path: Path) -> tuple[tuple[str, ...], dict[int, int]]:
+    """Class names, and mask value by colour (0xRRGGBB). Black is background unless the file says otherwise."""
+    colours: dict[str, int] = {}
+    for number, line in enumerate(read_lines(path, _HINT), 1):
+        if not line or line.startswith("#"):
+            continue
+        name, *rest = line.rsplit(":", 3)
+        channels = rest[0].split(",") if rest else []
+        if len(channels) != 3 or not all(c.strip().isdecimal() and int(c) < 256 for c in channels):
+            raise DataError(f"{path}, line {number}: '{line}'", "A line reads name:r,g,b:: with numbers up to 255.")
+        red, green, blue = map(int, channels)
+        colour = red << 16 | green << 8 | blue
+        if name in colours or colour in colours.values():
+            raise DataError(f"{path}, line {number}: '{line}' repeats a name or colour", "Give each label its own.")
+        colours[name] = colour
+    classes, ids = class_table(colours, path)
+    values = {colour: ids[name.strip()] for name, colour in colours.items()}
+    return classes, values if 0 in values.values() else {_BLACK: 0} | values
+
+
+def _pictures(source: Path, listing: Path, images: Path, values: dict[int, int]) -> Iterator[Picture]:
+    for line in read_lines(listing, _HINT):
+        if not line:
+            continue
+        name = safe_path(line, listing)
+        mask = source / "SegmentationClass" / f"{name}.png"
+        if not mask.is_file():
+            raise DataError(f"{listing} names '{line}', but there is no {mask}", _HINT)
+        image = find_by_stem(name, images, listing)
+        yield Picture(listing.stem, PurePosixPath(f"{name}{image.suffix}"), image, partial(_draw, mask, values))
+
+
+def _draw(path: Path, values: dict[int, int], height: int, width: int) -> Mask:
+    """Colours to class ids. The size is the mask's own; the caller compares it with the image."""
+    image = read_colours(path)
+    blue, green, red = (image[:, :, channel].astype(np.int32) for channel in range(3))
+    colours = red << 16 | green << 8 | blue
+    known = np.array(sorted(values), np.int32)
+    place = np.minimum(np.searchsorted(known, colours), len(known) - 1)
+    strange = colours[known[place] != colours]
+    if strange.size:
+        first = int(strange[0])
+        count = int(np.count_nonzero(strange == first))
+        raise DataError(
+            f"{path}: {count} pixels have the colour {first >> 16},{first >> 8 & 255},{first & 255}",
+            "Add it to labelmap.txt, or export masks and labelmap together.",
+        )
+    return np.array([values[colour] for colour in known.tolist()], np.uint8)[place]

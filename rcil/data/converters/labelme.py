@@ -1,0 +1,154 @@
+"""labelme: one json file an image, shapes drawn in the order of the file as labelme itself does.
+
+Polygons, rectangles, circles and masks have an area and are drawn; lines and points have none and are counted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import Counter
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from rcil.data.converters.annotations import (
+    Annotations,
+    Picture,
+    class_table,
+    fill_polygon,
+    find_by_stem,
+    find_image,
+    read_json,
+    safe_path,
+)
+from rcil.data.errors import DataError, existing_folder, read_lines
+from rcil.data.masks import Mask, decode_mask
+from rcil.errors import did_you_mean
+
+_HINT = "Expected the folder with labelme's json files."
+_DRAWN = {"polygon": 3, "rectangle": 2, "circle": 2, "mask": 2}
+"""Shapes with an area, and how many points each needs at least."""
+_SPLITS = {"train", "val", "test"}
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    label: str
+    points: list[tuple[float, float]]
+    shape_type: str | None = None
+    mask: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """Old files leave out the type of polygons."""
+        return self.shape_type or "polygon"
+
+
+class _File(BaseModel):
+    shapes: list[_Shape]
+    image_path: str | None = Field(None, alias="imagePath")
+    height: int | None = Field(None, alias="imageHeight")
+    width: int | None = Field(None, alias="imageWidth")
+
+
+def read(source: Path, images: Path | None, split: str | None) -> Annotations:
+    """Read every json file below a folder.
+
+    Folders called train, val and test at the top are splits, if there is nothing else and no split is asked for. Class
+    ids follow `labels.txt` where there is one, otherwise the alphabet.
+    """
+    paths = sorted(existing_folder(source, _HINT).rglob("*.json"))
+    if not paths:
+        raise DataError(f"no json files in {source}", _HINT)
+    files = {path: read_json(path, _File, _HINT) for path in paths}
+    classes, values = class_table(_names(source, files), source)
+    tops = {path.relative_to(source).parts[0] for path in paths}
+    by_folder = split is None and tops <= _SPLITS
+    pictures = []
+    for path, content in files.items():
+        place = PurePosixPath(path.relative_to(source).as_posix())
+        top = place.parts[0] if by_folder else split or "train"
+        image = _image(path, content, images)
+        folders = place.parent.relative_to(top) if by_folder else place.parent
+        pictures.append(Picture(top, folders / image.name, image, partial(_draw, path, content, values)))
+    skipped = Counter(shape.kind for content in files.values() for shape in content.shapes if shape.kind not in _DRAWN)
+    return Annotations(classes, tuple(pictures), dict(skipped))
+
+
+def _names(source: Path, files: dict[Path, _File]) -> list[str]:
+    """Class names in their order; every label that is drawn must be among them."""
+    used = {s.label.strip(): path for path, content in files.items() for s in content.shapes if s.kind in _DRAWN}
+    listing = source / "labels.txt"
+    if not listing.is_file():
+        return sorted(used)
+    names = [line for line in read_lines(listing, _HINT) if line]
+    for label, path in used.items():
+        if label not in names:
+            raise DataError(f"{path} uses the label '{label}', which {listing} lacks", did_you_mean(label, names))
+    return names
+
+
+def _image(path: Path, content: _File, images: Path | None) -> Path:
+    """The image of a json file: where `imagePath` says, by its name in the image folder, or beside the json file."""
+    folder = images or path.parent
+    if content.image_path:
+        told = content.image_path.replace("\\", "/")
+        name = safe_path(PurePosixPath(told).name if images else told, path)
+        return find_image(name, [folder], path)
+    return find_by_stem(PurePosixPath(path.stem), folder, path)
+
+
+def _draw(path: Path, content: _File, values: dict[str, int], height: int, width: int) -> Mask:
+    declared = content.height or height, content.width or width
+    if declared != (height, width):
+        raise DataError(
+            f"{path} was drawn on {declared[1]} x {declared[0]} pixels, the image is {width} x {height}",
+            "Use the images that were annotated.",
+        )
+    mask = np.zeros((height, width), np.uint8)
+    for number, shape in enumerate(content.shapes):
+        if shape.kind in _DRAWN:
+            _draw_shape(mask, shape, values[shape.label.strip()], f"{path}, shape {number}")
+    return mask
+
+
+def _draw_shape(mask: Mask, shape: _Shape, value: int, where: str) -> None:
+    points = np.floor(np.array(shape.points, np.float64).reshape(-1, 2) + 0.5)
+    if len(points) < _DRAWN[shape.kind]:
+        raise DataError(f"{where}: a {shape.kind} with {len(points)} points", "Correct or delete it in labelme.")
+    if shape.kind == "circle":
+        (x, y), (edge_x, edge_y) = shape.points[:2]
+        _fill_circle(mask, points[0], float(np.hypot(edge_x - x, edge_y - y)), value)
+    elif shape.kind == "mask":
+        _paste(mask, points[0], shape, value, where)
+    elif shape.kind == "rectangle":
+        (left, top), (right, bottom) = points.min(axis=0), points.max(axis=0)
+        corners = np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
+        fill_polygon(mask, corners, value, where)
+    else:
+        fill_polygon(mask, points, value, where)
+
+
+def _fill_circle(mask: Mask, centre: npt.NDArray[np.float64], radius: float, value: int) -> None:
+    """Every pixel whose centre is not further away than the point on the rim."""
+    y, x = np.ogrid[: mask.shape[0], : mask.shape[1]]
+    mask[np.hypot(x - centre[0], y - centre[1]) <= radius] = value
+
+
+def _paste(mask: Mask, corner: npt.NDArray[np.float64], shape: _Shape, value: int, where: str) -> None:
+    """A drawn mask: a small PNG in base64 whose first point is its upper left pixel."""
+    try:
+        data = base64.b64decode(shape.mask or "", validate=True)
+    except binascii.Error as error:
+        raise DataError(f"{where}: the mask is not base64", "Draw it again in labelme.") from error
+    drawn = decode_mask(data, where)
+    left, top = int(corner[0]), int(corner[1])
+    bottom, right = top + drawn.shape[0], left + drawn.shape[1]
+    if left < 0 or top < 0 or bottom > mask.shape[0] or right > mask.shape[1]:
+        raise DataError(f"{where}: the mask reaches beyond the image", "Draw it again in labelme.")
+    mask[top:bottom, left:right][drawn > 0] = value

@@ -1,0 +1,89 @@
+"""Writing converted annotations as a site folder, whole or not at all."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, read_colours
+from rcil.data.errors import DataError
+from rcil.data.masks import write_mask
+from rcil.files import replacing
+
+
+@dataclass(frozen=True)
+class ConvertSummary:
+    """What a conversion wrote."""
+
+    target: Path
+    classes: tuple[str, ...]
+    images: dict[str, int]
+    """Images by split."""
+    background_only: int
+    """Images on which nothing is marked."""
+    skipped: dict[str, int]
+    """What was left out, by kind: for example shapes without an area."""
+
+
+def _clean(text: str) -> str:
+    """`text` as a file or folder name that stays where it is put."""
+    return re.sub(r"[^\w.\- ]", "_", text).strip(" .") or "_"
+
+
+def _site_names(paths: Sequence[PurePosixPath]) -> list[str]:
+    """File names without suffix; where two agree, each keeps its folders, joined by `__`."""
+    stems = [_clean(path.stem) for path in paths]
+    often = Counter(stem.casefold() for stem in stems)
+    names = [
+        stem if often[stem.casefold()] == 1 else "__".join(map(_clean, path.with_suffix("").parts))
+        for stem, path in zip(stems, paths, strict=True)
+    ]
+    name, count = Counter(name.casefold() for name in names).most_common(1)[0]
+    if count > 1:
+        clash = [str(path) for path, other in zip(paths, names, strict=True) if other.casefold() == name]
+        raise DataError(f"{' and '.join(clash)} would both be called '{name}'", "Rename one of the images.")
+    return names
+
+
+def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
+    """Build the site folder beside its place, then rename it."""
+    images = Counter(_clean(picture.split) for picture in annotations.pictures)
+    marked = 0
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", suffix=".part", dir=target.parent) as folder:
+            site = Path(folder) / "site"
+            for split in images:
+                pictures = [picture for picture in annotations.pictures if _clean(picture.split) == split]
+                names = _site_names([picture.name for picture in pictures])
+                for name, picture in zip(names, pictures, strict=True):
+                    marked += _write_picture(picture, site, split, name)
+            with replacing(site / "classes.txt") as part:
+                part.write_text("".join(f"{name}\n" for name in annotations.classes), encoding="utf-8")
+            site.rename(target)
+    except OSError as error:
+        raise DataError(f"cannot write {target}: {error.strerror or error}", "Check space and permissions.") from error
+    background_only = images.total() - marked
+    return ConvertSummary(target, annotations.classes, dict(images), background_only, annotations.skipped)
+
+
+def _write_picture(picture: Picture, site: Path, split: str, name: str) -> bool:
+    """Copy the image and write its mask; whether anything is marked on it."""
+    height, width, _ = read_colours(picture.image).shape
+    size = height, width
+    mask = picture.draw(height, width)
+    if mask.shape != size:
+        raise DataError(
+            f"{picture.image} is {width} x {height} pixels, its mask {mask.shape[1]} x {mask.shape[0]}",
+            "Image and annotation do not belong together.",
+        )
+    suffix = SUFFIXES[picture.image.suffix.lower()]
+    with replacing(site / "images" / split / f"{name}{suffix}") as part:
+        shutil.copyfile(picture.image, part)
+    write_mask(site / "masks" / split / f"{name}.png", mask)
+    return bool(mask.any())

@@ -1,0 +1,178 @@
+"""YOLO segmentation: a text file an image, each line a class number and an outline in fractions of the picture.
+
+The format has no drawing order, so large outlines are drawn before small ones. An image without a label file shows
+background only, as YOLO has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+
+from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, class_table, fill_polygon, no_split
+from rcil.data.errors import DataError, existing_folder, read_lines
+from rcil.data.masks import Mask
+
+_HINT = "Expected images/<split>/*, labels/<split>/*.txt, and the names in data.yaml or classes.txt."
+_YAML_HINT = "Write them as 'names: [a, b]', as a list of '- a' lines or as '0: a' lines; or give classes.txt."
+_QUOTED = r"""(?<![^\s,\[{:])(?:"[^"]*"|'(?:[^']|'')*')"""
+"""A quoted word, in which '' stands for an apostrophe; one within a word opens nothing."""
+_SLACK = 0.01
+"""How far beyond the picture an outline may lie; more means that the numbers are no fractions."""
+
+
+def read(source: Path, images: Path | None, split: str | None) -> Annotations:
+    """Pair every image below `images/<split>` with its label file below `labels/<split>`."""
+    no_split(split, "yolo")
+    names = _names(source)
+    classes, ids = class_table(names, source)
+    values = [ids[name.strip()] for name in names]
+    root = existing_folder(images or source / "images", _HINT)
+    pictures = tuple(
+        picture for folder in sorted(root.iterdir()) if folder.is_dir() for picture in _pictures(source, folder, values)
+    )
+    if not pictures:
+        raise DataError(f"no JPEG or PNG images in {root}/<split>", _HINT)
+    labels = {path.relative_to(source / "labels").with_suffix("") for path in (source / "labels").rglob("*.txt")}
+    seen = {Path(picture.split, picture.name).with_suffix("") for picture in pictures}
+    if not labels & seen:
+        raise DataError(f"no label file in {source / 'labels'} belongs to an image in {root}", _HINT)
+    files = {path for folder in root.iterdir() if folder.is_dir() for path in folder.rglob("*") if path.is_file()}
+    skipped = Counter({"label files without an image": len(labels - seen)})
+    skipped["files that are neither JPEG nor PNG"] = len(files) - len(pictures)
+    return Annotations(classes, pictures, dict(+skipped))
+
+
+def yaml_names(lines: list[str], source: Path) -> list[str]:
+    """The value of `names:` in a data.yaml: a list or a mapping from numbers, on one line or several."""
+    start = next((i for i, line in enumerate(lines) if re.match(r"names\s*:", line)), None)
+    if start is None:
+        raise DataError(f"{source} has no 'names:'", _YAML_HINT)
+    body = [lines[start].split(":", 1)[1], *lines[start + 1 :]]
+    entries = [_uncomment(line) for line in body]
+    first = entries[0]
+    if first[:1] in ("[", "{"):
+        text = " ".join(entries)
+        end = _closing(text, "]" if first[0] == "[" else "}", source)
+        items = _split_items(text[1:end])
+        return _numbered(items, source) if first[0] == "{" else [_scalar(item, source) for item in items]
+    block = _block(entries[1:])
+    if first or not block:
+        raise DataError(f"{source}: the names cannot be read", _YAML_HINT)
+    if all(entry.startswith("-") for entry in block):
+        return [_scalar(entry[1:], source) for entry in block]
+    return _numbered(block, source)
+
+
+def _names(source: Path) -> list[str]:
+    for file in ("data.yaml", "data.yml"):
+        path = source / file
+        if path.is_file():
+            return yaml_names(read_lines(path, _HINT), path)
+    names = "\n".join(read_lines(source / "classes.txt", _HINT)).strip()
+    return names.split("\n")  # an empty line in between stays: it would shift the numbers, and is refused as a name
+
+
+def _block(entries: list[str]) -> list[str]:
+    """The entries below `names:` up to the next key; keys of the mapping are numbers."""
+    block: list[str] = []
+    for entry in entries:
+        if entry and not re.match(r"-(\s|$)|['\"]?\d+['\"]?\s*:", entry):
+            break
+        block += [entry] if entry else []
+    return block
+
+
+def _uncomment(line: str) -> str:
+    """The line up to a comment; a # inside quotes or within a word is none."""
+    return re.sub(rf"({_QUOTED})|(?:^|\s)#.*", lambda found: found.group(1) or "", line).strip()
+
+
+def _bare(text: str) -> str:
+    """The text with everything in quotes blotted out, so that brackets and commas are those of the list."""
+    return re.sub(_QUOTED, lambda quoted: "x" * len(quoted.group()), text)
+
+
+def _closing(text: str, bracket: str, source: Path) -> int:
+    end = _bare(text).find(bracket)
+    if end < 0:
+        raise DataError(f"{source}: the names lack a closing {bracket}", _YAML_HINT)
+    return end
+
+
+def _split_items(text: str) -> list[str]:
+    """Items between commas that are not in quotes; a comma after the last is allowed."""
+    cuts = [-1, *(at for at, character in enumerate(_bare(text)) if character == ","), len(text)]
+    items = [text[start + 1 : end].strip() for start, end in pairwise(cuts)]
+    return items if items[-1] else items[:-1]
+
+
+def _numbered(items: list[str], source: Path) -> list[str]:
+    """`0: a` items -> names in the order of their numbers, which must have no gaps."""
+    pairs = [item.partition(":") for item in items]
+    keys = [key.strip().strip("'\"") for key, _, _ in pairs]
+    if set(keys) != {str(number) for number in range(len(keys))}:
+        raise DataError(f"{source}: the names are not numbered 0 to {len(keys) - 1}", _YAML_HINT)
+    table = {int(key): _scalar(value, source) for key, (_, _, value) in zip(keys, pairs, strict=True)}
+    return [table[number] for number in range(len(table))]
+
+
+def _scalar(text: str, source: Path) -> str:
+    """A plain or quoted word; anything cleverer is refused."""
+    text = text.strip()
+    quoted = re.fullmatch(r"""'((?:[^']|'')*)'|"([^"\\]*)\"""", text)
+    if quoted:
+        return quoted.group(2) or (quoted.group(1) or "").replace("''", "'")
+    if not text or text[0] in "\"'[{&*|>!%@`" or ": " in text:
+        raise DataError(f"{source}: the name '{text}' cannot be read", _YAML_HINT)
+    return text
+
+
+def _pictures(source: Path, folder: Path, values: list[int]) -> Iterator[Picture]:
+    for image in sorted(folder.rglob("*")):
+        if image.suffix.lower() in SUFFIXES and image.is_file():
+            name = image.relative_to(folder)
+            labels = source / "labels" / folder.name / name.with_suffix(".txt")
+            yield Picture(folder.name, PurePosixPath(name.as_posix()), image, partial(_draw, labels, values))
+
+
+def _draw(labels: Path, values: list[int], height: int, width: int) -> Mask:
+    mask = np.zeros((height, width), np.uint8)
+    lines = read_lines(labels, _HINT) if labels.exists() else []
+    shapes: list[tuple[int, int, npt.NDArray[np.float64]]] = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        where = f"{labels}, line {number}"
+        value, points = _outline(line, values, where)
+        points = np.floor(points * (width, height))
+        area = np.zeros_like(mask)
+        fill_polygon(area, points, 1, where)
+        shapes.append((int(area.sum(dtype=np.int64)), value, points))
+    for _, value, points in sorted(shapes, key=lambda shape: -shape[0]):
+        fill_polygon(mask, points, value, str(labels))
+    return mask
+
+
+def _outline(line: str, values: list[int], where: str) -> tuple[int, npt.NDArray[np.float64]]:
+    """Mask value and points as fractions, [N, 2]."""
+    index, *rest = line.split()
+    if not index.isdecimal() or int(index) >= len(values):
+        raise DataError(f"{where}: the class '{index}' is not one of 0 to {len(values) - 1}", "Correct the names.")
+    if len(rest) < 6 or len(rest) % 2:
+        found = "a box" if len(rest) == 4 else f"{len(rest)} coordinates"
+        raise DataError(f"{where}: {found}, not an outline of three points or more", "Export as YOLO segmentation.")
+    try:
+        points = np.array(rest, np.float64).reshape(-1, 2)
+    except ValueError as error:
+        raise DataError(f"{where}: a coordinate is not a number", _HINT) from error
+    if not np.all((points >= -_SLACK) & (points <= 1 + _SLACK)):
+        raise DataError(f"{where}: coordinates must be fractions from 0 to 1", "Divide by the width and height.")
+    return values[int(index)], points

@@ -1,0 +1,36 @@
+"""Readers of the published dataset layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rcil.data.datasets.ade import read_ade
+from rcil.data.datasets.cityscapes import read_cityscapes
+from rcil.data.datasets.voc import read_voc
+from rcil.data.errors import readable
+from rcil.data.types import SegmentationData
+from rcil.errors import ConfigError, did_you_mean
+
+READERS: dict[str, Callable[[Path], SegmentationData]] = {
+    "voc": read_voc,
+    "ade": read_ade,
+    "cityscapes": read_cityscapes,
+}
+
+
+def open_dataset(kind: str, root: Path) -> SegmentationData:
+    """Read the layout of a published dataset; images and masks are found, not decoded.
+
+    Args:
+        kind: `voc`, `ade` or `cityscapes`.
+        root: The folder that the dataset was unpacked into.
+
+    Raises:
+        ConfigError: No such kind.
+        DataError: A folder or file of the layout is missing.
+    """
+    if kind not in READERS:
+        raise ConfigError(f"unknown dataset '{kind}'", did_you_mean(kind, READERS))
+    with readable(root):
+        return READERS[kind](root)

@@ -1,0 +1,48 @@
+"""What goes wrong with data on disk, and the checks that say so by name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from rcil.errors import RcilError
+
+
+class DataError(RcilError):
+    """A dataset, mask or annotation file that is missing, damaged or not in the expected layout."""
+
+    exit_code = 6
+
+
+@contextlib.contextmanager
+def readable(root: Path) -> Iterator[None]:
+    """Whatever the system refuses inside the block, such as a folder without permission, becomes a DataError."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"cannot read {error.filename or root}: {error.strerror}", "Check its permissions.") from error
+
+
+def existing_folder(path: Path, hint: str) -> Path:
+    """`path` itself, once it is known to be a folder."""
+    if not path.is_dir():
+        raise DataError(f"no folder at {path}", hint)
+    return path
+
+
+def read_bytes(path: Path, hint: str) -> bytes:
+    """The bytes of a file that the layout asks for."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}", hint) from error
+
+
+def read_lines(path: Path, hint: str) -> list[str]:
+    """The lines of a UTF-8 text file, each without surrounding space; empty lines stay, so that numbers can be told."""
+    try:
+        text = read_bytes(path, hint).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a UTF-8 text file", hint) from error
+    return [line.strip() for line in text.splitlines()]

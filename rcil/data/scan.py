@@ -1,0 +1,51 @@
+"""Reading every mask once: which classes are where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil.data.masks import read_mask
+from rcil.data.types import IGNORE, Sample, SegmentationData
+
+
+@dataclass(frozen=True)
+class MaskContent:
+    """What one mask holds."""
+
+    sample: Sample
+    size: tuple[int, int]
+    """Height and width."""
+    pixels: NDArray[np.int64]
+    """Pixels of every value [256], after `raw_to_id`."""
+
+    @property
+    def present(self) -> frozenset[int]:
+        """Values with at least one pixel."""
+        return frozenset(np.flatnonzero(self.pixels).tolist())
+
+
+def id_table(data: SegmentationData) -> NDArray[np.uint8]:
+    """Mask value on disk -> class id [256]."""
+    if not data.raw_to_id:
+        return np.arange(256, dtype=np.uint8)
+    table = np.full(256, IGNORE, np.uint8)
+    for raw, class_id in data.raw_to_id.items():
+        table[raw] = class_id
+    return table
+
+
+def scan(data: SegmentationData, samples: Iterable[Sample]) -> Iterator[MaskContent]:
+    """Contents of the masks, one after the other; a mask that cannot be read raises its DataError."""
+    table = id_table(data)
+    for sample in samples:
+        mask = table[read_mask(sample.mask)]
+        yield MaskContent(sample, (mask.shape[0], mask.shape[1]), np.bincount(mask.ravel(), minlength=256))
+
+
+def present_classes(data: SegmentationData, split: str) -> dict[str, frozenset[int]]:
+    """Class ids in every mask of a split: what `protocol.select` decides by."""
+    return {content.sample.name: content.present for content in scan(data, data.splits[split])}

@@ -1,0 +1,163 @@
+"""The site folder: the layout that users keep their own images in.
+
+    images/<split>/NAME.jpg|png    masks/<split>/NAME.png    classes.txt or dataset.yaml
+
+Without split folders a split is made from a seed and recorded in splits.json; it depends on names alone, so images that
+are added later do not move the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rcil.data.errors import DataError, existing_folder, read_lines
+from rcil.data.types import ClassSpec, Sample, SegmentationData
+from rcil.files import replacing
+from rcil.images import SUFFIXES
+from rcil.palette import colour_of
+
+LAYOUT = (
+    "A site folder has images/<split>/*.jpg, masks/<split>/*.png and classes.txt, one name a line, background first."
+)
+RECORD = "splits.json"
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Which files belong together, and which do not."""
+
+    splits: dict[str, list[Sample]] = field(default_factory=dict)
+    problems: list[tuple[Path, str]] = field(default_factory=list)
+    """File and what is wrong with its pairing."""
+
+
+def read_site(root: Path, *, seed: int = 0, held_out: float = 0.2) -> SegmentationData:
+    """The dataset in a site folder; raises for the first file without a partner.
+
+    Args:
+        root: The folder.
+        seed: Of the split that is made where there is none.
+        held_out: Share of that split's `val`.
+    """
+    classes = read_classes(root)
+    pairing = pair_files(root)
+    if pairing.problems:
+        path, message = pairing.problems[0]
+        raise DataError(f"{path}: {message}", f"Run: rcil data check {root}")
+    if not any(pairing.splits.values()):
+        raise DataError(f"{root} holds no images", LAYOUT)
+    splits = pairing.splits
+    if list(splits) == [""]:
+        splits = _recorded_split(root, splits[""], seed, held_out)
+    return SegmentationData(root, classes, {name: tuple(samples) for name, samples in splits.items()})
+
+
+def read_classes(root: Path) -> tuple[ClassSpec, ...]:
+    """Class names and colours from dataset.yaml or classes.txt; without a colour a class gets its default."""
+    described = root / "dataset.yaml"
+    if described.exists():
+        names, colours = _described_classes(described)
+    else:
+        names = [line for line in read_lines(root / "classes.txt", LAYOUT) if line]
+        colours = {}
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled or len(names) < 2 or len(names) > 255:
+        what = f"names {', '.join(doubled)} twice" if doubled else f"names {len(names)} classes"
+        raise DataError(f"{root} {what}", "Name background and 1 to 254 classes, each once.")
+    return tuple(ClassSpec(name, colours.get(name, colour_of(index))) for index, name in enumerate(names))
+
+
+def pair_files(root: Path) -> Pairing:
+    """Match every image with the mask of the same name; what has no partner, or two, is a problem."""
+    images, masks = (existing_folder(root / name, LAYOUT) for name in ("images", "masks"))
+    pairing = Pairing()
+    found = _by_name(images, SUFFIXES, pairing)
+    partners = _by_name(masks, (".png",), pairing)
+    for key in sorted(found):
+        split, name = key
+        if key in partners:
+            pairing.splits.setdefault(split, []).append(Sample(name, found[key], partners[key]))
+        else:
+            pairing.problems.append((found[key], "this image has no mask"))
+    pairing.problems.extend((partners[key], "this mask has no image") for key in sorted(partners.keys() - found.keys()))
+    if "" in pairing.splits and len(pairing.splits) > 1:
+        loose = pairing.splits.pop("")
+        pairing.problems.extend((sample.image, "this image lies beside the split folders") for sample in loose)
+    places = defaultdict(list)
+    for split, samples in pairing.splits.items():
+        for sample in samples:
+            places[sample.name].append((split, sample.image))
+    for name in sorted(name for name, where in places.items() if len(where) > 1):
+        splits = ", ".join(split for split, _ in places[name])
+        pairing.problems.append((places[name][0][1], f"the name {name} is in several splits: {splits}"))
+    return pairing
+
+
+def _by_name(folder: Path, suffixes: tuple[str, ...], pairing: Pairing) -> dict[tuple[str, str], Path]:
+    """(split, name) -> file; a second file of the same name is a problem."""
+    result: dict[tuple[str, str], Path] = {}
+    for path in sorted(p for p in folder.rglob("*") if p.suffix.lower() in suffixes and p.is_file()):
+        parts = path.relative_to(folder).with_suffix("").parts
+        split, name = (parts[0], "/".join(parts[1:])) if len(parts) > 1 else ("", parts[0])
+        if (split, name) in result:
+            pairing.problems.append((path, f"{result[split, name].name} has the same name"))
+        else:
+            result[split, name] = path
+    return result
+
+
+def _described_classes(path: Path) -> tuple[list[str], dict[str, tuple[int, int, int]]]:
+    """Names and colours of dataset.yaml: `names` a list or a map from id, `colours` a map from name to [r, g, b]."""
+    try:
+        document: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        names = document["names"]
+        if isinstance(names, dict):
+            names = [names[index] for index in range(len(names))]
+        colours = {str(name): _colour(value) for name, value in (document.get("colours") or {}).items()}
+        return [str(name) for name in names], colours
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise DataError(
+            f"{path} does not describe classes ({type(error).__name__})",
+            "Write `names: [background, ...]` and, if wanted, `colours: {name: [r, g, b]}`.",
+        ) from error
+
+
+def _colour(value: Any) -> tuple[int, int, int]:
+    red, green, blue = (int(v) for v in value)
+    if not all(0 <= v <= 255 for v in (red, green, blue)):
+        raise ValueError(value)
+    return red, green, blue
+
+
+def _recorded_split(root: Path, samples: list[Sample], seed: int, held_out: float) -> dict[str, list[Sample]]:
+    """The split in splits.json; samples that it does not name are assigned by seed, and the record is completed."""
+    path = root / RECORD
+    known: dict[str, str] = {}
+    if path.exists():
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            known = {name: split for split in ("train", "val") for name in record[split]}
+            seed, held_out = int(record["seed"]), float(record["held_out"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is damaged", "Delete it to make the split anew.") from error
+    splits: dict[str, list[Sample]] = {"train": [], "val": []}
+    for sample in samples:
+        splits[known.get(sample.name) or _assigned(sample.name, seed, held_out)].append(sample)
+    if any(sample.name not in known for sample in samples):
+        document = {"seed": seed, "held_out": held_out, **{k: [s.name for s in v] for k, v in splits.items()}}
+        with replacing(path) as part:
+            part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return splits
+
+
+def _assigned(name: str, seed: int, held_out: float) -> str:
+    """`val` for a share of all names that depends on name and seed alone."""
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return "val" if int.from_bytes(digest[:8], "big") < held_out * 2**64 else "train"

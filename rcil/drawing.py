@@ -1,0 +1,75 @@
+"""Drawing masks: one look-up and one blend, a legend, a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Image = NDArray[np.uint8]
+Colour = tuple[int, int, int]
+
+
+def lut_of(colours: Mapping[int, Colour]) -> Image:
+    """Colours by class id, [256, 3] RGB; ids without a class stay black."""
+    lut = np.zeros((256, 3), np.uint8)
+    for class_id, colour in colours.items():
+        if class_id < len(lut):
+            lut[class_id] = colour
+    return lut
+
+
+def overlay(
+    image: Image, mask: Image, lut: Image, alpha: float = 0.5, *, background: int = 0, ignore: int = 255
+) -> Image:
+    """Blend class colours into an image; background and ignored pixels stay as they are.
+
+    Args:
+        image: [H, W, 3] RGB.
+        mask: [H, W] class ids.
+        lut: From `lut_of`.
+        alpha: Weight of the colour, 0 to 1.
+        background: The id that is not drawn.
+        ignore: Another id that is not drawn.
+    """
+    blended = cv2.addWeighted(image, 1 - alpha, lut[mask], alpha, 0)
+    keep = (mask == background) | (mask == ignore)
+    blended[keep] = image[keep]
+    return np.asarray(blended, np.uint8)
+
+
+def legend(entries: Sequence[tuple[str, Colour]], width: int, row: int = 26) -> Image:
+    """Swatches with names in as many rows as fit `width`, [H, width, 3] RGB on white."""
+    font, scale = cv2.FONT_HERSHEY_SIMPLEX, 0.5
+    placed: list[tuple[int, int, str, Colour]] = []
+    x, y = 8, 0
+    for name, colour in entries:
+        needed = 24 + cv2.getTextSize(name, font, scale, 1)[0][0] + 16
+        if x + needed > width and x > 8:
+            x, y = 8, y + row
+        placed.append((x, y, name, colour))
+        x += needed
+    canvas = np.full((y + row, width, 3), 255, np.uint8)
+    for left, top, name, colour in placed:
+        cv2.rectangle(canvas, (left, top + 6), (left + 16, top + row - 6), colour, -1)
+        cv2.putText(canvas, name, (left + 24, top + row - 8), font, scale, (32, 32, 32), 1, cv2.LINE_AA)
+    return canvas
+
+
+def grid(rows: Sequence[Sequence[Image]], titles: Sequence[str] = (), *, margin: int = 4) -> Image:
+    """Images of one size [H, W, 3] in rows and columns on white, with a title above each column."""
+    height, width = rows[0][0].shape[:2]
+    columns = max(len(row) for row in rows)
+    top = 30 if titles else 0
+    cell_h, cell_w = height + 2 * margin, width + 2 * margin
+    canvas = np.full((top + len(rows) * cell_h, columns * cell_w, 3), 255, np.uint8)
+    for j, title in enumerate(titles):
+        place = (j * cell_w + margin, 21)
+        cv2.putText(canvas, title, place, cv2.FONT_HERSHEY_SIMPLEX, 0.55, (30, 30, 30), 1, cv2.LINE_AA)
+    for i, row in enumerate(rows):
+        for j, image in enumerate(row):
+            y, x = top + i * cell_h + margin, j * cell_w + margin
+            canvas[y : y + height, x : x + width] = image
+    return canvas

@@ -1,0 +1,38 @@
+"""Reading and writing photographs, with errors that name the file. Masks are read by `rcil.data.masks`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil.data.errors import DataError, read_bytes
+from rcil.files import replacing
+
+Image = NDArray[np.uint8]
+SUFFIXES = (".jpg", ".jpeg", ".png")
+
+
+def read_rgb(path: Path) -> Image:
+    """An image as [H, W, 3] RGB.
+
+    A JPEG that was cut off still decodes, with grey where data is missing; here it is an error.
+    """
+    data = read_bytes(path, "Check the path.")
+    if data.startswith(b"\xff\xd8") and b"\xff\xd9" not in data[-1024:]:
+        raise DataError(f"{path} is cut off: the end of the JPEG is missing", "Copy the file again.")
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if data else None
+    if pixels is None:
+        raise DataError(f"{path} is not an image that can be decoded", "Give a PNG or JPEG; the file may be cut off.")
+    return np.ascontiguousarray(pixels[..., ::-1], dtype=np.uint8)
+
+
+def write_png(path: Path, rgb: Image) -> None:
+    """Write [H, W, 3] RGB; whole or not at all."""
+    done, data = cv2.imencode(".png", np.ascontiguousarray(rgb[..., ::-1]))
+    if not done:
+        raise DataError(f"cannot encode {path}", "The image is empty.")
+    with replacing(path) as part:
+        part.write_bytes(data.tobytes())

@@ -1,0 +1,132 @@
+import json
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+from sites import make_site, write_sample
+
+from rcil.data.check import check_site
+from rcil.data.scan import present_classes, scan
+from rcil.data.site import read_site
+from rcil.data.types import SegmentationData
+
+
+def call(*arguments):
+    command = [sys.executable, "-m", "rcil", "data", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def messages(root, severity="error"):
+    return [f"{p.place}: {p.message}" for p in check_site(root).problems if p.severity == severity]
+
+
+def test_a_good_site(tmp_path):
+    report = check_site(make_site(tmp_path))
+    assert report.ok
+    assert report.problems == []
+    assert report.images == {"train": 6, "val": 6}
+    assert [(c.name, c.pixels, c.images) for c in report.counts] == [
+        ("background", 12 * (64 * 96 - 3200), 12),
+        ("ball", 12 * 1600, 12),
+        ("cone", 12 * 1600, 12),
+    ]
+
+
+DAMAGES = {
+    "cut off": lambda root: _cut(root / "images/train/train_0.jpg"),
+    "not an image": lambda root: (root / "images/train/train_0.jpg").write_bytes(b"nothing"),
+    "the mask is 95x64, the image 96x64": lambda root: cv2.imwrite(
+        str(root / "masks/train/train_0.png"), np.zeros((64, 95), np.uint8)
+    ),
+    "unknown ids: 7 (10 pixels)": lambda root: _paint(root / "masks/train/train_0.png", 7),
+    "look like grey levels": lambda root: cv2.imwrite(
+        str(root / "masks/train/train_0.png"), np.tile(np.arange(96, dtype=np.uint8), (64, 1))
+    ),
+    "true colour": lambda root: cv2.imwrite(str(root / "masks/train/train_0.png"), np.zeros((64, 96, 3), np.uint8)),
+    "has no mask": lambda root: (root / "masks/train/train_0.png").unlink(),
+    "has no image": lambda root: (root / "images/train/train_0.jpg").unlink(),
+    "same name": lambda root: cv2.imwrite(str(root / "images/train/train_0.png"), np.zeros((64, 96, 3), np.uint8)),
+}
+
+
+def _cut(path):
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3])
+
+
+def _paint(path, value):
+    mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    mask[0, :10] = value
+    cv2.imwrite(str(path), mask)
+
+
+@pytest.mark.parametrize("expected", DAMAGES)
+def test_every_damage_is_found_and_named(tmp_path, expected):
+    make_site(tmp_path)
+    DAMAGES[expected](tmp_path)
+    (found,) = messages(tmp_path)
+    assert expected in found.lower().replace("-", " ") or expected in found
+    assert "train_0" in found
+
+
+def test_all_problems_are_listed_at_once(tmp_path):
+    make_site(tmp_path)
+    for index in range(3):
+        (tmp_path / f"masks/train/train_{index}.png").write_bytes(b"")
+    assert len(messages(tmp_path)) == 3
+
+
+def test_rare_and_missing_classes_and_empty_masks_are_warnings(tmp_path):
+    make_site(tmp_path)
+    (tmp_path / "classes.txt").write_text("background\nball\ncone\nghost\nspeck\n")
+    write_sample(tmp_path, "train", "empty", np.zeros((64, 96)))
+    write_sample(tmp_path, "train", "one", np.pad([[4]], ((0, 63), (0, 95))))
+    warnings = messages(tmp_path, "warning")
+    assert check_site(tmp_path).ok
+    assert any("class ghost: no pixel anywhere" in w for w in warnings)
+    assert any("class speck: only 1 pixels in 1 images" in w for w in warnings)
+    assert any("empty.png: nothing but background" in w for w in warnings)
+
+
+def test_scan_applies_the_id_table(tmp_path):
+    data = read_site(make_site(tmp_path))
+    remapped = SegmentationData(data.root, data.classes, data.splits, raw_to_id={0: 1, 2: 0})
+    (content, *_rest) = scan(remapped, data.splits["train"])
+    assert content.present == {0, 1, 255}
+    assert content.pixels[255] == 1600
+    assert present_classes(data, "val")["val_0"] == {0, 1, 2}
+
+
+class TestCommandLine:
+    def test_good(self, tmp_path):
+        done = call("check", make_site(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert "fit for training" in done.stdout
+        assert cv2.imread(str(tmp_path / "contact_sheet.png")).shape[1] > 900
+
+    def test_bad_exits_with_a_list_and_json_holds_all(self, tmp_path):
+        make_site(tmp_path)
+        (tmp_path / "masks/val/val_1.png").write_bytes(b"x")
+        done = call("check", tmp_path)
+        assert done.returncode == 6
+        assert "val_1.png" in done.stdout
+        assert "not fit for training" in done.stdout
+        document = json.loads(call("check", tmp_path, "--json").stdout)
+        assert document["ok"] is False
+        assert len(document["problems"]) == 1
+
+    def test_not_a_site(self, tmp_path):
+        done = call("check", tmp_path)
+        assert done.returncode == 6
+        assert "classes.txt" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_show(self, tmp_path):
+        site = make_site(tmp_path / "site")
+        done = call("show", site, "-o", tmp_path / "out", "--split", "val")
+        assert "6 overlays" in done.stdout
+        drawn = cv2.imread(str(tmp_path / "out" / "val_0.png"))
+        assert drawn.shape == (64, 96, 3)
+        assert call("show", site, "-o", tmp_path / "out", "--split", "vall").returncode == 2
