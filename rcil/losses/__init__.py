@@ -20,6 +20,7 @@ from rcil.losses.pcd import (
     spatial_distance,
 )
 from rcil.losses.pod import local_pod, local_pod_embedding
+from rcil.losses.pooling import PoolKind, pcd_maps
 from rcil.losses.pseudo import Convention, EntropyHistogram, normalised_entropy, pseudo_labels
 from rcil.losses.sdr import (
     attraction,
@@ -40,6 +41,7 @@ __all__ = [
     "EntropyHistogram",
     "Padding",
     "PcdFactors",
+    "PoolKind",
     "Reduction",
     "attraction",
     "binary_cross_entropy",
@@ -54,6 +56,7 @@ __all__ = [
     "local_pod_embedding",
     "lwf_mc",
     "normalised_entropy",
+    "pcd_maps",
     "pcd_official",
     "pcd_paper",
     "prototype_matching",

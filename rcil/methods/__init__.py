@@ -1,0 +1,44 @@
+"""The methods of the paper's tables, each a short file that composes loss terms and a start-of-step rule."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from rcil.errors import ConfigError, did_you_mean
+from rcil.methods.base import LossTerms, Method, StepInfo
+from rcil.methods.fine_tuning import FineTuning, Joint
+from rcil.methods.ilt import Ilt
+from rcil.methods.lwf import Lwf, LwfMc
+from rcil.methods.mib import Mib
+from rcil.methods.plop import Plop
+from rcil.methods.rcil import Rcil, RcilOfficial
+from rcil.methods.sdr import Sdr
+
+__all__ = ["METHODS", "LossTerms", "Method", "StepInfo", "make_method"]
+
+METHODS: dict[str, type[Method]] = {
+    "fine-tuning": FineTuning,
+    "joint": Joint,
+    "lwf": Lwf,
+    "lwf-mc": LwfMc,
+    "ilt": Ilt,
+    "mib": Mib,
+    "sdr": Sdr,
+    "plop": Plop,
+    "rcil": Rcil,
+    "rcil-official": RcilOfficial,
+}
+
+
+def make_method(name: str, **options: Any) -> Method:
+    """A method by name; unknown names and options get a suggestion."""
+    if name not in METHODS:
+        raise ConfigError(f"unknown method '{name}'", did_you_mean(name, METHODS))
+    kind = METHODS[name]
+    known = [f.name for f in fields(kind) if f.init]
+    for option in options:
+        if option not in known:
+            hint = did_you_mean(option, known) if known else "It has none."
+            raise ConfigError(f"method '{name}' has no option '{option}'", hint)
+    return kind(**options)

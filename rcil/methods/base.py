@@ -1,0 +1,102 @@
+"""What a method is: how a step starts, and which named loss terms a batch has.
+
+A method sees maps, not networks: the training loop runs student and teacher and hands over what they returned. So the
+terms are pure, and the loop stays one for all methods. What a method must remember over a step (PLOP's thresholds,
+SDR's prototypes) is its state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from rcil.nn import Maps, Segmenter, begin_step
+from rcil.nn.classifier import RowStart
+from rcil.nn.segmenter import MapKind
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """Class counts of the step; a domain step adds none."""
+
+    old: int
+    """Classes before this step, background included; 0 in step 0."""
+    new: int
+    """Classes that this step adds."""
+
+    @property
+    def classes(self) -> int:
+        """All classes so far."""
+        return self.old + self.new
+
+    @property
+    def domain(self) -> bool:
+        """Whether the step brings new scenes only."""
+        return self.old > 0 and self.new == 0
+
+    @property
+    def schedule(self) -> float:
+        """sqrt(|C| / |N|), 1 in a domain step."""
+        return (self.classes / self.new) ** 0.5 if self.new else 1.0
+
+
+class LossTerms(dict[str, Tensor]):
+    """Named scalars; logs read the names, training the sum."""
+
+    @property
+    def total(self) -> Tensor:
+        """The sum of all terms."""
+        return torch.stack(list(self.values())).sum()
+
+
+@dataclass
+class Method(ABC):
+    """One row of the paper's tables. Subclasses are dataclasses whose fields are the method's options."""
+
+    uses_rc: ClassVar[bool] = False
+    """Whether the network has two branches."""
+    needs_teacher: ClassVar[bool] = True
+    """Whether later steps run the previous model beside the student."""
+    maps: ClassVar[MapKind] = "before"
+    """On which side of the last activation the stage maps are taken."""
+    rows: ClassVar[RowStart] = "random"
+    """How new classifier rows start."""
+    sees_all_data: ClassVar[bool] = False
+    """Joint training: one step with all classes and images."""
+
+    def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
+        """The student at the start of a later step; `model` stays as it is and is the teacher."""
+        return begin_step(model, new_classes, rows=self.rows)
+
+    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo) -> None:
+        """Look at the step's data once with the teacher before training; most methods need nothing.
+
+        Args:
+            batches: The teacher's maps and the labels [N, H, W] of every training batch.
+            info: The step.
+        """
+        del batches, info
+
+    @abstractmethod
+    def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
+        """The loss terms of a batch.
+
+        Args:
+            new: What the student returned.
+            old: What the teacher returned; None in step 0 and for methods without a teacher.
+            labels: Classifier rows [N, H, W]; 255 is ignored.
+            info: The step.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive an interruption: tensors and plain values."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        del state

@@ -1,0 +1,41 @@
+"""MiB: losses that know what background means in a continual step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rcil.losses import knowledge_distillation, unbiased_cross_entropy, unbiased_distillation
+from rcil.methods.base import LossTerms, Method, StepInfo
+from rcil.methods.fine_tuning import cross_entropy
+from rcil.nn import Maps
+from rcil.nn.classifier import RowStart
+
+
+def unbiased_terms(new: Maps, old: Maps | None, labels: Tensor, info: StepInfo, weight: float) -> LossTerms:
+    """UNCE and weight * UNKD; plain cross entropy where no class is old, plain KD where none is new."""
+    if old is None:
+        return LossTerms(ce=cross_entropy(new.logits, labels))
+    if info.domain:
+        return LossTerms(
+            ce=cross_entropy(new.logits, labels), kd=weight * knowledge_distillation(new.logits, old.logits)
+        )
+    return LossTerms(
+        unce=unbiased_cross_entropy(new.logits, labels, info.old),
+        unkd=weight * unbiased_distillation(new.logits, old.logits),
+    )
+
+
+@dataclass
+class Mib(Method):
+    """Unbiased cross entropy and distillation, balanced classifier start."""
+
+    rows: ClassVar[RowStart] = "balanced"
+    weight: float = 10.0
+    """Of the distillation; 100 for steps of a single class."""
+
+    def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
+        """UNCE + weight * UNKD."""
+        return unbiased_terms(new, old, labels, info, self.weight)

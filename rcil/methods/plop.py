@@ -1,0 +1,81 @@
+"""PLOP: local POD on the features, and the old model's confident predictions as labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from rcil.errors import ConfigError
+from rcil.losses import Convention, EntropyHistogram, local_pod, pseudo_labels
+from rcil.losses._precision import full_precision
+from rcil.methods.base import LossTerms, Method, StepInfo
+from rcil.methods.fine_tuning import IGNORE, cross_entropy
+from rcil.nn import Maps
+from rcil.nn.classifier import RowStart
+
+
+@dataclass
+class Plop(Method):
+    """Pseudo-labels by entropy, cross entropy scaled by certainty, local POD."""
+
+    rows: ClassVar[RowStart] = "balanced"
+    factor: float = 0.01
+    """Of local POD on stages and decoder (ADE20K: 1e-3)."""
+    logits_factor: float = 5e-4
+    """Of local POD on the low-resolution logits (ADE20K: 1e-5)."""
+    median: Convention = "official"
+    """How the thresholds' medians are read from their histogram."""
+    floor: float = 0.001
+    """Smallest threshold."""
+    _thresholds: Tensor | None = field(default=None, init=False, repr=False)
+
+    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo) -> None:
+        """Median entropy of every old class on this step's background."""
+        if info.new == 0 or info.old == 0:
+            return
+        histogram: EntropyHistogram | None = None
+        for old, labels in batches:
+            if histogram is None:
+                histogram = EntropyHistogram(info.classes, device=old.logits.device)
+            histogram.update(old.logits, labels)
+        if histogram is None:
+            raise ConfigError("PLOP found no batch to read its thresholds from", "The step has no training images.")
+        self._thresholds = histogram.thresholds(self.median, self.floor)
+
+    def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
+        """CE on completed labels + local POD; a domain step has nothing to complete."""
+        if old is None:
+            return LossTerms(ce=cross_entropy(new.logits, labels))
+        pod = local_pod(
+            new.distilled(),
+            old.distilled(),
+            classes=info.classes,
+            new_classes=info.new or info.classes,
+            factor=self.factor,
+            logits_factor=self.logits_factor,
+        )
+        if info.domain:
+            return LossTerms(ce=cross_entropy(new.logits, labels), pod=pod)
+        if self._thresholds is None:
+            raise RuntimeError("Plop.prepare must run before the first batch of a step")
+        completed, certainty = pseudo_labels(old.logits, labels, self._thresholds)
+        return LossTerms(ce=_scaled_cross_entropy(new.logits, completed, certainty), pod=pod)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The thresholds."""
+        return {"thresholds": self._thresholds}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the thresholds."""
+        self._thresholds = state["thresholds"]
+
+
+@full_precision
+def _scaled_cross_entropy(logits: Tensor, labels: Tensor, factor: Tensor) -> Tensor:
+    """Mean over all pixels of cross entropy times its image's factor [N]."""
+    loss = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
+    return (loss * factor.view(-1, 1, 1)).mean()

@@ -1,0 +1,111 @@
+"""RCIL: representation compensation and pooled cube distillation on MiB's losses, by the paper and by its code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from rcil.errors import ConfigError, did_you_mean
+from rcil.losses import PCD_FACTORS, WINDOWS, pcd_maps, pcd_official
+from rcil.losses.pooling import PoolKind
+from rcil.methods.base import LossTerms, Method, StepInfo
+from rcil.methods.mib import unbiased_terms
+from rcil.nn import Maps, Segmenter, begin_step
+from rcil.nn.classifier import RowStart
+from rcil.nn.segmenter import MapKind
+
+MapName = Literal["stage1", "stage2", "stage3", "stage4", "decoder", "logits"]
+PAPER_MAPS: tuple[MapName, ...] = ("stage1", "stage2", "stage3", "stage4", "decoder")
+
+
+@dataclass
+class Rcil(Method):
+    """The paper: UNCE + lambda sqrt(|C|/|N|) UNKD + gamma (L_skd + L_ckd); the options are its ablations."""
+
+    uses_rc: ClassVar[bool] = True
+    rows: ClassVar[RowStart] = "balanced"
+    distillation: float = 100.0
+    """lambda."""
+    gamma: float = 0.01
+    """Of both PCD terms."""
+    spatial: bool = True
+    """S-KD: pooling in space."""
+    channel: bool = True
+    """C-KD: pooling along channels."""
+    pooling: PoolKind = "average"
+    """Of the spatial term."""
+    windows: Sequence[int] = WINDOWS
+    distilled: Sequence[MapName] = PAPER_MAPS
+    """Which maps PCD compares."""
+    merge: bool = True
+    """Merge both branches into the old one at the start of a step."""
+    freeze: bool = True
+    """Freeze the old branch."""
+    preserve: bool = False
+    """Start the new branch from the merged one, so that a step starts from the old function."""
+
+    def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
+        """The transition of the paper, or what an ablation leaves of it."""
+        options = {"merge": self.merge, "freeze": self.freeze, "preserve": self.preserve}
+        return begin_step(model, new_classes, rows=self.rows, **options)
+
+    def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
+        """MiB's terms and PCD; a domain step has cross entropy and PCD alone."""
+        if old is None or info.domain:
+            terms = unbiased_terms(new, None, labels, info, 0.0)
+        else:
+            terms = unbiased_terms(new, old, labels, info, self.distillation * info.schedule)
+        if old is not None:
+            chosen = choose_maps(new, self.distilled), choose_maps(old, self.distilled)
+            for name, wanted in (("spatial", self.spatial), ("channel", self.channel)):
+                if wanted:
+                    kind = self.pooling if name == "spatial" else "channel"
+                    terms[f"pcd_{name}"] = self.gamma * pcd_maps(*chosen, kind=kind, windows=tuple(self.windows))
+        return terms
+
+
+@dataclass
+class RcilOfficial(Method):
+    """The published code: weights per benchmark, maps after the activation, the logits among them, padded pooling."""
+
+    uses_rc: ClassVar[bool] = True
+    maps: ClassVar[MapKind] = "after"
+    rows: ClassVar[RowStart] = "background"
+    distillation: float = 100.0
+    """Of UNKD, without the class schedule."""
+    benchmark: str = "voc"
+    """Whose factors: voc, ade, cityscapes or cityscapes_domain."""
+
+    def __post_init__(self) -> None:
+        if self.benchmark not in PCD_FACTORS:
+            raise ConfigError(f"unknown benchmark '{self.benchmark}'", did_you_mean(self.benchmark, PCD_FACTORS))
+
+    def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
+        """UNCE + 100 UNKD + sqrt(|C|/|N|) PCD; a domain step has cross entropy and PCD alone."""
+        if old is None or info.domain:
+            terms = unbiased_terms(new, None, labels, info, 0.0)
+        else:
+            terms = unbiased_terms(new, old, labels, info, self.distillation)
+        if old is not None:
+            factors = PCD_FACTORS[self.benchmark]
+            terms["pcd_spatial"], terms["pcd_channel"] = pcd_official(
+                new.distilled(),
+                old.distilled(),
+                classes=info.classes,
+                new_classes=info.new or info.classes,
+                spatial_factors=factors.spatial,
+                channel_factors=factors.channel,
+            )
+        return terms
+
+
+def choose_maps(maps: Maps, names: Sequence[MapName]) -> list[Tensor]:
+    """The named maps in the order given."""
+    known = dict(zip((*PAPER_MAPS, "logits"), maps.distilled(), strict=True))
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"unknown map '{name}'", did_you_mean(name, known))
+    return [known[name] for name in names]

@@ -1,0 +1,215 @@
+"""Every method on a small network: the terms are the formulas, the start is its rule, the state survives."""
+
+import pytest
+import torch
+from networks import at_step, small_arch
+from torch.nn import functional as F
+
+from rcil import losses
+from rcil.errors import ConfigError
+from rcil.methods import METHODS, StepInfo, make_method
+from rcil.nn import RCConv, fold
+
+INFO = StepInfo(old=3, new=1)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """Teacher, images and labels: background, the new row 3 and ignored pixels."""
+    teacher = at_step(small_arch(), 0)
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(2, 3, 65, 65, generator=generator)
+    labels = torch.randint(0, 10, (2, 65, 65), generator=generator)
+    labels = torch.tensor([0, 0, 0, 0, 0, 0, 0, 3, 3, 255])[labels]
+    return teacher, images, labels
+
+
+def start(name, batch, **options):
+    """Method, student maps, teacher maps at the start of step 1."""
+    teacher, images, labels = batch
+    torch.manual_seed(2)
+    method = make_method(name, **options)
+    student = method.begin(teacher, ["new"]).eval()
+    with torch.no_grad():
+        old = fold(teacher)[0](images, maps=method.maps)
+    new = student(images, maps=method.maps)
+    method.prepare([(old, labels)], INFO)
+    return method, student, new, old
+
+
+def ce(logits, labels):
+    return F.cross_entropy(logits, labels, ignore_index=255, reduction="none").mean()
+
+
+EXPECTED = {
+    "fine-tuning": lambda n, o, y: {"ce": ce(n.logits, y)},
+    "joint": lambda n, o, y: {"ce": ce(n.logits, y)},
+    "lwf": lambda n, o, y: {"ce": ce(n.logits, y), "kd": 100 * losses.knowledge_distillation(n.logits, o.logits)},
+    "ilt": lambda n, o, y: {
+        "ce": ce(n.logits, y),
+        "kd": 100 * losses.knowledge_distillation(n.logits, o.logits),
+        "encoder": 100 * F.mse_loss(n.encoder, o.encoder),
+    },
+    "mib": lambda n, o, y: {
+        "unce": losses.unbiased_cross_entropy(n.logits, y, 3),
+        "unkd": 10 * losses.unbiased_distillation(n.logits, o.logits),
+    },
+    "rcil": lambda n, o, y: {
+        "unce": losses.unbiased_cross_entropy(n.logits, y, 3),
+        "unkd": 200 * losses.unbiased_distillation(n.logits, o.logits),  # sqrt(4 / 1)
+        "pcd": losses.pcd_paper([*n.stages, n.decoder], [*o.stages, o.decoder]),
+    },
+    "rcil-official": lambda n, o, y: {
+        "unce": losses.unbiased_cross_entropy(n.logits, y, 3),
+        "unkd": 100 * losses.unbiased_distillation(n.logits, o.logits),
+        "pcd": sum(losses.pcd_official(n.distilled(), o.distilled(), classes=4, new_classes=1)),
+    },
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_terms_are_the_formula(name, batch):
+    method, _, new, old = start(name, batch)
+    terms = method.terms(new, old if method.needs_teacher else None, batch[2], INFO)
+    expected = EXPECTED[name](new, old, batch[2])
+    torch.testing.assert_close(terms.total, sum(expected.values()))
+    for key in terms.keys() & expected.keys():
+        torch.testing.assert_close(terms[key], expected[key])
+
+
+def test_lwf_mc_is_the_combined_loss(batch):
+    method, _, new, old = start("lwf-mc", batch)
+    expected = losses.lwf_mc(new.logits, batch[2], old.logits)
+    torch.testing.assert_close(method.terms(new, old, batch[2], INFO).total, expected)
+
+
+def test_plop_completes_labels_and_scales_by_certainty(batch):
+    method, _, new, old = start("plop", batch)
+    terms = method.terms(new, old, batch[2], INFO)
+    histogram = losses.EntropyHistogram(4)
+    histogram.update(old.logits, batch[2])
+    labels, factor = losses.pseudo_labels(old.logits, batch[2], histogram.thresholds())
+    assert (labels != batch[2]).any(), "something was completed"
+    per_image = F.cross_entropy(new.logits, labels, ignore_index=255, reduction="none").mean((1, 2))
+    torch.testing.assert_close(terms["ce"], (per_image * factor).mean())
+    torch.testing.assert_close(
+        terms["pod"], losses.local_pod(new.distilled(), old.distilled(), classes=4, new_classes=1)
+    )
+
+
+def test_plop_without_prepare_is_an_error(batch):
+    teacher, images, labels = batch
+    method = make_method("plop")
+    maps = method.begin(teacher, ["new"]).eval()(images, maps="before")
+    with pytest.raises(RuntimeError, match="prepare"):
+        method.terms(maps, teacher(images, maps="before"), labels, INFO)
+
+
+def test_sdr_collects_prototypes_in_step_0_and_matches_them_later(batch):
+    teacher, images, labels = batch
+    method = make_method("sdr")
+    first = method.terms(teacher(images, maps="before"), None, labels.where(labels != 3, 1), StepInfo(0, 3))
+    assert set(first) == {"ce", "attraction", "repulsion", "sparsity"}
+    assert first["attraction"] == 0, "no prototype yet"
+    student = method.begin(teacher, ["new"]).eval()
+    later = method.terms(student(images, maps="before"), teacher(images, maps="before"), labels, INFO)
+    assert later["matching"] > 0
+    assert later["attraction"] > 0
+    assert all(torch.isfinite(value) for value in later.values())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_step_0_needs_no_teacher_and_everything_takes_gradient(name, batch):
+    teacher, images, labels = batch
+    method = make_method(name)
+    terms = method.terms(teacher.train()(images, maps=method.maps), None, labels.clamp(max=2), StepInfo(0, 3))
+    teacher.zero_grad()
+    terms.total.backward()
+    assert all(torch.isfinite(p.grad).all() for p in teacher.parameters() if p.grad is not None)
+    assert teacher.classifier.groups[0].weight.grad.abs().sum() > 0
+    teacher.eval()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_domain_step_has_no_new_class(name, batch):
+    teacher, images, labels = batch
+    method, info = make_method(name), StepInfo(old=3, new=0)
+    student = method.begin(teacher, []).eval()
+    old = teacher(images, maps=method.maps) if method.needs_teacher else None
+    terms = method.terms(student(images, maps=method.maps), old, labels.where(labels != 3, 2), info)
+    assert torch.isfinite(terms.total)
+    assert not {"unce", "unkd"} & set(terms)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("mib", "balanced"), ("rcil-official", "background"), ("plop", "balanced")])
+def test_the_start_rule(name, rows, batch):
+    _, student, _, _ = start(name, batch)
+    weight, bias = student.classifier.rows()
+    assert torch.equal(weight[3], weight[0])
+    assert torch.equal(bias[3], bias[0])
+    lowered = bias[0] < batch[0].classifier.rows()[1][0]
+    assert lowered == (rows == "balanced")
+
+
+@pytest.mark.parametrize(
+    ("options", "merged", "frozen"),
+    [({}, True, True), ({"merge": False}, False, True), ({"freeze": False}, True, False)],
+)
+def test_rcil_ablations_of_the_transition(batch, options, merged, frozen):
+    _, student, _, _ = start("rcil", batch, **options)
+    blocks = [m for m in student.modules() if isinstance(m, RCConv)]
+    assert all(isinstance(b.old, torch.nn.Conv2d) == merged for b in blocks)
+    assert all(b.frozen == frozen for b in blocks)
+
+
+def test_rcil_ablations_of_the_distillation(batch):
+    _, _, new, old = start("rcil", batch)
+    pcd = {
+        name: make_method("rcil", **options).terms(new, old, batch[2], INFO)
+        for name, options in {
+            "none": {"spatial": False, "channel": False},
+            "spatial": {"channel": False},
+            "strip": {"channel": False, "pooling": "strip"},
+            "decoder": {"channel": False, "distilled": ["decoder"]},
+            "logits": {"channel": False, "distilled": ["decoder", "logits"]},
+            "small": {"channel": False, "windows": [2]},
+        }.items()
+    }
+    assert not [key for key in pcd["none"] if key.startswith("pcd")]
+    values = [pcd[name]["pcd_spatial"].item() for name in ("spatial", "strip", "decoder", "logits", "small")]
+    assert len(set(values)) == 5
+    torch.testing.assert_close(
+        pcd["decoder"]["pcd_spatial"], 0.01 * losses.spatial_distance(new.decoder, old.decoder, padding="valid")
+    )
+
+
+@pytest.mark.parametrize("name", ["plop", "sdr"])
+def test_state_survives_an_interruption(name, batch, tmp_path):
+    method, _, new, old = start(name, batch)
+    method.terms(new, old, batch[2], INFO)
+    torch.save(method.state_dict(), tmp_path / "state.pt")
+    again = make_method(name)
+    again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    a, b = method.terms(new, old, batch[2], INFO), again.terms(new, old, batch[2], INFO)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: make_method("rcli"), "Did you mean 'rcil'"),
+        (lambda: make_method("rcil", gama=1), "Did you mean 'gamma'"),
+        (lambda: make_method("joint", weight=1), "It has none"),
+        (lambda: make_method("rcil-official", benchmark="vok"), "Did you mean 'voc'"),
+    ],
+)
+def test_typos_get_a_suggestion(call, message):
+    with pytest.raises(ConfigError, match=message):
+        call()
+
+
+def test_an_unknown_map_is_named(batch):
+    _, _, new, old = start("rcil", batch)
+    with pytest.raises(ConfigError, match="Did you mean 'decoder'"):
+        make_method("rcil", distilled=["decodr"]).terms(new, old, batch[2], INFO)
