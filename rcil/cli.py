@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from rcil.cli_data import app as data_app
 from rcil.console import make_app, print_json, run
 from rcil.errors import ConfigError, did_you_mean
 
 app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
+app.add_typer(data_app)
 
 NORMS = ("abs", "inplace", "batch")
 
@@ -71,6 +73,38 @@ def import_(
     )
     what = f"{len(metadata.classes)} classes, step {metadata.step}" if metadata.classes else "pretrained backbone"
     typer.echo(f"{output}: {metadata.architecture.backbone}, {what}")
+
+
+@app.command("eval")
+def eval_(
+    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors) of any form.")],
+    data: Annotated[Path, typer.Option(help="A site folder: images/, masks/, classes.txt.")],
+    split: Annotated[str, typer.Option(help="Which split.")] = "val",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the report as JSON here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Measure IoU per class and the mean over old, new and all classes; classes are matched by name.
+
+    Example: `rcil eval step1.safetensors --data my_site --split val`
+    """
+    from rcil.checkpoint.file import load
+    from rcil.console import progress_line, write_json
+    from rcil.data.site import read_site
+    from rcil.evaluate import evaluate
+    from rcil.evaluate_table import print_report
+
+    network, metadata = load(model)
+    site = read_site(data)
+    if split not in site.splits:
+        raise ConfigError(f"{data} has no split '{split}'", did_you_mean(split, site.splits))
+    with progress_line("evaluating") as progress:
+        report = evaluate(network, metadata, site, site.splits[split], progress)
+    if output is not None:
+        write_json(output, report.as_document())
+    if as_json:
+        print_json(report.as_document())
+    else:
+        print_report(report)
 
 
 @app.command()

@@ -1,0 +1,143 @@
+"""Evaluating a checkpoint on images with masks; classes are matched by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rcil.checkpoint.metadata import Metadata
+from rcil.data.errors import DataError
+from rcil.data.masks import read_mask
+from rcil.data.scan import id_table
+from rcil.data.types import IGNORE, Sample, SegmentationData
+from rcil.images import Image, read_rgb
+from rcil.metrics import Confusion, mean_iou
+from rcil.nn import Segmenter, fold
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """One class of the model."""
+
+    name: str
+    step: int
+    iou: float
+    """NaN if it neither occurs nor is predicted."""
+    pixels: int
+
+
+@dataclass(frozen=True)
+class EvalReport:
+    """What `rcil eval` prints, writes and compares."""
+
+    images: int
+    classes: tuple[ClassResult, ...]
+    old: float
+    """Mean IoU of the classes of earlier steps, background included; NaN for a model of step 0."""
+    new: float
+    """Mean IoU of the classes of the latest step."""
+    all: float
+    pixel_accuracy: float
+    unknown: tuple[str, ...]
+    """Classes of the data that the model does not know; their pixels count as background."""
+    confusion: NDArray[np.int64]
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready; NaN becomes null."""
+        return {
+            "images": self.images,
+            "miou": {name: _number(getattr(self, name)) for name in ("old", "new", "all")},
+            "pixel_accuracy": _number(self.pixel_accuracy),
+            "classes": [
+                {"name": c.name, "step": c.step, "iou": _number(c.iou), "pixels": c.pixels} for c in self.classes
+            ],
+            "unknown_classes": list(self.unknown),
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def evaluate(
+    model: Segmenter,
+    metadata: Metadata,
+    data: SegmentationData,
+    samples: Sequence[Sample],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> EvalReport:
+    """Segment every sample at its own size and compare with its mask.
+
+    Args:
+        model: Any form; it is folded first.
+        metadata: Describes its classes and input.
+        data: Where the samples come from; its class names decide which mask value is which row.
+        samples: What to evaluate on.
+        progress: Told how many of how many samples are done.
+    """
+    table = rows_by_value(data, model.names)
+    network = model if model.arch.folded else fold(model)[0]
+    confusion = Confusion(len(model.names))
+    for done, sample in enumerate(samples, 1):
+        image, truth = read_rgb(sample.image), table[read_mask(sample.mask)]
+        if image.shape[:2] != truth.shape:
+            raise DataError(f"{sample.mask} has not the size of its image", f"Run: rcil data check {data.root}")
+        confusion.update(truth, segment(network, metadata, image))
+        progress(done, len(samples))
+    return _report(confusion, metadata, data, len(samples))
+
+
+def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.uint8]:
+    """Classifier row of every mask value [256]; classes the model does not know are background, its row 0."""
+    if not set(names[1:]) & set(data.names[1:]):
+        raise DataError(
+            f"{data.root} shares no class with the model",
+            f"The model knows {', '.join(names)}; the data names {', '.join(data.names)}.",
+        )
+    row = {name: index for index, name in enumerate(names)}
+    by_id = np.zeros(256, np.uint8)
+    by_id[IGNORE] = IGNORE
+    for class_id, name in enumerate(data.names):
+        by_id[class_id] = row.get(name, 0)
+    return by_id[id_table(data)]
+
+
+@torch.no_grad()
+def segment(model: Segmenter, metadata: Metadata, image: Image) -> NDArray[np.uint8]:
+    """Class rows [H, W] of one RGB image [H, W, 3]."""
+    rows: NDArray[np.uint8] = model(as_input(metadata, image)[None]).argmax(1)[0].to(torch.uint8).numpy()
+    return rows
+
+
+def as_input(metadata: Metadata, image: Image) -> Tensor:
+    """RGB [H, W, 3] uint8 -> [3, H, W] float, in the colour order and range that the model was trained with."""
+    ordered = image if metadata.colour_order == "RGB" else image[..., ::-1]
+    pixels = torch.from_numpy(np.ascontiguousarray(ordered)).permute(2, 0, 1).float() / 255
+    return (pixels - torch.tensor(metadata.mean).view(3, 1, 1)) / torch.tensor(metadata.std).view(3, 1, 1)
+
+
+def _report(confusion: Confusion, metadata: Metadata, data: SegmentationData, images: int) -> EvalReport:
+    iou, pixels = confusion.iou, confusion.matrix.sum(axis=1)
+    steps = [c.step for c in metadata.classes]
+    latest = max(steps)
+    rows = range(len(steps))
+    return EvalReport(
+        images=images,
+        classes=tuple(
+            ClassResult(c.name, c.step, float(iou[row]), int(pixels[row])) for row, c in enumerate(metadata.classes)
+        ),
+        old=mean_iou(iou, [r for r in rows if steps[r] < latest]),
+        new=mean_iou(iou, [r for r in rows if steps[r] == latest]),
+        all=mean_iou(iou, rows),
+        pixel_accuracy=confusion.pixel_accuracy,
+        unknown=tuple(name for name in data.names if name not in {c.name for c in metadata.classes}),
+        confusion=confusion.matrix,
+    )
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

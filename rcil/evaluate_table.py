@@ -1,0 +1,34 @@
+"""How an evaluation is shown on a terminal."""
+
+from __future__ import annotations
+
+import math
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rcil.evaluate import EvalReport
+
+
+def print_report(report: EvalReport) -> None:
+    """IoU per class, then the means."""
+    table = Table(title=f"IoU on {report.images} images, %", box=box.SIMPLE, title_justify="left")
+    table.add_column("class")
+    for column in ("step", "IoU", "pixels"):
+        table.add_column(column, justify="right")
+    for c in report.classes:
+        table.add_row(Text(c.name), str(c.step), percent(c.iou), f"{c.pixels:,}")
+    table.add_section()
+    for name in ("old", "new", "all"):
+        table.add_row(f"mean, {name}", "", percent(getattr(report, name)), "")
+    console = Console()
+    console.print(table)
+    if report.unknown:
+        console.print(f"counted as background, unknown to the model: {', '.join(report.unknown)}", soft_wrap=True)
+
+
+def percent(value: float) -> str:
+    """With one decimal; a dash for NaN."""
+    return "-" if math.isnan(value) else f"{100 * value:.1f}"

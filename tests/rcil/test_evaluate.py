@@ -1,0 +1,97 @@
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from networks import at_step, small_arch
+from sites import make_site
+
+from rcil.checkpoint.file import save
+from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.data.errors import DataError
+from rcil.data.site import read_site
+from rcil.evaluate import as_input, evaluate, rows_by_value
+from rcil.nn import build
+
+STEPS = [["background", "cone"], ["ball"]]
+
+
+class Painter(torch.nn.Module):
+    """Reads the class from the brightness that the test site gives it, in the model's own row order."""
+
+    arch = small_arch(rc=None, folded=True)
+    names = ("background", "cone", "ball")
+
+    def forward(self, x):
+        brightness = x[:, 0] * 0.229 + 0.485
+        ids = ((brightness * 255 - 20) / 60).round().long().clamp(0, 2)
+        rows = torch.tensor([0, 2, 1])[ids]
+        return torch.nn.functional.one_hot(rows, 3).permute(0, 3, 1, 2).float()
+
+
+@pytest.fixture
+def site(tmp_path):
+    return read_site(make_site(tmp_path / "site"))
+
+
+def metadata(**fields):
+    return Metadata(architecture=small_arch(), classes=class_table(STEPS), step=1, **fields)
+
+
+def test_classes_are_matched_by_name(site):
+    report = evaluate(Painter(), metadata(), site, site.splits["val"])
+    assert report.images == 6
+    assert [(c.name, c.step) for c in report.classes] == [("background", 0), ("cone", 0), ("ball", 1)]
+    assert all(c.iou > 0.9 for c in report.classes)  # the JPEG blurs the borders
+    assert report.all == pytest.approx(np.mean([c.iou for c in report.classes]))
+    assert report.old == pytest.approx(np.mean([c.iou for c in report.classes[:2]]))
+    assert report.new == report.classes[2].iou
+    assert report.unknown == ()
+    assert report.confusion.sum() == 6 * 64 * 96
+
+
+def test_a_class_the_model_does_not_know_is_background(site):
+    table = rows_by_value(site, ("background", "ball"))
+    assert table[[0, 1, 2, 255]].tolist() == [0, 1, 0, 255]
+
+
+def test_no_common_class_is_an_error(site):
+    with pytest.raises(DataError, match=r"(?s)shares no class.*ball, cone"):
+        rows_by_value(site, ("background", "tree"))
+
+
+def test_input_follows_the_metadata():
+    image = np.zeros((1, 1, 3), np.uint8)
+    image[0, 0] = (255, 0, 0)
+    flat = {"mean": (0.0, 0.0, 0.0), "std": (0.5, 1.0, 1.0)}
+    assert as_input(metadata(**flat), image)[:, 0, 0].tolist() == [2, 0, 0]
+    assert as_input(metadata(colour_order="BGR", **flat), image)[:, 0, 0].tolist() == [0, 0, 1]
+
+
+def test_folding_does_not_change_the_result(site):
+    model = at_step(small_arch(), 0)
+    meta = Metadata(architecture=model.arch, classes=class_table([["background", "ball", "cone"]]))
+    renamed = build(model.arch, [["background", "ball", "cone"]]).eval()
+    renamed.load_state_dict(model.state_dict())
+    report = evaluate(renamed, meta, site, site.splits["val"][:1])
+    assert math.isnan(report.old)
+    assert report.confusion.sum() == 64 * 96
+
+
+def test_command_line(tmp_path):
+    model = build(small_arch(), [["background", "ball", "cone"]])
+    save(tmp_path / "m.safetensors", model, Metadata(architecture=model.arch, classes=class_table([list(model.names)])))
+    make_site(tmp_path / "site")
+    command = [sys.executable, "-m", "rcil", "eval", str(tmp_path / "m.safetensors"), "--data", str(tmp_path / "site")]
+    done = subprocess.run([*command, "-o", str(tmp_path / "r.json")], capture_output=True, text=True, check=True)
+    assert "mean, all" in done.stdout
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert document["miou"]["old"] is None
+    assert len(document["classes"]) == 3
+    assert np.sum(document["confusion"]) == 6 * 64 * 96
+    bad = subprocess.run([*command, "--split", "vall"], capture_output=True, text=True, check=False)
+    assert bad.returncode == 2
+    assert "Did you mean 'val'" in bad.stderr
