@@ -75,6 +75,33 @@ def import_(
     typer.echo(f"{output}: {metadata.architecture.backbone}, {what}")
 
 
+@app.command()
+def train(
+    task: Annotated[Path, typer.Argument(help="A task file (YAML).")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
+    override: Annotated[list[str] | None, typer.Option("--set", help="Override a key: training.batch=8.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in this folder.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Train all steps of a continual protocol and report IoU on the test split after each.
+
+    Interrupt it any time: with --resume it continues where it was, to the same result.
+
+    Example: `rcil train task.yaml -o run --set training.batch=8`
+    """
+    from rcil.train.run import run_task
+    from rcil.train.show import print_results, progress
+    from rcil.train.task import load_task
+
+    loaded = load_task(task, override)
+    with progress(quiet=as_json) as listen:
+        results = run_task(loaded, output, resume=resume, listen=listen)
+    if as_json:
+        print_json(results)
+    else:
+        print_results(results, output)
+
+
 @app.command("eval")
 def eval_(
     model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors) of any form.")],

@@ -46,6 +46,12 @@ class MissingDependencyError(RcilError):
     exit_code = 4
 
 
+class TrainingError(RcilError):
+    """A run that cannot go on."""
+
+    exit_code = 7
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint that names the closest known word, or all of them when none is close."""
     names = sorted(known)

@@ -1,0 +1,157 @@
+"""A whole site on disk: images and masks in splits, class names, a description and a clip."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from rcil.data.generate.clip import FPS, make_clip
+from rcil.data.generate.domains import DOMAINS
+from rcil.data.generate.files import write_clip, write_picture
+from rcil.data.generate.occurrence import CLASSES
+from rcil.data.generate.scene import SIZE, check_domains, check_size, domain_of, make_scene
+from rcil.errors import ConfigError, RcilError
+
+VERSION = 1
+"""Goes up whenever the same seed gives other pixels."""
+SPLIT_CYCLE = ("train", "train", "val", "train", "test")
+"""The split of an image by its index, so that a larger site extends a smaller one."""
+
+
+@dataclass(frozen=True)
+class SiteSummary:
+    """What was written."""
+
+    root: Path
+    splits: dict[str, int]
+    """Images per split."""
+    domains: dict[str, int]
+    """Images per domain."""
+    classes: dict[str, int]
+    """Images that show a class, by name."""
+    frames: int
+    """Frames of the clip."""
+
+
+def make_site(
+    target: Path,
+    *,
+    seed: int = 0,
+    images: int = 250,
+    size: tuple[int, int] = SIZE,
+    domains: Sequence[str] = tuple(DOMAINS),
+    image_format: Literal["jpg", "png"] = "jpg",
+    frames: int = 48,
+) -> SiteSummary:
+    """Write a site into a folder that is new or empty; after an error nothing is left there.
+
+    Image n is `make_scene(seed, n)` whatever the number of images, unless other domains are asked for.
+
+    Args:
+        target: The folder of the site.
+        seed: The site; another seed gives another one.
+        images: Over all splits, at least one round of `SPLIT_CYCLE`.
+        size: Height and width of images and clip, both even.
+        domains: Names of `DOMAINS` that take turns; the clip shows the first.
+        image_format: Suffix of the images; masks are PNG.
+        frames: Length of the clip; 0 leaves it out.
+    """
+    _check(seed, images, size, domains, image_format, frames)
+    with _building(target.resolve()) as root:
+        listing = {f"{_split_of(index)}/{index:06d}": domain_of(index, domains) for index in range(images)}
+        seen = _write_images(root, listing, seed, size, image_format)
+        if frames:
+            (root / "clip_masks").mkdir()
+            clip = make_clip(seed, frames, size, domain=domains[0])
+            write_clip(root / "clip.mp4", root / "clip_masks", clip, FPS, size)
+        (root / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES), encoding="utf-8")
+        description = {
+            "generator": "rcil.data.generate",
+            "version": VERSION,
+            "seed": seed,
+            "options": {
+                "images": images,
+                "size": list(size),
+                "domains": list(domains),
+                "image_format": image_format,
+                "frames": frames,
+            },
+            "clip": {"frames": frames, "fps": FPS, "domain": domains[0]} if frames else None,
+            "image_domains": listing,
+        }
+        (root / "dataset.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    splits = dict(Counter(name.split("/")[0] for name in listing))
+    return SiteSummary(target, splits, dict(Counter(listing.values())), seen, frames)
+
+
+def _check(
+    seed: int, images: int, size: tuple[int, int], domains: Sequence[str], image_format: str, frames: int
+) -> None:
+    """Refuse an impossible request before anything is drawn."""
+    check_size(size)
+    check_domains(domains)
+    if seed < 0:
+        raise ConfigError(f"seed {seed} is negative", "Use 0 or a positive whole number.")
+    if images < len(SPLIT_CYCLE):
+        raise ConfigError(f"{images} images do not fill all splits", f"Ask for at least {len(SPLIT_CYCLE)}.")
+    if frames < 0:
+        raise ConfigError(f"a clip cannot have {frames} frames", "Use 0 to leave it out.")
+    if size[0] % 2 or size[1] % 2:
+        raise ConfigError(f"size {size[0]}x{size[1]} is odd", "MPEG-4 needs an even height and width.")
+    if image_format not in ("jpg", "png"):
+        raise ConfigError(f"unknown image format '{image_format}'", "Use jpg or png.")
+
+
+@contextmanager
+def _building(target: Path) -> Iterator[Path]:
+    """A temporary folder beside the target that takes its name when the block ends without an error."""
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ConfigError(f"{target} exists and is not an empty folder", "Name a new folder, or remove this one.")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    except OSError as error:
+        raise RcilError(f"cannot write {target}: {error.strerror}", "Check the folder and its permissions.") from error
+    try:
+        yield part
+        umask = os.umask(0)
+        os.umask(umask)
+        part.chmod(0o777 & ~umask)
+        part.replace(target)
+    except OSError as error:
+        raise RcilError(
+            f"cannot write {target}: {error.strerror or error}", "Check free space and permissions."
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _write_images(
+    root: Path, listing: dict[str, str], seed: int, size: tuple[int, int], image_format: str
+) -> dict[str, int]:
+    """Write every listed image with its mask; returns how many images show each class."""
+    for split in dict.fromkeys(SPLIT_CYCLE):
+        (root / "images" / split).mkdir(parents=True)
+        (root / "masks" / split).mkdir(parents=True)
+    seen = dict.fromkeys(CLASSES, 0)
+    for index, (name, domain) in enumerate(listing.items()):
+        scene = make_scene(seed, index, size=size, domain=domain)
+        write_picture(root / "images" / f"{name}.{image_format}", scene.image)
+        write_picture(root / "masks" / f"{name}.png", scene.mask)
+        for class_id in np.flatnonzero(np.bincount(scene.mask.ravel())):
+            seen[CLASSES[class_id]] += 1
+    return seen
+
+
+def _split_of(index: int) -> str:
+    return SPLIT_CYCLE[index % len(SPLIT_CYCLE)]

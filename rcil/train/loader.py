@@ -1,0 +1,86 @@
+"""Batches that depend on seed, step, epoch and position alone: not on workers, and not on where a run was resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from rcil.checkpoint.metadata import Metadata
+from rcil.data.masks import read_mask
+from rcil.data.types import Sample
+from rcil.evaluate import as_input
+from rcil.images import read_rgb
+from rcil.train.augment import random_crop
+
+
+@dataclass(frozen=True)
+class CropSettings:
+    """How samples become batches."""
+
+    batch: int
+    crop: int
+    scale: tuple[float, float]
+    workers: int
+
+
+class Crops(Dataset[tuple[Tensor, Tensor]]):
+    """Augmented crops; the key (epoch, index) decides the augmentation.
+
+    Args:
+        samples: Images and masks.
+        table: Mask value on disk -> label [256].
+        metadata: How images are normalised.
+        settings: Crop size and scales.
+        seed: Seed and step.
+    """
+
+    def __init__(
+        self,
+        samples: tuple[Sample, ...],
+        table: NDArray[np.uint8],
+        metadata: Metadata,
+        settings: CropSettings,
+        seed: tuple[int, int],
+    ) -> None:
+        self.samples = samples
+        self.table = table
+        self.metadata = metadata
+        self.settings = settings
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Image [3, crop, crop] and labels [crop, crop]."""
+        epoch, index = key
+        rng = np.random.default_rng([*self.seed, 1, epoch, index])
+        sample = self.samples[index]
+        image, mask = read_rgb(sample.image), self.table[read_mask(sample.mask)]
+        image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng)
+        return as_input(self.metadata, image), torch.from_numpy(mask).long()
+
+
+def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int) -> list[list[int]]:
+    """Indices of each batch of an epoch: a fresh shuffle, the incomplete last batch left out unless it is the only one.
+
+    A batch of one would break batch statistics, so a set smaller than a batch is filled by repeating.
+    """
+    order = np.random.default_rng([*seed, 0, epoch]).permutation(count).tolist()
+    if count < batch:
+        return [(order * batch)[:batch]]
+    return [order[start : start + batch] for start in range(0, count - batch + 1, batch)]
+
+
+def batches(crops: Crops, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of an epoch from number `first` on: images [N, 3, crop, crop] and labels [N, crop, crop]."""
+    order = epoch_order(len(crops), crops.settings.batch, crops.seed, epoch)[first:]
+    keys = [[(epoch, index) for index in group] for group in order]
+    generator = torch.Generator().manual_seed(0)  # keeps torch's own generator, which draws drop-path, out of this
+    yield from DataLoader(crops, batch_sampler=keys, num_workers=crops.settings.workers, generator=generator)

@@ -1,0 +1,90 @@
+"""The resume state: everything that a step's future depends on, in one file that is whole or absent."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rcil.errors import TrainingError
+from rcil.files import replacing
+from rcil.methods import Method
+from rcil.nn import Segmenter
+
+
+@dataclass
+class Position:
+    """How far a step has come."""
+
+    epoch: int = 0
+    iteration: int = 0
+    """Batches of the epoch that are done."""
+    best_miou: float = -1.0
+    best_epoch: int = -1
+    rows: list[dict[str, float]] = field(default_factory=list)
+    """The log so far."""
+
+
+@dataclass
+class StepState:
+    """What trains, and how far it is."""
+
+    model: Segmenter
+    optimiser: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+    method: Method
+    position: Position
+
+    def save(self, path: Path) -> None:
+        """Write the state, random generator included."""
+        document = {
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "method": self.method.state_dict(),
+            "position": vars(self.position),
+            "rng": torch.get_rng_state(),
+        }
+        with replacing(path) as part:
+            torch.save(document, part)
+        write_log(path.with_name("log.csv"), self.position.rows)
+
+    def load(self, path: Path) -> None:
+        """Continue where `save` was called; no code in the file is run."""
+        document = read_state(path)
+        try:
+            self.model.load_state_dict(document["model"])
+            self.optimiser.load_state_dict(document["optimiser"])
+            self.schedule.load_state_dict(document["schedule"])
+            self.method.load_state_dict(document["method"])
+            self.position = Position(**document["position"])
+            torch.set_rng_state(document["rng"])
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise TrainingError(
+                f"{path} does not belong to this task: {str(error).splitlines()[0]}",
+                "Resume with the task file and versions that the run was started with.",
+            ) from error
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """A state file's content."""
+    try:
+        document: dict[str, Any] = torch.load(path, weights_only=True)
+    except Exception as error:
+        raise TrainingError(f"cannot read the state in {path}", "Delete the step's folder to train it anew.") from error
+    return document
+
+
+def write_log(path: Path, rows: list[dict[str, float]]) -> None:
+    """The log as CSV, one line a row; columns in order of first appearance."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with replacing(path) as part:
+        part.write_text(text.getvalue(), encoding="utf-8")

@@ -1,0 +1,75 @@
+import numpy as np
+import torch
+from networks import small_arch
+
+from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.train.augment import random_crop
+from rcil.train.loader import Crops, CropSettings, batches, epoch_order
+from rcil.train.plan import make_plan
+from rcil.train.task import load_task
+
+
+def make_crops(task_file, workers=0, step=0):
+    plan = make_plan(load_task(task_file))
+    metadata = Metadata(architecture=small_arch(), classes=class_table([["background", "ball", "cone"]]))
+    settings = CropSettings(batch=3, crop=40, scale=(0.5, 2.0), workers=workers)
+    return Crops(plan.steps[0].train, np.arange(256, dtype=np.uint8), metadata, settings, (0, step))
+
+
+def test_order_shuffles_every_epoch_and_leaves_the_rest_out():
+    first, second = (epoch_order(10, 3, (0, 0), epoch) for epoch in (0, 1))
+    assert first != second
+    assert [len(group) for group in first] == [3, 3, 3]
+    assert len({i for group in first for i in group}) == 9
+    assert first == epoch_order(10, 3, (0, 0), 0)
+
+
+def test_a_set_smaller_than_a_batch_is_repeated():
+    ((group),) = epoch_order(2, 5, (0, 0), 0)
+    assert len(group) == 5
+    assert set(group) == {0, 1}
+
+
+def test_workers_and_the_starting_point_change_nothing(task_file):
+    alone = list(batches(make_crops(task_file), epoch=1))
+    helped = list(batches(make_crops(task_file, workers=2), epoch=1))
+    resumed = list(batches(make_crops(task_file), epoch=1, first=1))
+    for (a, b), (c, d) in zip(alone, helped, strict=True):
+        assert torch.equal(a, c)
+        assert torch.equal(b, d)
+    assert torch.equal(alone[1][0], resumed[0][0])
+    other = list(batches(make_crops(task_file, step=1), epoch=1))
+    assert not torch.equal(alone[0][0], other[0][0])
+
+
+def test_loading_leaves_torchs_generator_alone(task_file):
+    state = torch.get_rng_state()
+    list(batches(make_crops(task_file), epoch=0))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_crops_keep_image_and_mask_together():
+    rng = np.random.default_rng(0)
+    mask = np.zeros((60, 80), np.uint8)
+    mask[20:40, 30:50] = 1
+    image = np.repeat(mask[..., None] * 200, 3, axis=2)
+    seen = set()
+    for _ in range(40):
+        a, b = random_crop(image, mask, 48, (0.5, 2.0), rng)
+        assert a.shape == (48, 48, 3)
+        assert b.shape == (48, 48)
+        inside, outside = a[..., 0][b == 1], a[..., 0][(b == 0)]
+        if inside.size > 50:
+            assert inside.mean() > 150
+        assert outside.mean() < 40
+        assert (a[b == 255] == 0).all()
+        seen.add(int((b == 1).sum()))
+    assert len(seen) > 20, "scale and place vary"
+
+
+def test_flip_happens_half_of_the_time():
+    mask = np.zeros((32, 32), np.uint8)
+    mask[:, :4] = 1
+    image = np.repeat(mask[..., None], 3, axis=2)
+    flips = sum(random_crop(image, mask, 32, (1.0, 1.0), np.random.default_rng(i))[1][0, -1] == 1 for i in range(200))
+    assert 70 < flips < 130

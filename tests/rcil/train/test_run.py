@@ -1,0 +1,167 @@
+"""Whole runs: results, and the promise that an interrupted run ends like an uninterrupted one, bit for bit."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rcil.checkpoint.header import read_header
+from rcil.errors import ConfigError, TrainingError
+from rcil.methods import METHODS
+from rcil.train import loop
+from rcil.train.run import run_task
+from rcil.train.task import load_task
+
+
+def tensors(folder, step):
+    return load_file(folder / f"step{step}.safetensors")
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.fixture
+def whole(task_file, tmp_path):
+    """An uninterrupted run."""
+    run_task(load_task(task_file), tmp_path / "whole")
+    return tmp_path / "whole"
+
+
+def test_a_run_leaves_checkpoints_logs_and_results(whole):
+    results = json.loads((whole / "results.json").read_text())
+    assert [step["teaches"] for step in results["steps"]] == [["background", "ball"], ["cone"]]
+    assert results["steps"][0]["miou"]["old"] is None
+    assert results["steps"][1]["miou"]["old"] is not None
+    header = read_header(whole / "step1.safetensors")
+    assert [c.name for c in header.metadata.classes] == ["background", "ball", "cone"]
+    assert [entry.step for entry in header.metadata.lineage] == [0, 1]
+    assert header.metadata.architecture.rc.frozen
+    rows = list(csv.DictReader((whole / "step1" / "log.csv").read_text().splitlines()))
+    assert {"unce", "unkd", "pcd_spatial", "pcd_channel", "held_out_miou"} <= rows[0].keys()
+    assert sum(bool(row["held_out_miou"]) for row in rows) == 2
+
+
+def test_the_optimiser_has_no_state_for_the_frozen_branch(whole):
+    state = torch.load(whole / "step1" / "state.pt", weights_only=True)
+    frozen = {key for key in state["model"] if ".old." in key}
+    assert frozen
+    assert len(state["optimiser"]["state"]) < len(
+        [k for k in state["model"] if "running" not in k and "tracked" not in k]
+    )
+    before, after = tensors(whole, 0), state["model"]
+    assert not any(key in before for key in frozen if key.endswith("old.weight")), "merged convs are new tensors"
+    assert torch.isfinite(torch.stack([after[key].abs().sum() for key in frozen])).all()
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 5])
+def test_an_exception_anywhere_and_resume_end_bit_identical(task_file, tmp_path, whole, stop_at):
+    """Stops inside step 0, between its epochs, and inside step 1."""
+    seen = 0
+
+    def interrupt(event):
+        nonlocal seen
+        seen += event.miou is None
+        if seen == stop_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_task(load_task(task_file), tmp_path / "cut", listen=interrupt)
+    results = run_task(load_task(task_file), tmp_path / "cut", resume=True)
+    for step in (0, 1):
+        assert same(tensors(tmp_path / "cut", step), tensors(whole, step))
+    assert results == json.loads((whole / "results.json").read_text())
+
+
+def test_kill_9_and_resume_end_bit_identical(task_file, tmp_path, whole):
+    output = tmp_path / "killed"
+    command = [sys.executable, "-m", "rcil", "train", str(task_file), "-o", str(output)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (output / "step1" / "state.pt").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL, "the run must still have been going"
+    subprocess.run([*command, "--resume"], env=env, check=True, capture_output=True)
+    for step in (0, 1):
+        assert same(tensors(output, step), tensors(whole, step))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_runs(task_file, tmp_path, name):
+    overrides = [f"method.name={name}", "training.epochs=[1, 1]"]
+    results = run_task(load_task(task_file, overrides), tmp_path / "run")
+    assert len(results["steps"]) == (1 if name == "joint" else 2)
+    assert read_header(tmp_path / "run" / "step0.safetensors").metadata.method == name
+
+
+def test_bf16_runs_and_stays_close(task_file, tmp_path, whole):
+    run_task(load_task(task_file, ["training.precision=bf16"]), tmp_path / "bf16")
+    rows = [
+        next(csv.DictReader((folder / "step0" / "log.csv").read_text().splitlines()))
+        for folder in (whole, tmp_path / "bf16")
+    ]
+    assert float(rows[1]["ce"]) == pytest.approx(float(rows[0]["ce"]), rel=0.05)
+
+
+def test_a_non_finite_loss_names_step_term_and_checkpoint(task_file, tmp_path, monkeypatch):
+    real = loop._forward
+
+    def poisoned(student, old, *rest):
+        terms = real(student, old, *rest)
+        if old is not None:
+            terms["unkd"] = terms["unkd"] * float("nan")
+        return terms
+
+    monkeypatch.setattr(loop, "_forward", poisoned)
+    with pytest.raises(TrainingError, match=r"step 1, epoch 0, iteration 0: the loss term unkd is not finite"):
+        run_task(load_task(task_file), tmp_path / "run")
+    assert (tmp_path / "run" / "step0.safetensors").exists(), "what was finished is kept"
+
+
+class TestFolders:
+    def test_a_folder_in_use_is_refused(self, task_file, whole):
+        with pytest.raises(ConfigError, match="--resume"):
+            run_task(load_task(task_file), whole)
+
+    def test_another_task_is_not_resumed(self, task_file, whole):
+        with pytest.raises(TrainingError, match="another task"):
+            run_task(load_task(task_file, ["training.batch=2"]), whole, resume=True)
+
+    def test_a_damaged_state_is_named(self, task_file, whole):
+        (whole / "step1.safetensors").unlink()
+        (whole / "step1" / "state.pt").write_bytes(b"cut off")
+        with pytest.raises(TrainingError, match=r"state\.pt"):
+            run_task(load_task(task_file), whole, resume=True)
+
+    def test_resuming_a_finished_run_changes_nothing(self, task_file, whole):
+        before = tensors(whole, 1)
+        run_task(load_task(task_file), whole, resume=True)
+        assert same(before, tensors(whole, 1))
+
+
+def test_command_line_errors_have_no_traceback(task_file, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "rcil",
+        "train",
+        str(task_file),
+        "-o",
+        str(tmp_path / "x"),
+        "--set",
+        "trainig.batch=2",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Did you mean 'training'" in done.stderr
+    assert "Traceback" not in done.stderr
