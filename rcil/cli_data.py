@@ -93,3 +93,26 @@ def convert(
     for what, count in summary.skipped.items():
         typer.echo(f"left out: {count} {what}")
     typer.echo(f"next: rcil data check {target}")
+
+
+@app.command("make-site")
+def make_site_command(
+    target: Annotated[Path, typer.Argument(help="The site folder to make; must not exist, or be empty.")],
+    images: Annotated[int, typer.Option(min=1, help="Images in all; 3 in 5 train, 1 in 5 each val and test.")] = 250,
+    size: Annotated[str, typer.Option(help="HEIGHTxWIDTH, both even.")] = "240x320",
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same pixels.")] = 0,
+    frames: Annotated[int, typer.Option(min=0, help="Frames of the video clip; 0 leaves it out.")] = 48,
+) -> None:
+    """Generate a yard with roads, buildings, people and things in five weathers: images, masks and a clip.
+
+    Example: `rcil data make-site yard --images 100`
+    """
+    from rcil.data.generate import make_site
+    from rcil.errors import ConfigError
+
+    parts = size.split("x")
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+        raise ConfigError(f"'{size}' is not a size", "Write HEIGHTxWIDTH, for example 240x320.")
+    summary = make_site(target, seed=seed, images=images, size=(int(parts[0]), int(parts[1])), frames=frames)
+    counts = ", ".join(f"{count} {split}" for split, count in summary.splits.items())
+    typer.echo(f"{target}: {len(summary.classes)} classes, images: {counts}; clip of {summary.frames} frames")

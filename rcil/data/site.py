@@ -1,6 +1,6 @@
 """The site folder: the layout that users keep their own images in.
 
-    images/<split>/NAME.jpg|png    masks/<split>/NAME.png    classes.txt or dataset.yaml
+    images/<split>/NAME.jpg|png    masks/<split>/NAME.png    classes.txt or dataset.yaml    [dataset.json: domains]
 
 Without split folders a split is made from a seed and recorded in splits.json; it depends on names alone, so images that
 are added later do not move the others.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,11 @@ def read_site(root: Path, *, seed: int = 0, held_out: float = 0.2) -> Segmentati
         raise DataError(f"{path}: {message}", f"Run: rcil data check {root}")
     if not any(pairing.splits.values()):
         raise DataError(f"{root} holds no images", LAYOUT)
-    splits = pairing.splits
+    domains = _read_domains(root)
+    splits = {
+        split: [replace(s, domain=domains.get(f"{split}/{s.name}" if split else s.name, "")) for s in samples]
+        for split, samples in pairing.splits.items()
+    }
     if list(splits) == [""]:
         splits = _recorded_split(root, splits[""], seed, held_out)
     return SegmentationData(root, classes, {name: tuple(samples) for name, samples in splits.items()})
@@ -98,6 +102,18 @@ def pair_files(root: Path) -> Pairing:
         splits = ", ".join(split for split, _ in places[name])
         pairing.problems.append((places[name][0][1], f"the name {name} is in several splits: {splits}"))
     return pairing
+
+
+def _read_domains(root: Path) -> dict[str, str]:
+    """`split/name` -> domain from dataset.json, where a generated site records it; empty without that file."""
+    path = root / "dataset.json"
+    if not path.exists():
+        return {}
+    try:
+        recorded = json.loads(path.read_text(encoding="utf-8"))["image_domains"]
+        return {str(name): str(domain) for name, domain in recorded.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} has no table image_domains", "Delete it; domains are optional.") from error
 
 
 def _by_name(folder: Path, suffixes: tuple[str, ...], pairing: Pairing) -> dict[tuple[str, str], Path]:

@@ -130,3 +130,12 @@ class TestCommandLine:
         drawn = cv2.imread(str(tmp_path / "out" / "val_0.png"))
         assert drawn.shape == (64, 96, 3)
         assert call("show", site, "-o", tmp_path / "out", "--split", "vall").returncode == 2
+
+    def test_a_generated_site_passes_the_check_and_knows_its_domains(self, tmp_path):
+        done = call("make-site", tmp_path / "yard", "--images", "25", "--size", "120x160", "--frames", "0")
+        assert done.returncode == 0, done.stderr
+        assert call("check", tmp_path / "yard").returncode == 0
+        data = read_site(tmp_path / "yard")
+        assert {s.domain for s in data.splits["train"]} == {"sunny", "overcast", "rain", "night", "oldcam"}
+        assert call("make-site", tmp_path / "yard").returncode != 0
+        assert "HEIGHTxWIDTH" in call("make-site", tmp_path / "other", "--size", "12").stderr

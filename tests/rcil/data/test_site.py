@@ -23,6 +23,16 @@ def test_subfolders_are_part_of_the_name(tmp_path):
     assert "camera_a/x" in {s.name for s in read_site(tmp_path).splits["train"]}
 
 
+def test_domains_are_read_where_they_are_recorded(tmp_path):
+    make_site(tmp_path)
+    assert {s.domain for s in read_site(tmp_path).splits["val"]} == {""}
+    (tmp_path / "dataset.json").write_text(json.dumps({"image_domains": {"val/val_0": "night"}}))
+    assert [s.domain for s in read_site(tmp_path).splits["val"]][:2] == ["night", ""]
+    (tmp_path / "dataset.json").write_text("[]")
+    with pytest.raises(DataError, match="image_domains"):
+        read_site(tmp_path)
+
+
 class TestFlat:
     def test_a_split_is_made_and_recorded(self, tmp_path):
         data = read_site(make_site(tmp_path, splits=("",), images=60), seed=3)
