@@ -82,6 +82,7 @@ def check_site(root: Path, progress: Callable[[int, int], None] = lambda done, t
     report = CheckReport(root, read_classes(root))
     pairing = pair_files(root)
     report.problems.extend(Problem("error", str(path), message) for path, message in pairing.problems)
+    report.problems.extend(Problem("warning", str(path), message) for path, message in pairing.doubtful)
     report.images = {split or "(no split)": len(samples) for split, samples in pairing.splits.items()}
     samples = [sample for group in pairing.splits.values() for sample in group]
     data = SegmentationData(root, report.classes, {})

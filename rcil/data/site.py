@@ -36,6 +36,8 @@ class Pairing:
     splits: dict[str, list[Sample]] = field(default_factory=dict)
     problems: list[tuple[Path, str]] = field(default_factory=list)
     """File and what is wrong with its pairing."""
+    doubtful: list[tuple[Path, str]] = field(default_factory=list)
+    """File and what may be wrong: the same name in several splits may be the same image."""
 
 
 def read_site(root: Path, *, seed: int = 0, held_out: float = 0.2) -> SegmentationData:
@@ -100,7 +102,7 @@ def pair_files(root: Path) -> Pairing:
             places[sample.name].append((split, sample.image))
     for name in sorted(name for name, where in places.items() if len(where) > 1):
         splits = ", ".join(split for split, _ in places[name])
-        pairing.problems.append((places[name][0][1], f"the name {name} is in several splits: {splits}"))
+        pairing.doubtful.append((places[name][0][1], f"the name {name} is in several splits: {splits}"))
     return pairing
 
 

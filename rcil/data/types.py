@@ -22,7 +22,7 @@ class Sample:
     """One image with its mask."""
 
     name: str
-    """Unique within the dataset: the path below the images folder, without suffix, with forward slashes."""
+    """Unique within its split: the path below the split's images, without suffix, with forward slashes."""
     image: Path
     mask: Path
     domain: str = ""

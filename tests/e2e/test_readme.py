@@ -29,7 +29,8 @@ def test_commands_and_options_exist():
     commands = [line for line in lines if line and line[0] in modules]
     assert len(commands) >= 4
     for script, command, *rest in commands:
-        call = [sys.executable, "-m", modules[script], command, "--help"]
+        nested = [command, rest.pop(0)] if command == "data" else [command]
+        call = [sys.executable, "-m", modules[script], *nested, "--help"]
         shown = subprocess.run(call, capture_output=True, text=True, check=True, env={"COLUMNS": "200"}).stdout
         for option in (word for word in rest if word.startswith("-")):
             assert option in shown, f"{script} {command} {option}"

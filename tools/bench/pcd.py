@@ -51,14 +51,24 @@ FAST_PER_PLAIN = 3
 
 def plain(new: Tensor, old: Tensor) -> Tensor:
     """Spatial plus channel distance, pooling both squared maps with every window."""
+    return plain_spatial(new, old) + plain_channel(new, old)
+
+
+def plain_spatial(new: Tensor, old: Tensor) -> Tensor:
+    """Average pooling of both squared maps, padded by half a window."""
     new, old = new**2, old**2
     norms: list[Tensor] = []
     for k in WINDOWS:
         difference = F.avg_pool2d(new, k, 1, k // 2) - F.avg_pool2d(old, k, 1, k // 2)
         norms.append(difference.flatten(1).norm(dim=1).mean())
-    difference = along_channels(new) - along_channels(old)
-    channel: Tensor = difference.flatten(1).norm(dim=1).mean()
-    return torch.stack(norms).mean() + channel
+    return torch.stack(norms).mean()
+
+
+def plain_channel(new: Tensor, old: Tensor) -> Tensor:
+    """Average pooling of both squared maps along their channels."""
+    difference = along_channels(new**2) - along_channels(old**2)
+    norm: Tensor = difference.flatten(1).norm(dim=1).mean()
+    return norm
 
 
 def along_channels(x: Tensor) -> Tensor:

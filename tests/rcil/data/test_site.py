@@ -113,14 +113,15 @@ class TestPairs:
         write_sample(tmp_path, "train", "train_2", np.ones((8, 8)), suffix=".png")
         write_sample(tmp_path, "val", "train_3", np.ones((8, 8)))
         write_sample(tmp_path, "", "loose", np.ones((8, 8)))
-        found = {(path.name, message.split(":")[0]) for path, message in pair_files(tmp_path).problems}
+        pairing = pair_files(tmp_path)
+        found = {(path.name, message.split(":")[0]) for path, message in pairing.problems}
         assert found == {
             ("train_0.jpg", "this image has no mask"),
             ("train_1.png", "this mask has no image"),
             ("train_2.png", "train_2.jpg has the same name"),
-            ("train_3.jpg", "the name train_3 is in several splits"),
             ("loose.jpg", "this image lies beside the split folders"),
         }
+        assert [message for _, message in pairing.doubtful] == ["the name train_3 is in several splits: train, val"]
         with pytest.raises(DataError, match="rcil data check"):
             read_site(tmp_path)
 
