@@ -102,6 +102,37 @@ def train(
         print_results(results, output)
 
 
+@app.command()
+def compare(
+    task: Annotated[Path, typer.Argument(help="A task file (YAML).")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all runs and the table.")],
+    methods: Annotated[str, typer.Option(help="Names with commas between.")] = "fine-tuning,mib,plop,rcil,joint",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 1,
+    override: Annotated[list[str] | None, typer.Option("--set", help="Override a key: training.batch=8.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+) -> None:
+    """Run several methods on one task and tabulate mIoU after the last step, mean and deviation over seeds.
+
+    Every cell is a run of its own: called again after an interruption, finished cells are kept, the rest continues.
+
+    Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3`
+    """
+    from rcil.train.compare import as_markdown
+    from rcil.train.compare import compare as run_comparison
+    from rcil.train.show import progress
+    from rcil.train.task import load_task
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    loaded = load_task(task, override)
+    with progress(quiet=as_json) as listen:
+        announce = (lambda text: None) if as_json else typer.echo
+        document = run_comparison(loaded, names, seeds, output, listen=listen, announce=announce)
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(as_markdown(document))
+
+
 @app.command("eval")
 def eval_(
     model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors) of any form.")],

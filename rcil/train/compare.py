@@ -1,0 +1,115 @@
+"""Methods side by side: the paper's table on any task, every cell a run of its own that can be resumed."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rcil.console import write_json
+from rcil.errors import ConfigError, did_you_mean
+from rcil.files import replacing
+from rcil.methods import METHODS
+from rcil.train.loop import Listener
+from rcil.train.plan import make_plan
+from rcil.train.run import run_task
+from rcil.train.task import MethodSection, Task
+
+COLUMNS = ("first", "later", "all")
+"""Classes of step 0, of all later steps, and both, as the paper's tables have them."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Mean and standard deviation of a mean IoU over seeds; NaN where there is nothing to average."""
+
+    mean: float
+    sd: float
+    seeds: int
+
+
+def compare(
+    task: Task,
+    methods: Sequence[str],
+    seeds: int,
+    output: Path,
+    *,
+    listen: Listener = lambda event: None,
+    announce: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Run every method with every seed and tabulate the last step; returns what `compare.json` holds.
+
+    Finished cells are kept and unfinished ones continued, so an interrupted comparison is started again with the same
+    call. Options in the task apply to its own method only; the others run with their defaults.
+
+    Args:
+        task: The task; its own seed is the first.
+        methods: Names of the methods, one row each.
+        seeds: Runs of each.
+        output: Folder with one run per cell, `compare.json` and `compare.md`.
+        listen: Told about every iteration.
+        announce: Told about every cell.
+    """
+    for name in methods:
+        if name not in METHODS:
+            raise ConfigError(f"unknown method '{name}'", did_you_mean(name, METHODS))
+    first = set(make_plan(task).steps[0].names)
+    rows: dict[str, dict[str, Any]] = {}
+    for name in methods:
+        runs = []
+        for seed in range(task.seed, task.seed + seeds):
+            announce(f"{name}, seed {seed}")
+            options = task.method.options if name == task.method.name else {}
+            cell = task.model_copy(update={"seed": seed, "method": MethodSection(name=name, options=options)})
+            results = run_task(cell, output / name / f"seed{seed}", resume=True, listen=listen)
+            runs.append(last_step(results, first))
+        rows[name] = {column: vars(summarise([run[column] for run in runs])) for column in COLUMNS}
+        document = {"task": task.name, "seeds": seeds, "rows": _without_nan(rows)}
+        write_json(output / "compare.json", document)
+        with replacing(output / "compare.md") as part:
+            part.write_text(as_markdown(document), encoding="utf-8")
+    return document
+
+
+def last_step(results: dict[str, Any], first: set[str]) -> dict[str, float]:
+    """Mean IoU after the last step over the classes of step 0, the later ones, and all."""
+    iou = {c["name"]: c["iou"] for c in results["steps"][-1]["classes"] if c["iou"] is not None}
+    groups = {
+        "first": [v for n, v in iou.items() if n in first],
+        "later": [v for n, v in iou.items() if n not in first],
+    }
+    groups["all"] = list(iou.values())
+    return {name: statistics.fmean(values) if values else math.nan for name, values in groups.items()}
+
+
+def summarise(values: Sequence[float]) -> Cell:
+    """Mean and sample standard deviation; the deviation of a single run is 0."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return Cell(math.nan, math.nan, 0)
+    return Cell(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0, len(known))
+
+
+def as_markdown(document: dict[str, Any]) -> str:
+    """The table as people paste it."""
+    lines = [f"mIoU in % after the last step of {document['task']}, mean ± sd over {document['seeds']} seeds", ""]
+    lines += ["| method | step 0 | later | all |", "|---|---|---|---|"]
+    for name, row in document["rows"].items():
+        lines.append(f"| {name} | " + " | ".join(as_text(row[column]) for column in COLUMNS) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def as_text(cell: dict[str, Any]) -> str:
+    """`62.1 ± 0.8`, or a dash."""
+    return "-" if cell["mean"] is None else f"{100 * cell['mean']:.1f} ± {100 * cell['sd']:.1f}"
+
+
+def _without_nan(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """NaN is not JSON: null instead."""
+    text = json.dumps(rows)
+    result: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
+    return result

@@ -1,0 +1,75 @@
+import json
+import math
+
+import pytest
+
+from rcil.errors import ConfigError
+from rcil.train import compare as module
+from rcil.train.compare import as_markdown, compare, last_step, summarise
+from rcil.train.task import load_task
+
+RESULTS = {
+    "steps": [
+        {"classes": []},
+        {
+            "classes": [
+                {"name": "background", "iou": 0.8},
+                {"name": "ball", "iou": 0.6},
+                {"name": "cone", "iou": 0.2},
+                {"name": "ghost", "iou": None},
+            ]
+        },
+    ]
+}
+
+
+def test_classes_of_step_0_and_later_ones():
+    means = last_step(RESULTS, {"background", "ball"})
+    assert means == pytest.approx({"first": 0.7, "later": 0.2, "all": 1.6 / 3})
+    assert math.isnan(last_step(RESULTS, {"background", "ball", "cone", "ghost"})["later"])
+
+
+def test_mean_and_deviation():
+    cell = summarise([0.1, 0.3, math.nan])
+    assert (cell.mean, cell.seeds) == (pytest.approx(0.2), 2)
+    assert cell.sd == pytest.approx(0.1414, abs=1e-4)
+    assert summarise([0.5]).sd == 0
+    assert math.isnan(summarise([]).mean)
+
+
+def test_markdown():
+    cell = {"mean": 0.621, "sd": 0.008, "seeds": 3}
+    text = as_markdown(
+        {"task": "t", "seeds": 3, "rows": {"mib": {"first": cell, "later": {**cell, "mean": None}, "all": cell}}}
+    )
+    assert "| mib | 62.1 ± 0.8 | - | 62.1 ± 0.8 |" in text
+
+
+def test_a_tiny_table_runs_and_finished_cells_are_kept(task_file, tmp_path, monkeypatch):
+    task = load_task(task_file, ["training.epochs=[1, 1]", "method.name=mib", "method.options.weight=3"])
+    document = compare(task, ["fine-tuning", "mib", "joint"], 2, tmp_path / "table")
+    assert list(document["rows"]) == ["fine-tuning", "mib", "joint"]
+    assert document["rows"]["mib"]["all"]["seeds"] == 2
+    assert document == json.loads((tmp_path / "table" / "compare.json").read_text())
+    assert (tmp_path / "table" / "compare.md").read_text() == as_markdown(document)
+    monkeypatch.setattr("rcil.train.run.train_step", lambda *_: pytest.fail("a finished cell was trained again"))
+    assert compare(task, ["fine-tuning", "mib", "joint"], 2, tmp_path / "table") == document
+
+
+def test_only_the_tasks_own_method_takes_its_options(task_file, tmp_path, monkeypatch):
+    seen = {}
+
+    def record(task, output, **_):
+        seen[task.method.name] = (task.method.options, task.seed, output.name)
+        return RESULTS
+
+    monkeypatch.setattr(module, "run_task", record)
+    task = load_task(task_file, ["seed=4", "method.name=mib", "method.options.weight=3"])
+    compare(task, ["lwf", "mib"], 1, tmp_path)
+    assert seen == {"lwf": ({}, 4, "seed4"), "mib": ({"weight": 3}, 4, "seed4")}
+
+
+def test_a_typo_is_found_before_anything_runs(task_file, tmp_path):
+    with pytest.raises(ConfigError, match="Did you mean 'plop'"):
+        compare(load_task(task_file), ["rcil", "polp"], 1, tmp_path / "table")
+    assert not (tmp_path / "table").exists()
