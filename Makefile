@@ -43,6 +43,7 @@ fmt: setup
 
 bench: setup
 	$(BIN)/python tools/bench/pcd.py
+	$(BIN)/python tools/bench/train_step.py
 
 clean:
 	rm -rf $(VENV) demo build dist
