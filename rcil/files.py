@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield part
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)
+        part.chmod(0o666 & ~_umask())
         part.replace(path)
     except OSError as error:
         raise RcilError(
@@ -39,6 +38,34 @@ def replacing(path: Path) -> Iterator[Path]:
         ) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def is_free(folder: Path) -> bool:
+    """Whether a folder can be made here without touching anything: nothing is there, or an empty folder."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+@contextlib.contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its name when the block ends without an error.
+
+    Nothing is left behind otherwise. `folder` must be free; errors of the file system are the caller's to explain.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+    try:
+        yield part
+        part.chmod(0o777 & ~_umask())
+        part.replace(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def sha256_of(path: Path) -> str:

@@ -3,7 +3,7 @@ import stat
 import pytest
 
 from rcil.errors import RcilError
-from rcil.files import replacing, sha256_of
+from rcil.files import building, is_free, replacing, sha256_of
 
 
 def test_the_file_appears_whole(tmp_path):
@@ -44,3 +44,28 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 def test_sha256(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     assert sha256_of(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    with building(tmp_path / "new" / "site") as part:
+        (part / "a").write_text("x")
+        assert not (tmp_path / "new" / "site").exists()
+    assert [p.name for p in (tmp_path / "new" / "site").iterdir()] == ["a"]
+
+    def interrupted():
+        with building(tmp_path / "new" / "other") as part:
+            (part / "a").write_text("x")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["site"]
+
+
+def test_which_folders_are_free(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    assert is_free(tmp_path / "none")
+    assert is_free(tmp_path / "empty")
+    assert not is_free(tmp_path / "file")
+    assert not is_free(tmp_path)

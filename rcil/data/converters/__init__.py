@@ -19,6 +19,7 @@ from rcil.data.converters import coco, cvat, labelme, yolo
 from rcil.data.converters.site_writer import ConvertSummary, write_site
 from rcil.data.errors import DataError, readable
 from rcil.errors import ConfigError, did_you_mean
+from rcil.files import is_free
 
 __all__ = ["FORMATS", "ConvertSummary", "convert"]
 
@@ -44,7 +45,7 @@ def convert(
     """
     if kind not in FORMATS:
         raise ConfigError(f"unknown annotation format '{kind}'", did_you_mean(kind, FORMATS))
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+    if not is_free(target):
         raise DataError(f"{target} is in use", "Name a folder that does not exist yet, or an empty one.")
     if not source.exists():
         raise DataError(f"no annotations at {source}", "Name the unpacked export.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, read_colours
 from rcil.data.errors import DataError
 from rcil.data.masks import write_mask
-from rcil.files import replacing
+from rcil.files import building, replacing
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,7 @@ def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
     images = Counter(_clean(picture.split) for picture in annotations.pictures)
     marked = 0
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", suffix=".part", dir=target.parent) as folder:
-            site = Path(folder) / "site"
+        with building(target) as site:
             for split in images:
                 pictures = [picture for picture in annotations.pictures if _clean(picture.split) == split]
                 names = _site_names([picture.name for picture in pictures])
@@ -65,7 +62,6 @@ def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
                     marked += _write_picture(picture, site, split, name)
             with replacing(site / "classes.txt") as part:
                 part.write_text("".join(f"{name}\n" for name in annotations.classes), encoding="utf-8")
-            site.rename(target)
     except OSError as error:
         raise DataError(f"cannot write {target}: {error.strerror or error}", "Check space and permissions.") from error
     background_only = images.total() - marked

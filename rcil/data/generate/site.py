@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +18,7 @@ from rcil.data.generate.files import write_clip, write_picture
 from rcil.data.generate.occurrence import CLASSES
 from rcil.data.generate.scene import SIZE, check_domains, check_size, domain_of, make_scene
 from rcil.errors import ConfigError, RcilError
+from rcil.files import building, is_free
 
 VERSION = 1
 """Goes up whenever the same seed gives other pixels."""
@@ -67,7 +65,8 @@ def make_site(
         frames: Length of the clip; 0 leaves it out.
     """
     _check(seed, images, size, domains, image_format, frames)
-    with _building(target.resolve()) as root:
+    folder = target.resolve()
+    with _explained(folder), building(folder) as root:
         listing = {f"{_split_of(index)}/{index:06d}": domain_of(index, domains) for index in range(images)}
         seen = _write_images(root, listing, seed, size, image_format)
         if frames:
@@ -113,27 +112,16 @@ def _check(
 
 
 @contextmanager
-def _building(target: Path) -> Iterator[Path]:
-    """A temporary folder beside the target that takes its name when the block ends without an error."""
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+def _explained(target: Path) -> Iterator[None]:
+    """Errors of the file system in the user's terms."""
+    if not is_free(target):
         raise ConfigError(f"{target} exists and is not an empty folder", "Name a new folder, or remove this one.")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
-    except OSError as error:
-        raise RcilError(f"cannot write {target}: {error.strerror}", "Check the folder and its permissions.") from error
-    try:
-        yield part
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o777 & ~umask)
-        part.replace(target)
+        yield
     except OSError as error:
         raise RcilError(
             f"cannot write {target}: {error.strerror or error}", "Check free space and permissions."
         ) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _write_images(

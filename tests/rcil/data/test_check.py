@@ -127,7 +127,7 @@ class TestCommandLine:
         site = make_site(tmp_path / "site")
         done = call("show", site, "-o", tmp_path / "out", "--split", "val")
         assert "6 overlays" in done.stdout
-        drawn = cv2.imread(str(tmp_path / "out" / "val_0.png"))
+        drawn = cv2.imread(str(tmp_path / "out" / "val" / "val_0.png"))
         assert drawn.shape == (64, 96, 3)
         assert call("show", site, "-o", tmp_path / "out", "--split", "vall").returncode == 2
 
