@@ -33,13 +33,13 @@ def check(
     from rcil.data.report import print_report
     from rcil.data.sheet import contact_sheet
     from rcil.data.types import SegmentationData
-    from rcil.images import write_png
+    from rcil.images import write_image
 
     with progress_line("checking") as progress:
         report = check_site(folder, progress)
     if report.good:
         sheet = sheet or folder / "contact_sheet.png"
-        write_png(sheet, contact_sheet(SegmentationData(folder, report.classes, {}), report.good))
+        write_image(sheet, contact_sheet(SegmentationData(folder, report.classes, {}), report.good))
     if as_json:
         print_json({**report.as_document(), "contact_sheet": str(sheet) if report.good else None})
     else:
@@ -55,21 +55,21 @@ def show(
     split: Annotated[str, typer.Option(help="Only this split.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="At most this many images.")] = 50,
 ) -> None:
-    """Draw the masks over their images, one PNG each.
+    """Draw the masks over their images, one PNG each, in a folder per split.
 
     Example: `rcil data show my_site -o overlays --split train`
     """
     from rcil.data.sheet import draw_sample
     from rcil.data.site import read_site
     from rcil.errors import ConfigError, did_you_mean
-    from rcil.images import write_png
+    from rcil.images import write_image
 
     data = read_site(folder)
     if split and split not in data.splits:
         raise ConfigError(f"{folder} has no split '{split}'", did_you_mean(split, data.splits))
-    samples = [s for name, group in data.splits.items() if split in ("", name) for s in group][:limit]
-    for sample in samples:
-        write_png(output / f"{sample.name}.png", draw_sample(data, sample))
+    samples = [(name, s) for name, group in data.splits.items() if split in ("", name) for s in group][:limit]
+    for name, sample in samples:
+        write_image(output / name / f"{sample.name}.png", draw_sample(data, sample))
     typer.echo(f"{len(samples)} overlays in {output}")
 
 

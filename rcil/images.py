@@ -29,10 +29,13 @@ def read_rgb(path: Path) -> Image:
     return np.ascontiguousarray(pixels[..., ::-1], dtype=np.uint8)
 
 
-def write_png(path: Path, rgb: Image) -> None:
-    """Write [H, W, 3] RGB; whole or not at all."""
-    done, data = cv2.imencode(".png", np.ascontiguousarray(rgb[..., ::-1]))
-    if not done:
-        raise DataError(f"cannot encode {path}", "The image is empty.")
+def write_image(path: Path, pixels: Image) -> None:
+    """Write RGB [H, W, 3] or grey [H, W] in the format of the suffix; whole or not at all."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise DataError(f"cannot write {path}: unknown image format", f"End the name with {', '.join(SUFFIXES)}.")
+    stored = pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels[..., ::-1])
+    if stored.size == 0:
+        raise DataError(f"cannot write {path}: the image is empty", "Check its size.")
+    data = cv2.imencode(path.suffix, stored)[1]
     with replacing(path) as part:
         part.write_bytes(data.tobytes())

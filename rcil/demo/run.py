@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cv2
-import numpy as np
 import torch
 
 from rcil.architecture import Architecture
@@ -23,7 +21,8 @@ from rcil.demo.scenes import CLASSES, make_scene
 from rcil.demo.training import Method, Progress, Step, evaluate, predict, train
 from rcil.drawing import Image
 from rcil.errors import RcilError
-from rcil.files import replacing, sha256_of
+from rcil.files import sha256_of
+from rcil.images import write_image
 from rcil.nn import Segmenter, begin_step, build
 
 OLD, NEW = CLASSES[:3], CLASSES[3:]
@@ -54,7 +53,7 @@ def run(
     report(f"step 0 teaches {', '.join(OLD[1:])}; cones are in the scenes, but nobody labels them")
     base = train(base, first, teacher=None, method="fine-tuning", progress=progress("step 0", first.iterations))
     results: dict[str, dict[str, float]] = {"step 0": evaluate(base)}
-    _save(output / "step0.safetensors", base, "joint", results["step 0"], parent=None)
+    _save(output / "step0.safetensors", base, "rcil", results["step 0"], parent=None)
 
     report(f"step 1 teaches {NEW[0]}; nobody labels the rest any more")
     models: dict[str, Segmenter] = {}
@@ -69,7 +68,7 @@ def run(
     _save(step1, models["rcil"], "rcil", results["step 1, rcil"], parent=output / "step0.safetensors")
 
     masks = {title: _predictor(model) for title, model in (("step 0", base), *models.items())}
-    _write_image(output / "demo.jpg", picture.draw(masks, SHOWN))
+    write_image(output / "demo.jpg", picture.draw(masks, SHOWN))
     fold = _deploy(output, step1, masks["rcil"])
     document = {"iou": results, "fold": fold, "seconds": round(time.perf_counter() - started, 1), "seed": SEED}
     write_json(output / "report.json", document)
@@ -113,8 +112,8 @@ def _deploy(output: Path, step1: Path, see: Callable[[Image], Image]) -> dict[st
     deployed = output / "deployed.safetensors"
     _call("rcil_export", "fold", str(step1), "-o", str(deployed))
     image, _ = make_scene(SHOWN[0], 256)
-    _write_image(output / "scene.png", image)
-    _write_image(output / "scene_mask.png", see(image))
+    write_image(output / "scene.png", image)
+    write_image(output / "scene_mask.png", see(image))
     files = [str(output / name) for name in ("scene.png", "scene_mask.png")]
     _call("rcil_serve", "overlay", *files, "--model", str(deployed), "-o", str(output / "scene_overlay.png"))
     result: dict[str, Any] = json.loads(deployed.with_suffix(".fold.json").read_text(encoding="utf-8"))
@@ -125,9 +124,3 @@ def _call(module: str, *arguments: str) -> None:
     done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RcilError(f"{module} {arguments[0]} failed: {done.stderr.strip()}", "Run it by itself with --debug.")
-
-
-def _write_image(path: Path, image: Image) -> None:
-    pixels = image if image.ndim == 2 else np.ascontiguousarray(image[..., ::-1])
-    with replacing(path) as part:
-        part.write_bytes(cv2.imencode(path.suffix, pixels)[1].tobytes())

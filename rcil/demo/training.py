@@ -14,6 +14,7 @@ from torch import Tensor
 from rcil.checkpoint.metadata import IMAGENET_MEAN, IMAGENET_STD
 from rcil.demo.scenes import CLASSES, Image, make_scene
 from rcil.losses import pcd_paper, unbiased_cross_entropy, unbiased_distillation
+from rcil.metrics import Confusion
 from rcil.nn import Segmenter, fold
 
 BATCH = 8
@@ -90,12 +91,8 @@ def predict(model: Segmenter, image: Image) -> Image:
 def evaluate(model: Segmenter, *, scenes: int = 40, first_seed: int = 900_000) -> dict[str, float]:
     """IoU of each class that the model knows, on scenes of their own; unknown classes count as background."""
     count = len(model.names)
-    confusion = np.zeros((count, count), np.int64)
+    confusion = Confusion(count)
     for seed in range(first_seed, first_seed + scenes):
         image, truth = make_scene(seed)
-        truth = np.where(truth < count, truth, 0)
-        pairs = truth.astype(np.int64) * count + predict(model, image)
-        confusion += np.bincount(pairs.ravel(), minlength=count * count).reshape(count, count)
-    union = confusion.sum(0) + confusion.sum(1) - np.diag(confusion)
-    iou = np.diag(confusion) / np.maximum(union, 1)
-    return {name: float(value) for name, value in zip(CLASSES, iou, strict=False)}
+        confusion.update(np.where(truth < count, truth, 0).astype(np.uint8), predict(model, image))
+    return {name: float(value) for name, value in zip(CLASSES, confusion.iou, strict=False)}

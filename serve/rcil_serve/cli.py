@@ -31,7 +31,7 @@ def overlay(
     from rcil import drawing
     from rcil.checkpoint.header import read_header
     from rcil.data.masks import read_mask
-    from rcil.images import read_rgb, write_png
+    from rcil.images import read_rgb, write_image
 
     classes = read_header(model).metadata.classes
     pixels, ids = read_rgb(image), read_mask(mask)
@@ -43,7 +43,7 @@ def overlay(
     drawn = drawing.overlay(pixels, ids, drawing.lut_of({c.id: c.colour for c in classes}), alpha)
     if with_legend:
         drawn = np.vstack([drawn, drawing.legend([(c.name, c.colour) for c in classes], drawn.shape[1])])
-    write_png(output, drawn)
+    write_image(output, drawn)
     typer.echo(str(output))
 
 
