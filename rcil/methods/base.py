@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rcil.losses._maps import class_schedule
 from rcil.nn import Maps, Segmenter, begin_step
 from rcil.nn.classifier import RowStart
 from rcil.nn.segmenter import MapKind
@@ -42,7 +43,7 @@ class StepInfo:
     @property
     def schedule(self) -> float:
         """sqrt(|C| / |N|), 1 in a domain step."""
-        return (self.classes / self.new) ** 0.5 if self.new else 1.0
+        return class_schedule(self.classes, self.new or self.classes)
 
 
 class LossTerms(dict[str, Tensor]):

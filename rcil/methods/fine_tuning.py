@@ -8,11 +8,10 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional as F
 
+from rcil.data.types import IGNORE
 from rcil.losses._precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.nn import Maps
-
-IGNORE = 255
 
 
 @full_precision

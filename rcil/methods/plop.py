@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.nn import functional as F
 
+from rcil.data.types import IGNORE
 from rcil.errors import ConfigError
 from rcil.losses import Convention, EntropyHistogram, local_pod, pseudo_labels
 from rcil.losses._precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
-from rcil.methods.fine_tuning import IGNORE, cross_entropy
+from rcil.methods.fine_tuning import cross_entropy
 from rcil.nn import Maps
 from rcil.nn.classifier import RowStart
 

@@ -132,5 +132,5 @@ def _check_finite(terms: LossTerms, job: StepJob, epoch: int, position: Position
         raise TrainingError(
             f"step {job.index}, epoch {epoch}, iteration {position.iteration}: the loss term {', '.join(bad)} "
             f"is not finite; {last}",
-            "Lower training.lr or the method's weights, then start again or --resume from the last state.",
+            "Lower training.lr or the method's weights and start a new run in another folder.",
         )

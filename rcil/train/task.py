@@ -113,9 +113,7 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"cannot read the task {path}", "Give a YAML file; see the examples in tests/tasks."
-        ) from error
+        raise ConfigError(f"cannot read the task {path}", "Give a YAML file; the README shows one.") from error
     except yaml.YAMLError as error:
         raise ConfigError(
             f"{path} is not YAML: {str(error).splitlines()[0]}", "Check indentation and colons."
