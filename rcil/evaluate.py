@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -69,8 +71,10 @@ def evaluate(
     data: SegmentationData,
     samples: Sequence[Sample],
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    scale: float = 1.0,
 ) -> EvalReport:
-    """Segment every sample at its own size and compare with its mask.
+    """Segment every sample and compare with its mask, at the mask's size.
 
     Args:
         model: Any form; it is folded first.
@@ -78,6 +82,7 @@ def evaluate(
         data: Where the samples come from; its class names decide which mask value is which row.
         samples: What to evaluate on.
         progress: Told how many of how many samples are done.
+        scale: Share of their size at which the network sees images.
     """
     table = rows_by_value(data, model.names)
     network = model if model.arch.folded else fold(model)[0]
@@ -86,7 +91,7 @@ def evaluate(
         image, truth = read_rgb(sample.image), table[read_mask(sample.mask)]
         if image.shape[:2] != truth.shape:
             raise DataError(f"{sample.mask} has not the size of its image", f"Run: rcil data check {data.root}")
-        confusion.update(truth, segment(network, metadata, image))
+        confusion.update(truth, segment(network, metadata, image, scale=scale))
         progress(done, len(samples))
     return _report(confusion, metadata, data, len(samples))
 
@@ -107,9 +112,16 @@ def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.ui
 
 
 @torch.no_grad()
-def segment(model: Segmenter, metadata: Metadata, image: Image) -> NDArray[np.uint8]:
-    """Class rows [H, W] of one RGB image [H, W, 3]."""
-    rows: NDArray[np.uint8] = model(as_input(metadata, image)[None]).argmax(1)[0].to(torch.uint8).numpy()
+def segment(model: Segmenter, metadata: Metadata, image: Image, *, scale: float = 1.0) -> NDArray[np.uint8]:
+    """Class rows [H, W] of one RGB image [H, W, 3], which the network sees at `scale` of its size."""
+    height, width = image.shape[:2]
+    if scale != 1:
+        smaller = max(1, round(width * scale)), max(1, round(height * scale))
+        image = np.asarray(cv2.resize(image, smaller, interpolation=cv2.INTER_AREA), np.uint8)
+    logits = model(as_input(metadata, image)[None])
+    if scale != 1:
+        logits = F.interpolate(logits, size=(height, width), mode="bilinear", align_corners=False)
+    rows: NDArray[np.uint8] = logits.argmax(1)[0].to(torch.uint8).numpy()
     return rows
 
 

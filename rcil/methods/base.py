@@ -67,6 +67,8 @@ class Method(ABC):
     """On which side of the last activation the stage maps are taken."""
     rows: ClassVar[RowStart] = "random"
     """How new classifier rows start."""
+    first_step: ClassVar[str] = "plain"
+    """Methods with the same word train step 0 in the same way and remember nothing of it: once is enough for all."""
     sees_all_data: ClassVar[bool] = False
     """Joint training: one step with all classes and images."""
 

@@ -36,4 +36,5 @@ class FineTuning(Method):
 class Joint(FineTuning):
     """The upper bound: all classes and all images in one step."""
 
+    first_step: ClassVar[str] = "joint"
     sees_all_data: ClassVar[bool] = True

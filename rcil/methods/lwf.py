@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -32,6 +33,7 @@ class Lwf(Method):
 class LwfMc(Method):
     """One sigmoid a class, as in iCaRL without exemplars."""
 
+    first_step: ClassVar[str] = "sigmoid"
     weight: float = 10.0
     """Of the teacher's sigmoids."""
 

@@ -26,6 +26,7 @@ class Rcil(Method):
     """The paper: UNCE + lambda sqrt(|C|/|N|) UNKD + gamma (L_skd + L_ckd); the options are its ablations."""
 
     uses_rc: ClassVar[bool] = True
+    first_step: ClassVar[str] = "rc"
     rows: ClassVar[RowStart] = "balanced"
     distillation: float = 100.0
     """lambda."""
@@ -72,6 +73,7 @@ class RcilOfficial(Method):
     """The published code: weights per benchmark, maps after the activation, the logits among them, padded pooling."""
 
     uses_rc: ClassVar[bool] = True
+    first_step: ClassVar[str] = "rc"
     maps: ClassVar[MapKind] = "after"
     rows: ClassVar[RowStart] = "background"
     distillation: float = 100.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from rcil.nn import Maps
 class Sdr(Mib):
     """Prototype matching, attraction, repulsion and sparsity on the decoder map."""
 
+    first_step: ClassVar[str] = "prototypes"
     weight: float = 100.0
     matching: float = 1e-2
     attraction: float = 1e-3

@@ -17,7 +17,8 @@ def random_crop(
 ) -> tuple[Image, Mask]:
     """A square of `crop` pixels from the image at a random scale, flipped half of the time.
 
-    Where the scaled image is smaller than the crop it is padded: black in the image, ignored in the mask.
+    Shrinking averages, so that nothing aliases. Where the scaled image is smaller than the crop it is padded: black in
+    the image, ignored in the mask.
 
     Args:
         image: [H, W, 3].
@@ -28,7 +29,8 @@ def random_crop(
     """
     factor = float(np.exp(rng.uniform(*np.log(scale))))
     height, width = (max(1, round(side * factor)) for side in mask.shape)
-    image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR), np.uint8)
+    how = cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR
+    image = np.asarray(cv2.resize(image, (width, height), interpolation=how), np.uint8)
     mask = np.asarray(cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8)
     top, left = (int(rng.integers(0, max(side - crop, 0) + 1)) for side in (height, width))
     image, mask = image[top : top + crop, left : left + crop], mask[top : top + crop, left : left + crop]

@@ -44,7 +44,8 @@ def compare(
     """Run every method with every seed and tabulate the last step; returns what `compare.json` holds.
 
     Finished cells are kept and unfinished ones continued, so an interrupted comparison is started again with the same
-    call. Options in the task apply to its own method only; the others run with their defaults.
+    call. Methods that train step 0 alike share it. `method.options` of the task are its own method's, `method.others`
+    the other methods'.
 
     Args:
         task: The task; its own seed is the first.
@@ -58,14 +59,18 @@ def compare(
         if name not in METHODS:
             raise ConfigError(f"unknown method '{name}'", did_you_mean(name, METHODS))
     first = set(make_plan(task).steps[0].names)
+    step0: dict[tuple[str, int], Path] = {}
     rows: dict[str, dict[str, Any]] = {}
     for name in methods:
         runs = []
         for seed in range(task.seed, task.seed + seeds):
             announce(f"{name}, seed {seed}")
-            options = task.method.options if name == task.method.name else {}
+            options = task.method.options if name == task.method.name else task.method.others.get(name, {})
             cell = task.model_copy(update={"seed": seed, "method": MethodSection(name=name, options=options)})
-            results = run_task(cell, output / name / f"seed{seed}", resume=True, listen=listen)
+            folder = output / name / f"seed{seed}"
+            first_step = METHODS[name].first_step, seed
+            results = run_task(cell, folder, resume=True, step0_of=step0.get(first_step), listen=listen)
+            step0.setdefault(first_step, folder)
             runs.append(last_step(results, first))
         rows[name] = {column: vars(summarise([run[column] for run in runs])) for column in COLUMNS}
         document = {"task": task.name, "seeds": seeds, "rows": _without_nan(rows)}

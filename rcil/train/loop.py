@@ -50,6 +50,8 @@ class StepJob:
     data: SegmentationData
     validation: tuple[Sample, ...]
     settings: TrainingSection
+    scale: float
+    """Share of their size at which the network sees images."""
     folder: Path
 
 
@@ -61,6 +63,10 @@ def train_step(
     epochs = settings.epochs[later]
     iterations = len(epoch_order(len(job.crops), settings.batch, job.crops.seed, 0))
     old = fold(teacher)[0] if teacher is not None and method.needs_teacher else None
+    layout = torch.channels_last if settings.channels_last else torch.contiguous_format
+    for network in (student, old):
+        if network is not None:
+            network.to(memory_format=layout)  # type: ignore[call-overload]
     state = _new_state(student, method, settings, settings.lr[later], epochs * iterations)
     saved, best = job.folder / "state.pt", job.folder / "best.safetensors"
     if saved.exists():
@@ -72,7 +78,7 @@ def train_step(
     for epoch in range(position.epoch, epochs):
         student.train()
         for images, labels in batches(job.crops, epoch, position.iteration):
-            terms = _forward(student, old, method, images, labels, job)
+            terms = _forward(student, old, method, images.contiguous(memory_format=layout), labels, job)
             _check_finite(terms, job, epoch, position, best)
             state.optimiser.zero_grad(set_to_none=True)
             terms.total.backward()  # type: ignore[no-untyped-call]
@@ -84,7 +90,7 @@ def train_step(
             listen(Event(job.index, epoch, epochs, position.iteration, iterations, numbers))
             if position.iteration % settings.save_every == 0:
                 state.save(saved)
-        miou = evaluate(student.eval(), job.metadata, job.data, job.validation).all
+        miou = evaluate(student.eval(), job.metadata, job.data, job.validation, scale=job.scale).all
         if miou > position.best_miou:
             position.best_miou, position.best_epoch = miou, epoch
             save(best, student, job.metadata)

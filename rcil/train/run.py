@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,12 @@ from rcil.train.task import NetworkSection, Task
 
 
 def run_task(
-    task: Task, output: Path, *, resume: bool = False, listen: Listener = lambda event: None
+    task: Task,
+    output: Path,
+    *,
+    resume: bool = False,
+    step0_of: Path | None = None,
+    listen: Listener = lambda event: None,
 ) -> dict[str, Any]:
     """Train all steps; returns what is also written to `results.json`.
 
@@ -45,6 +51,7 @@ def run_task(
         task: What to do.
         output: Folder of the run: `stepN.safetensors`, `stepN/` with log and state, `results.json`, `task.yaml`.
         resume: Continue a run in this folder; without it a folder that is in use is refused.
+        step0_of: Folder of a run whose step 0 this one would only repeat; it is copied.
         listen: Told about every iteration and epoch.
     """
     method = make_method(task.method.name, **task.method.options)
@@ -55,11 +62,13 @@ def run_task(
     for step_plan in plan.steps:
         index = step_plan.step.index
         final = output / f"step{index}.safetensors"
-        if not final.exists():
+        if not final.exists() and index == 0 and step0_of is not None:
+            _adopt(step0_of, output, method)
+        elif not final.exists():
             _train(task, plan, step_plan, model, method, output, listen)
         model, metadata = load(final)
         method.load_state_dict(read_state(output / f"step{index}" / "method.pt"))
-        report = evaluate(model, metadata, plan.data, plan.test)
+        report = evaluate(model, metadata, plan.data, plan.test, scale=task.data.scale)
         results.append({"step": index, "teaches": list(step_plan.names), **report.as_document()})
         write_json(output / "results.json", {"task": task.name, "method": task.method.name, "steps": results})
     document: dict[str, Any] = json.loads((output / "results.json").read_text(encoding="utf-8"))
@@ -76,7 +85,9 @@ def _train(
     settings = task.training
     metadata = _metadata(task, plan, step, student.arch, parent=output / f"step{index - 1}.safetensors")
     table = training_table(step.step)[id_table(plan.data)]
-    crops = CropSettings(settings.batch, settings.crop, settings.scale, settings.workers)
+    low, high = settings.scale
+    scale = (low * task.data.scale, high * task.data.scale)
+    crops = CropSettings(settings.batch, settings.crop, scale, settings.workers)
     job = StepJob(
         index=index,
         info=StepInfo(old=len(step.step.seen) - len(step.step.classes), new=len(step.step.classes)),
@@ -85,13 +96,27 @@ def _train(
         data=plan.data,
         validation=step.validation,
         settings=settings,
+        scale=task.data.scale,
         folder=output / f"step{index}",
     )
     job.folder.mkdir(parents=True, exist_ok=True)
     best = train_step(job, student, previous, method, listen)
-    with replacing(job.folder / "method.pt") as part:
-        torch.save(method.state_dict(), part)
+    _save_method(method, job.folder)
     save(output / f"step{index}.safetensors", best, metadata)
+
+
+def _adopt(other: Path, output: Path, method: Method) -> None:
+    """Take over step 0 of another run; its checkpoint comes last, because it says that the step is finished."""
+    _save_method(method, output / "step0")
+    for name in ("step0/log.csv", "step0.safetensors"):
+        with replacing(output / name) as part:
+            shutil.copyfile(other / name, part)
+
+
+def _save_method(method: Method, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "method.pt") as part:
+        torch.save(method.state_dict(), part)
 
 
 def _first(task: Task, method: Method, step: StepPlan) -> Segmenter:

@@ -28,6 +28,8 @@ class DataSection(_Section):
     train: str = "train"
     test: str = "val"
     """The split that results are reported on; never used to choose anything."""
+    scale: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of their size at which the network sees images; masks and results keep theirs."""
 
 
 class ProtocolSection(_Section):
@@ -67,6 +69,8 @@ class MethodSection(_Section):
 
     name: str = "rcil"
     options: dict[str, Any] = {}
+    others: dict[str, dict[str, Any]] = {}
+    """Options of other methods, for `rcil compare`."""
 
 
 class TrainingSection(_Section):
@@ -77,7 +81,7 @@ class TrainingSection(_Section):
     batch: Count = 24
     crop: Annotated[int, Field(ge=32)] = 512
     scale: tuple[Positive, Positive] = (0.5, 2.0)
-    """Random resize of the crop's content."""
+    """Random resize of the crop's content, on top of `data.scale`."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     power: Positive = 0.9
@@ -87,6 +91,8 @@ class TrainingSection(_Section):
     workers: Annotated[int, Field(ge=0)] = 2
     """Processes that decode and augment."""
     precision: Literal["fp32", "bf16"] = "fp32"
+    channels_last: bool = False
+    """Keep channels innermost in memory: faster for EfficientNet and on recent GPUs."""
     save_every: Count = 200
     """Iterations between two savings of the resume state; every epoch saves too."""
 

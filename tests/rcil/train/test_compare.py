@@ -2,10 +2,15 @@ import json
 import math
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from rcil.errors import ConfigError
+from rcil.methods import METHODS, make_method
 from rcil.train import compare as module
+from rcil.train import run
 from rcil.train.compare import as_markdown, compare, last_step, summarise
+from rcil.train.run import run_task
 from rcil.train.task import load_task
 
 RESULTS = {
@@ -56,7 +61,7 @@ def test_a_tiny_table_runs_and_finished_cells_are_kept(task_file, tmp_path, monk
     assert compare(task, ["fine-tuning", "mib", "joint"], 2, tmp_path / "table") == document
 
 
-def test_only_the_tasks_own_method_takes_its_options(task_file, tmp_path, monkeypatch):
+def test_every_method_takes_its_own_options(task_file, tmp_path, monkeypatch):
     seen = {}
 
     def record(task, output, **_):
@@ -64,12 +69,44 @@ def test_only_the_tasks_own_method_takes_its_options(task_file, tmp_path, monkey
         return RESULTS
 
     monkeypatch.setattr(module, "run_task", record)
-    task = load_task(task_file, ["seed=4", "method.name=mib", "method.options.weight=3"])
-    compare(task, ["lwf", "mib"], 1, tmp_path)
-    assert seen == {"lwf": ({}, 4, "seed4"), "mib": ({"weight": 3}, 4, "seed4")}
+    overrides = ["method.name=mib", "method.options.weight=3", "method.others.plop.floor=0.1"]
+    compare(load_task(task_file, ["seed=4", *overrides]), ["lwf", "mib", "plop"], 1, tmp_path)
+    assert seen == {
+        "lwf": ({}, 4, "seed4"),
+        "mib": ({"weight": 3}, 4, "seed4"),
+        "plop": ({"floor": 0.1}, 4, "seed4"),
+    }
 
 
 def test_a_typo_is_found_before_anything_runs(task_file, tmp_path):
     with pytest.raises(ConfigError, match="Did you mean 'plop'"):
         compare(load_task(task_file), ["rcil", "polp"], 1, tmp_path / "table")
     assert not (tmp_path / "table").exists()
+
+
+def test_methods_that_start_alike_train_step_0_once(task_file, tmp_path, monkeypatch):
+    """What is copied is what the method would have trained itself."""
+    task = load_task(task_file, ["training.epochs=[1, 1]", "method.name=plop"])
+    run_task(task, tmp_path / "alone")
+    steps, real = [], run.train_step
+
+    def count(job, *rest):
+        steps.append(job.index)
+        return real(job, *rest)
+
+    monkeypatch.setattr(run, "train_step", count)
+    compare(task, ["mib", "plop", "rcil"], 1, tmp_path / "table")
+    assert steps == [0, 1, 1, 0, 1]
+    for step in ("step0", "step1"):
+        shared = load_file(tmp_path / "table" / "plop" / "seed0" / f"{step}.safetensors")
+        for name, alone in load_file(tmp_path / "alone" / f"{step}.safetensors").items():
+            assert torch.equal(shared[name], alone), (step, name)
+    assert (tmp_path / "table" / "plop" / "seed0" / "step0" / "log.csv").is_file()
+
+
+def test_methods_that_share_step_0_remember_nothing_of_it():
+    for word in {kind.first_step for kind in METHODS.values()}:
+        alike = [name for name, kind in METHODS.items() if kind.first_step == word]
+        if len(alike) > 1:
+            assert all(value is None for name in alike for value in make_method(name).state_dict().values()), word
+            assert len({METHODS[name].uses_rc for name in alike}) == 1
