@@ -1,12 +1,13 @@
 """Continual protocols as pure functions: which classes a step teaches, which images it sees, what its labels say.
 
 In an X-Y protocol the first step has background and X classes, every later one Y more. The labels of a step know its
-own classes only; whatever else is in an image, learned before or to be learned later, is background.
+own classes only; whatever else is in an image, learned before or to be learned later, is background. In a domain
+protocol every step labels all classes, on images of its own domains: cities, weathers, cameras.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
@@ -14,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.data.types import IGNORE, SegmentationData
+from rcil.data.types import IGNORE, Sample
 from rcil.errors import ConfigError, did_you_mean
 
 BACKGROUND = 0
@@ -23,13 +24,15 @@ Setting = Literal["overlapped", "disjoint"]
 
 @dataclass(frozen=True)
 class ClassStep:
-    """One step of a class-incremental protocol, in the dataset's class ids."""
+    """One step of a class- or domain-incremental protocol, in the dataset's class ids."""
 
     index: int
     classes: tuple[int, ...]
-    """What this step teaches; step 0 includes background."""
+    """The classes that this step adds; step 0 includes background, a later domain step adds none."""
     seen: tuple[int, ...]
     """Everything taught so far, this step included; the place in this list is the classifier row."""
+    domains: tuple[str, ...] = ()
+    """Where the images of a domain step come from; empty in a class step."""
 
     @property
     def foreground(self) -> tuple[int, ...]:
@@ -85,12 +88,24 @@ def domain_steps(domains: Sequence[str], first: int, per_step: int) -> list[list
     return [list(domains[:first]), *(list(domains[s : s + per_step]) for s in starts)]
 
 
+def steps_of_domains(groups: Sequence[Sequence[str]], classes: int) -> tuple[ClassStep, ...]:
+    """Steps from the domains of each: all `classes` come in step 0, later steps bring scenes only."""
+    flat = [domain for group in groups for domain in group]
+    doubled = sorted({domain for domain in flat if flat.count(domain) > 1})
+    if doubled:
+        raise ConfigError(f"domains {', '.join(doubled)} come twice", "Name every domain in one step only.")
+    if not groups or not all(groups):
+        raise ConfigError("a step has no domain", "Give every step at least one.")
+    every = tuple(range(classes))
+    return tuple(ClassStep(index, () if index else every, every, tuple(group)) for index, group in enumerate(groups))
+
+
 def parse_split(text: str) -> tuple[int, int]:
     """`15-1` -> (15, 1)."""
     parts = text.split("-")
     if len(parts) != 2 or not all(p.isdecimal() and int(p) > 0 for p in parts):
         raise ConfigError(
-            f"'{text}' is not a protocol", "Write X-Y, for example 15-1: 15 classes first, then 1 a step."
+            f"'{text}' is not a protocol", "Write X-Y, for example 15-1: 15 classes (or domains) first, then 1 a step."
         )
     return int(parts[0]), int(parts[1])
 
@@ -119,17 +134,23 @@ def select(step: ClassStep, present: Mapping[str, frozenset[int]], setting: Sett
 
 
 def training_table(step: ClassStep) -> NDArray[np.uint8]:
-    """Label of every mask value in training [256]: the rows of this step's classes, background for all else."""
-    return _table(step, step.classes)
+    """Label of every mask value in training [256].
+
+    The rows of this step's classes, background for all else. A domain step labels every class, so what is none of
+    them is ignored: class 0 need not be a background there.
+    """
+    if step.domains:
+        return _table(step, step.seen, IGNORE)
+    return _table(step, step.classes, BACKGROUND)
 
 
 def evaluation_table(step: ClassStep) -> NDArray[np.uint8]:
     """Label of every mask value in evaluation [256]: the rows of all classes seen, background for later ones."""
-    return _table(step, step.seen)
+    return _table(step, step.seen, BACKGROUND)
 
 
-def _table(step: ClassStep, classes: Sequence[int]) -> NDArray[np.uint8]:
-    table = np.full(256, BACKGROUND, np.uint8)
+def _table(step: ClassStep, classes: Sequence[int], rest: int) -> NDArray[np.uint8]:
+    table = np.full(256, rest, np.uint8)
     for row, class_id in enumerate(step.seen):
         if class_id in classes:
             table[class_id] = row
@@ -137,7 +158,7 @@ def _table(step: ClassStep, classes: Sequence[int]) -> NDArray[np.uint8]:
     return table
 
 
-def by_domain(data: SegmentationData, split: str, domains: Sequence[str]) -> list[str]:
-    """Names of a split's images whose domain is one of `domains`."""
+def by_domain(samples: Iterable[Sample], domains: Iterable[str]) -> list[Sample]:
+    """The samples whose domain is one of `domains`, in their order."""
     wanted = set(domains)
-    return [sample.name for sample in data.splits[split] if sample.domain in wanted]
+    return [sample for sample in samples if sample.domain in wanted]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,5 +49,26 @@ def scan(data: SegmentationData, samples: Iterable[Sample]) -> Iterator[MaskCont
 
 
 def present_classes(data: SegmentationData, split: str) -> dict[str, frozenset[int]]:
-    """Class ids in every mask of a split: what `protocol.select` decides by."""
-    return {content.sample.name: content.present for content in scan(data, data.splits[split])}
+    """Class ids in every mask of a split: what `protocol.select` decides by. An unchanged mask is read once."""
+    table = id_table(data)
+    present = {}
+    for sample in data.splits[split]:
+        values = _values(sample.mask, *_state_of(sample.mask))
+        present[sample.name] = frozenset(table[list(values)].tolist())
+    return present
+
+
+def _state_of(path: Path) -> tuple[int, int]:
+    """Size and time of change; zeros where the file cannot be looked at, so that reading it tells why."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=100_000)
+def _values(mask: Path, size: int, changed: int) -> tuple[int, ...]:
+    """Values in a mask file; size and time of change make it another file."""
+    del size, changed
+    return tuple(np.unique(read_mask(mask)).tolist())

@@ -36,7 +36,7 @@ class SegmentationData:
     root: Path
     classes: tuple[ClassSpec, ...]
     splits: dict[str, tuple[Sample, ...]]
-    """For example `train`, `val`, `test`; samples sorted by name."""
+    """For example `train`, `val`, `test`; samples in the order of the dataset's list, or by name if it has none."""
     raw_to_id: dict[int, int] = field(default_factory=dict)
     """Mask value on disk -> class id or IGNORE, where they differ; empty means they are the same. Values that are not
     listed become IGNORE when the table is not empty."""

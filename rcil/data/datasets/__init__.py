@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rcil.data.datasets.ade import read_ade
-from rcil.data.datasets.cityscapes import read_cityscapes
+from rcil.data.datasets.cityscapes import CITIES, read_cityscapes
 from rcil.data.datasets.voc import read_voc
 from rcil.data.errors import readable
-from rcil.data.types import SegmentationData
+from rcil.data.types import Sample, SegmentationData
 from rcil.errors import ConfigError, did_you_mean
 
 READERS: dict[str, Callable[[Path], SegmentationData]] = {
@@ -34,3 +34,13 @@ def open_dataset(kind: str, root: Path) -> SegmentationData:
         raise ConfigError(f"unknown dataset '{kind}'", did_you_mean(kind, READERS))
     with readable(root):
         return READERS[kind](root)
+
+
+def domains_of(kind: str, samples: Iterable[Sample]) -> list[str]:
+    """Domains of the samples in the order in which protocols number them.
+
+    Sorted by name; the cities of Cityscapes come in the order of the research code.
+    """
+    found = {sample.domain for sample in samples if sample.domain}
+    known = [city for city in CITIES if city in found] if kind == "cityscapes" else []
+    return known + sorted(found.difference(known))

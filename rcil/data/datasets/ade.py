@@ -36,9 +36,7 @@ def _split(base: Path, folder: str) -> tuple[Sample, ...]:
     images = existing_folder(base / "images" / folder, _HINT)
     masks = existing_folder(base / "annotations" / folder, _HINT)
     samples = (
-        Sample(f"{folder}/{image.stem}", image, masks / f"{image.stem}.png")
-        for image in images.iterdir()
-        if image.suffix == ".jpg"
+        Sample(f"{folder}/{image.stem}", image, masks / f"{image.stem}.png") for image in sorted(images.glob("*.jpg"))
     )
     return checked_split(samples, images, _HINT)
 

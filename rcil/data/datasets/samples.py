@@ -11,8 +11,8 @@ from rcil.data.types import Sample
 
 
 def checked_split(samples: Iterable[Sample], where: Path, hint: str) -> tuple[Sample, ...]:
-    """Samples sorted by name, all of whose files exist; `where` is the list or folder that named them."""
-    found = sorted(samples, key=lambda sample: sample.name)
+    """Samples in the order given, all of whose files exist; `where` is the list or folder that named them."""
+    found = tuple(samples)
     if not found:
         raise DataError(f"{where} names no images", hint)
     name, count = Counter(sample.name for sample in found).most_common(1)[0]
@@ -21,4 +21,4 @@ def checked_split(samples: Iterable[Sample], where: Path, hint: str) -> tuple[Sa
     missing = [path for sample in found for path in (sample.image, sample.mask) if not path.is_file()]
     if missing:
         raise DataError(f"{len(missing)} files that {where} asks for are missing, first {missing[0]}", hint)
-    return tuple(found)
+    return found

@@ -25,7 +25,8 @@ _HINT = (
 def read_voc(root: Path) -> SegmentationData:
     """Read VOC 2012 from the folder that holds `VOCdevkit`, from `VOCdevkit`, or from `VOC2012`.
 
-    `train` is the augmented list when there is one; `trainval` is there when its list is.
+    `train` is the augmented list when there is one; `trainval` is there when its list is. Samples keep the order of
+    their list, so that positions mean what they mean in published index files.
     """
     base = _year_folder(root)
     lists = base / "ImageSets" / "Segmentation"

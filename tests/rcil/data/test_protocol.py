@@ -5,8 +5,17 @@ import numpy as np
 import pytest
 
 from rcil.data import protocol
-from rcil.data.protocol import class_steps, domain_steps, load_order, parse_split, select, split_order
-from rcil.data.types import Sample, SegmentationData
+from rcil.data.datasets.cityscapes import CITIES
+from rcil.data.protocol import (
+    class_steps,
+    domain_steps,
+    load_order,
+    parse_split,
+    select,
+    split_order,
+    steps_of_domains,
+)
+from rcil.data.types import Sample
 from rcil.errors import ConfigError
 
 TASKS = json.loads((Path(__file__).parents[2] / "golden" / "voc_tasks.json").read_text())["tasks"]
@@ -34,11 +43,27 @@ def test_ade_tasks_are_the_official_ones(split, task):
     assert split_order(range(151), *parse_split(split)) == groups("ade", task)
 
 
+@pytest.mark.parametrize(("dataset", "task"), [(d, t) for d in ("voc", "ade") for t in TASKS[d]])
+def test_every_official_task_is_an_even_split_of_its_order(dataset, task):
+    expected = groups(dataset, task)
+    per_step = len(expected[1]) if len(expected) > 1 else 1
+    order = [c for group in expected for c in group]
+    assert split_order(order, len(expected[0]) - 1, per_step) == expected
+    assert [list(step.classes) for step in class_steps(expected)] == expected
+
+
 @pytest.mark.parametrize("task", ["11-5", "11-1", "1-1"])
 def test_cityscapes_domains_are_the_official_ones(task):
-    cities = [str(index) for index in range(21)]
-    expected = [[str(c) for c in group] for group in groups("cityscapes_domain", task)]
-    assert domain_steps(cities, *parse_split(task)) == expected
+    expected = [[CITIES[city] for city in group] for group in groups("cityscapes_domain", task)]
+    assert domain_steps(CITIES, *parse_split(task)) == expected
+
+
+def test_a_domain_step_brings_scenes_and_keeps_all_classes():
+    first, second = steps_of_domains([["ulm", "jena"], ["bonn"]], classes=3)
+    assert (first.classes, first.seen, first.domains) == ((0, 1, 2), (0, 1, 2), ("ulm", "jena"))
+    assert (second.index, second.classes, second.seen, second.domains) == (1, (), (0, 1, 2), ("bonn",))
+    for step in (first, second):
+        assert protocol.training_table(step)[[0, 1, 2, 3, 200, 255]].tolist() == [0, 1, 2, 255, 255, 255]
 
 
 def test_a_step_knows_its_classes_and_all_before():
@@ -90,9 +115,8 @@ def test_label_tables():
 
 
 def test_samples_by_domain():
-    samples = tuple(Sample(n, Path(n), Path(n), domain=d) for n, d in (("a", "ulm"), ("b", "jena"), ("c", "ulm")))
-    data = SegmentationData(Path(), (), {"train": samples})
-    assert protocol.by_domain(data, "train", ["ulm"]) == ["a", "c"]
+    a, b, c = (Sample(n, Path(n), Path(n), domain=d) for n, d in (("a", "ulm"), ("b", "jena"), ("c", "ulm")))
+    assert protocol.by_domain([a, b, c], ["ulm"]) == [a, c]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +133,9 @@ def test_samples_by_domain():
         (lambda: class_steps([[0, 255]]), "ignore"),
         (lambda: load_order("voc-aa"), "Did you mean"),
         (lambda: domain_steps(["a"], 2, 1), "Known domains: a"),
+        (lambda: steps_of_domains([["a"], ["b", "a"]], 2), "domains a come twice"),
+        (lambda: steps_of_domains([["a"], []], 2), "no domain"),
+        (lambda: steps_of_domains([], 2), "no domain"),
     ],
 )
 def test_impossible_protocols(bad, message):

@@ -1,24 +1,17 @@
-import cv2
 import numpy as np
 import pytest
+from layouts import write_ade
 
 from rcil.data.datasets import READERS, open_dataset
 from rcil.data.datasets.ade import read_ade
 from rcil.data.errors import DataError
-from rcil.data.masks import read_mask, write_mask
+from rcil.data.masks import read_mask
 
 
 @pytest.fixture
 def root(tmp_path):
-    root = tmp_path / "ADEChallengeData2016"
-    for folder, short, count in (("training", "train", 2), ("validation", "val", 1)):
-        for index in range(1, count + 1):
-            name = f"ADE_{short}_{index:08d}"
-            image = root / "images" / folder / f"{name}.jpg"
-            image.parent.mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(image), np.zeros((2, 3, 3), np.uint8))
-            write_mask(root / "annotations" / folder / f"{name}.png", np.array([[0, 1, 150]] * 2, np.uint8))
-    return root
+    mask = np.array([[0, 1, 150]] * 2, np.uint8)
+    return write_ade(tmp_path, train=[mask, mask], val=[mask])
 
 
 def table(names):

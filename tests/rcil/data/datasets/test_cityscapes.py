@@ -1,11 +1,17 @@
-import cv2
+import json
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
+from layouts import write_frame
 
-from rcil.data.datasets import open_dataset
-from rcil.data.datasets.cityscapes import CITIES, read_cityscapes
+from rcil.data.datasets import domains_of, open_dataset
+from rcil.data.datasets.cityscapes import CITIES, legacy_cut, read_cityscapes
 from rcil.data.errors import DataError
-from rcil.data.masks import read_mask, write_mask
+from rcil.data.masks import read_mask
+from rcil.data.protocol import by_domain, domain_steps, parse_split
+from rcil.data.types import Sample
 
 FRAMES = {"train": ["zurich_000001_000019", "aachen_000000_000019"], "val": ["lindau_000000_000019"]}
 RAW = {7: 0, 8: 1, 11: 2, 12: 3, 13: 4, 17: 5, 19: 6, 20: 7, 21: 8, 22: 9, 23: 10, 24: 11, 25: 12, 26: 13, 27: 14}
@@ -13,12 +19,7 @@ RAW |= {28: 15, 31: 16, 32: 17, 33: 18}
 
 
 def frame(root, split, name, ending="Ids", value=26):
-    city = name.split("_")[0]
-    image = root / "leftImg8bit" / split / city / f"{name}_leftImg8bit.png"
-    image.parent.mkdir(parents=True, exist_ok=True)
-    cv2.imwrite(str(image), np.zeros((2, 2, 3), np.uint8))
-    mask = root / "gtFine" / split / city / f"{name}_gtFine_label{ending}.png"
-    write_mask(mask, np.full((2, 2), value, np.uint8))
+    write_frame(root, split, name, np.full((2, 2), value, np.uint8), ending)
 
 
 @pytest.fixture
@@ -73,6 +74,42 @@ def test_missing_parts(root, tmp_path):
         read_cityscapes(tmp_path / "nowhere")
 
 
-def test_city_order():
-    assert len(set(CITIES)) == 21
-    assert (CITIES[0], CITIES[9], CITIES[17], CITIES[20]) == ("aachen", "bochum", "zurich", "munster")
+def test_city_order_is_the_official_one():
+    notes = json.loads((Path(__file__).parents[3] / "golden" / "voc_tasks.json").read_text())["task_notes"]
+    numbered = re.findall(r"([a-z]+) (\d+)[, ]", notes["cityscapes_domain"].partition("city order:")[2])
+    assert [(city, str(index)) for index, city in enumerate(CITIES)] == numbered
+
+
+def in_memory(*cities):
+    return [Sample(city, Path(city), Path(city), city) for city in cities]
+
+
+def test_domains_come_in_the_order_of_protocols():
+    samples = in_memory("zurich", "bochum", "paris", "bremen", "bochum", "berlin")
+    assert domains_of("cityscapes", samples) == ["bremen", "bochum", "zurich", "berlin", "paris"]
+    assert domains_of("site", [*samples, Sample("x", Path(), Path())]) == sorted({s.domain for s in samples})
+
+
+FRAMES_OF = {
+    "aachen": 174, "bochum": 96, "bremen": 316, "cologne": 154, "darmstadt": 85, "dusseldorf": 221, "erfurt": 109,
+    "hamburg": 248, "hanover": 196, "jena": 119, "krefeld": 99, "monchengladbach": 94, "strasbourg": 365,
+    "stuttgart": 196, "tubingen": 144, "ulm": 95, "weimar": 142, "zurich": 122,
+    "frankfurt": 267, "lindau": 59, "munster": 174,
+}  # fmt: skip
+"""Annotated frames of every city as published, training cities first."""
+
+
+@pytest.mark.parametrize(("split", "leaked"), [("11-5", 71.4), ("11-1", 72.1), ("1-1", 77.8)])
+def test_the_legacy_cut_trains_on_most_of_its_test_images(split, leaked):
+    """The shares that are known of the research code."""
+    pool = [Sample(f"{c}/{i}", Path(), Path(), c) for c, count in FRAMES_OF.items() for i in range(count)]
+    trained = set()
+    for cities in domain_steps(CITIES, *parse_split(split)):
+        own = by_domain(pool, cities)
+        train, test = legacy_cut(own)
+        assert {s.name for s in train} | {s.name for s in test} == {s.name for s in own}
+        assert len(train) == int(0.8 * len(own)) and not set(train) & set(test)
+        trained |= set(train)
+    _, test = legacy_cut(pool)
+    assert len(test) == 695
+    assert 100 * len(trained & set(test)) / len(test) == pytest.approx(leaked, abs=0.05)

@@ -1,15 +1,27 @@
+import hashlib
+import json
+import os
 import struct
 import zlib
+from itertools import combinations
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from layouts import stripes, write_voc
 
 from rcil.data.datasets import open_dataset
 from rcil.data.datasets.voc import read_voc
 from rcil.data.errors import DataError
 from rcil.data.masks import read_mask, write_mask
+from rcil.data.protocol import ClassStep, class_steps, select, split_order
+from rcil.data.scan import present_classes
 from rcil.errors import ConfigError
+
+GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "voc_splits.json").read_text())
+FIRST = {"15-5s": 15, "10-1": 10}
+"""Classes of step 0 of the tasks that the research code has index files of; later steps have one."""
 
 
 def write_palette(path, values):
@@ -56,7 +68,7 @@ def names(samples):
 def test_the_three_roots(tmp_path, year, root):
     data = open_dataset("voc", tmp_path / root)
     assert data.root == year
-    assert names(data.splits["train"]) == ["2007_000032", "2007_000039"]
+    assert names(data.splits["train"]) == ["2007_000039", "2007_000032"]
     assert names(data.splits["val"]) == ["2007_000033"]
     assert data.splits.keys() == {"train", "val"}
     assert len(data.classes) == 21 and data.names[15] == "person" and data.classes[15].colour == (192, 128, 128)
@@ -70,7 +82,7 @@ def test_masks_hold_class_ids(year):
 
 def test_trainval_when_listed(year):
     (year / "ImageSets/Segmentation/trainval.txt").write_text("2007_000033\n2007_000039\n2007_000032\n")
-    assert len(read_voc(year).splits["trainval"]) == 3
+    assert names(read_voc(year).splits["trainval"]) == ["2007_000033", "2007_000039", "2007_000032"]
 
 
 @pytest.mark.parametrize("line", ["{}", "/JPEGImages/{}.jpg /SegmentationClassAug/{}.png"])
@@ -81,7 +93,7 @@ def test_the_augmented_list_wins(year, line, file):
         write_mask(year / "SegmentationClassAug" / f"{name}.png", np.full((3, 4), 20, np.uint8))
     (year / "ImageSets" / "Segmentation" / file).write_text("".join(line.replace("{}", n) + "\n" for n in listed))
     train = read_voc(year).splits["train"]
-    assert names(train) == ["2007_000032", "2008_000002"]
+    assert names(train) == listed
     assert {sample.mask.parent.name for sample in train} == {"SegmentationClassAug"}
     assert (read_mask(train[0].mask) == 20).all()
 
@@ -112,6 +124,76 @@ def test_a_list_that_is_no_text(year):
     (year / "ImageSets/Segmentation/train.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="not a UTF-8"):
         read_voc(year)
+
+
+def positions(present, step, setting="overlapped"):
+    """What an index file of the research code holds: positions in the list of the images of a step."""
+    place = {name: index for index, name in enumerate(present)}
+    return [place[name] for name in select(step, present, setting)]
+
+
+def digest(chosen):
+    return hashlib.sha256(np.array(chosen, "<i8").tobytes()).hexdigest()
+
+
+def steps_of(task):
+    return class_steps(split_order(range(21), FIRST[task], 1))
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Classes of 200 images of up to three, under names that the list does not have in order."""
+    rng = np.random.default_rng(0)
+    masks = {
+        f"2007_{number:06d}": stripes(0, *rng.choice(range(1, 21), rng.integers(1, 4), replace=False), 255, side=10)
+        for number in rng.permutation(200)
+    }
+    root = tmp_path_factory.mktemp("voc")
+    write_voc(root, {"train": masks, "val": dict(list(masks.items())[:1])})
+    data = read_voc(root)
+    assert names(data.splits["train"]) == list(masks) != sorted(masks)
+    return present_classes(data, "train")
+
+
+class TestIndexFiles:
+    @pytest.mark.parametrize("task", FIRST)
+    def test_relations_of_the_official_ones(self, many, task):
+        relations = GOLDEN["relations"]
+        overlapped, disjoint = (
+            [positions(many, step, setting) for step in steps_of(task)] for setting in ("overlapped", "disjoint")
+        )
+        assert len(overlapped) == relations[task]["steps"] == len(GOLDEN["index_files"][task]["train"])
+        for found, known in ((overlapped, relations[f"{task}-ov"]), (disjoint, relations[task])):
+            assert all(chosen == sorted(set(chosen)) for chosen in found)
+            assert known["union_of_train"] == 10582 and set().union(*found) == set(range(200))
+            assert (sum(map(len, found)) == 200) == (known["sum_of_train"] == 10582)
+            apart = all(not set(a) & set(b) for a, b in combinations(found, 2))
+            assert apart == known["train_steps_pairwise_disjoint"]
+        subset = [set(d) <= set(o) for d, o in zip(disjoint, overlapped, strict=True)]
+        assert subset == relations[f"{task} vs {task}-ov"]["disjoint_train_subset_of_overlap_train_per_step"]
+
+    def test_a_class_has_the_same_images_whenever_it_comes(self, many):
+        late, early = ([positions(many, step) for step in steps_of(task)] for task in FIRST)
+        equal = [a == b for a, b in zip(late[1:], early[6:], strict=True)]
+        assert equal == GOLDEN["relations"]["15-5s-ov steps 1-5 equal 10-1-ov steps 6-10"]
+
+    @pytest.mark.skipif("RCIL_VOC" not in os.environ, reason="RCIL_VOC names no folder with VOC 2012, augmented")
+    def test_the_dataset_gives_the_official_ones(self):
+        data = read_voc(Path(os.environ["RCIL_VOC"]))
+        train, val = (present_classes(data, split) for split in ("train", "val"))
+        for task, files in GOLDEN["index_files"].items():
+            setting = "overlapped" if task.endswith("-ov") else "disjoint"
+            for step in steps_of(task.removesuffix("-ov")):
+                found = {"train": positions(train, step, setting)}
+                if "val" in files:
+                    found["val"] = positions(val, step)
+                    found["test_on_val"] = positions(val, ClassStep(step.index, step.seen, step.seen))
+                for split, chosen in found.items():
+                    assert [len(chosen), digest(chosen)] == files[split][step.index], (task, split, step.index)
+
+    def test_hashes_are_read_as_they_were_written(self):
+        """The last test lists name every image."""
+        assert [1449, digest(range(1449))] == GOLDEN["index_files"]["10-1"]["test_on_val"][-1]
 
 
 def test_missing_list_and_missing_dataset(year, tmp_path):

@@ -1,0 +1,26 @@
+"""The settings of the paper's tables as task files: `rcil train voc-15-1-overlapped --set data.root=...` runs one.
+
+Each file stands on its own, to be read, copied and changed.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from rcil.errors import ConfigError, did_you_mean
+
+_SUFFIX = ".yaml"
+
+
+def preset_names() -> list[str]:
+    """All presets, sorted."""
+    files = (entry.name for entry in resources.files(__name__).iterdir())
+    return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
+
+
+def preset_text(name: str) -> str:
+    """The YAML of a preset; unknown names get a suggestion."""
+    known = preset_names()
+    if name not in known:
+        raise ConfigError(f"unknown preset '{name}'", did_you_mean(name, known))
+    return (resources.files(__name__) / f"{name}{_SUFFIX}").read_text(encoding="utf-8")

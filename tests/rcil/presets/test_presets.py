@@ -1,0 +1,110 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rcil.data.datasets.cityscapes import CITIES
+from rcil.errors import ConfigError
+from rcil.losses import PCD_FACTORS
+from rcil.methods import METHODS, make_method
+from rcil.presets import preset_names, preset_text
+from rcil.train.plan import make_plan
+from rcil.train.run import run_task
+from rcil.train.task import load_task
+
+TASKS = json.loads((Path(__file__).parents[2] / "golden" / "voc_tasks.json").read_text())["tasks"]
+OFFICIAL = {
+    **{f"voc-15-5-{setting}": ("voc", "15-5") for setting in ("overlapped", "disjoint")},
+    **{f"voc-15-1-{setting}": ("voc", "15-5s") for setting in ("overlapped", "disjoint")},
+    **{f"voc-10-1-{setting}": ("voc", "10-1") for setting in ("overlapped", "disjoint")},
+    "voc-15-1-order-a": ("voc", "15-5s"),
+    **{f"voc-15-1-order-{letter}": ("voc", f"15-5s_{letter}") for letter in "bcde"},
+    **{f"ade-{split}": ("ade", split) for split in ("100-50", "100-10", "100-5")},
+    "ade-50-50": ("ade", "50"),
+    **{f"cityscapes-{split}": ("cityscapes_domain", split) for split in ("11-5", "11-1", "1-1")},
+}
+"""Every preset and the research code's task that it is."""
+
+
+def official(name):
+    dataset, task = OFFICIAL[name]
+    return [group for _, group in sorted(TASKS[dataset][task].items(), key=lambda item: int(item[0]))]
+
+
+def test_every_setting_of_the_paper_has_its_file():
+    assert preset_names() == sorted(OFFICIAL)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_the_recipe_is_the_papers(name):
+    task = load_task(Path(name))
+    kind = name.split("-")[0]
+    assert (task.name, task.data.kind, task.data.root) == (name, kind, Path("data") / kind)
+    assert (task.network.backbone, task.network.output_stride, task.network.norm) == ("resnet101", 16, "abs")
+    training = task.training
+    assert training.epochs == {"voc": (30, 30), "ade": (60, 60), "cityscapes": (50, 50)}[kind]
+    assert (training.lr, training.batch, training.crop, training.scale) == ((0.02, 0.001), 24, 512, (0.5, 2.0))
+    assert (training.momentum, training.weight_decay, training.power, training.held_out) == (0.9, 1e-4, 0.9, 0.2)
+    assert task.protocol.setting == ("disjoint" if name.endswith("disjoint") else "overlapped")
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_the_methods_have_their_factors(name):
+    section = load_task(Path(name)).method
+    rcil = make_method(section.name, **section.options)
+    assert (section.name, rcil.distillation, rcil.gamma) == ("rcil", 100, 0.01)
+    made = {other: make_method(other, **section.others.get(other, {})) for other in METHODS}
+    benchmark = {"cityscapes": "cityscapes_domain"}.get(name.split("-")[0], name.split("-")[0])
+    assert made["rcil-official"].benchmark == benchmark and benchmark in PCD_FACTORS
+    assert made["mib"].weight == (100 if name.startswith("voc-15-1") else 10)
+    plop = (1e-3, 1e-5) if name.startswith("ade") else (0.01, 5e-4)
+    assert (made["plop"].factor, made["plop"].logits_factor) == plop
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_every_step_of_the_official_task_finds_its_images(name, tiny):
+    plan = make_plan(load_task(Path(name), tiny(name.split("-")[0])))
+    if name.startswith("cityscapes"):
+        cities = [tuple(CITIES[c] for c in group if c < 18) for group in official(name)]
+        assert [step.teaches for step in plan.steps] == [group for group in cities if group]
+        assert [len(step.names) for step in plan.steps] == [19] + [0] * (len(plan.steps) - 1)
+        assert {sample.domain for sample in plan.test} == {"frankfurt", "lindau", "munster"}
+    else:
+        assert [list(step.step.classes) for step in plan.steps] == official(name)
+        assert len(plan.test) == 2
+    assert all(step.train and step.validation for step in plan.steps)
+    assert plan.warnings == ()
+
+
+class ReachedError(Exception):
+    pass
+
+
+UNBIASED = {"unce", "unkd", "pcd_spatial", "pcd_channel"}
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "terms"),
+    [
+        ("voc-15-5-disjoint", [], UNBIASED),
+        ("ade-100-50", ["method={name: rcil-official, options: {benchmark: ade}}"], UNBIASED),
+        ("cityscapes-11-5", ["data.variant=legacy"], {"ce", "pcd_spatial", "pcd_channel"}),
+    ],
+)
+def test_step_1_trains(name, overrides, terms, tiny, tmp_path, caplog):
+    def listen(event):
+        if event.step == 1:
+            assert set(event.terms) == terms
+            raise ReachedError
+
+    task = load_task(Path(name), [*tiny(name.split("-")[0]), "training.held_out=0.1", *overrides])
+    with pytest.raises(ReachedError):
+        run_task(task, tmp_path / "run", listen=listen)
+    warned = re.findall(r"WARNING: \d+ of 42 test images \(\d\d\.\d %\)", caplog.text)
+    assert len(warned) == ("data.variant=legacy" in overrides)
+
+
+def test_unknown_names():
+    with pytest.raises(ConfigError, match="Did you mean 'ade-100-10'"):
+        preset_text("ade-100-1")
