@@ -16,7 +16,7 @@ from rcil import __version__
 from rcil.errors import MissingDependencyError, RcilError
 from rcil.files import replacing
 
-_PACKAGES = {"torch": "cpu", "safetensors": "cpu"}
+_PACKAGES = dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard"), "cpu")
 
 
 def make_app(name: str, help_text: str) -> typer.Typer:

@@ -1,0 +1,159 @@
+"""One self-contained HTML page from blocks of text, tables and pictures. No torch here."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from rcil.files import replacing
+
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""Tells the browser to fetch nothing, so that a page can be opened anywhere and mailed around."""
+
+STYLE = """
+:root { color-scheme: light dark; --text: #1b1f24; --dim: #59636e; --line: #d1d9e0; --page: #fff; --stripe: #f6f8fa }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6edf3; --dim: #9198a1; --line: #3d444d; --page: #0d1117; --stripe: #151b23 }
+}
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 70rem; background: var(--page); color: var(--text);
+  font: 1rem/1.5 system-ui, sans-serif }
+h1 { margin: 0; font-size: 1.6rem; line-height: 1.25; overflow-wrap: anywhere }
+h2 { margin: 2.5rem 0 .5rem; font-size: 1.15rem }
+p { max-width: 45rem; white-space: pre-line; overflow-wrap: anywhere }
+.subtitle, .note { margin: .4rem 0; color: var(--dim) }
+.note { font-size: .9rem }
+.scroll { overflow-x: auto }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap }
+thead th { border-bottom: 2px solid var(--line) }
+tbody tr:nth-child(even) > * { background: var(--stripe) }
+tr > :first-child { position: sticky; left: 0; padding-left: .3rem; background: var(--page); text-align: left;
+  font-weight: normal; white-space: normal; overflow-wrap: anywhere; min-width: 7rem }
+thead tr > * { font-weight: 600 }
+img { display: block; max-width: 100%; height: auto; border-radius: 6px; background: #fff }
+"""
+
+
+Cell = str | float | None
+"""Floats are shown with one decimal, integers with a space between thousands, None and NaN as a dash."""
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Plain text; blank lines separate paragraphs, other line breaks are kept."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class TableBlock:
+    """A table; the first column names the rows and is left-aligned, the others are right-aligned."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    """As many cells a row as there are columns."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ImageBlock:
+    """A picture, embedded in the page."""
+
+    title: str
+    png: bytes
+    alt: str
+    """What the picture shows, for those who cannot see it."""
+    note: str = ""
+
+
+Block = TextBlock | TableBlock | ImageBlock
+
+
+def write_page(path: Path, title: str, subtitle: str, blocks: Sequence[Block]) -> None:
+    """Write the page, whole or not at all; it refers to no other file or host.
+
+    Args:
+        path: The .html file.
+        title: Its heading.
+        subtitle: A line below the heading; may be empty.
+        blocks: The content, from top to bottom.
+    """
+    with replacing(path) as part:
+        # Paths may hold bytes that are no UTF-8; a replacement character is better than no report.
+        part.write_text(as_html(title, subtitle, blocks), encoding="utf-8", errors="replace")
+
+
+def as_html(title: str, subtitle: str, blocks: Sequence[Block]) -> str:
+    """The page as text."""
+    lines = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{STYLE}</style>",
+        "</head>",
+        "<body>",
+        f"<h1>{escape(title)}</h1>",
+        *_optional(subtitle, "subtitle"),
+        *(line for block in blocks for line in _block(block)),
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _block(block: Block) -> list[str]:
+    match block:
+        case TextBlock():
+            return [f"<p>{escape(part)}</p>" for part in re.split(r"\n\s*\n", block.text.strip()) if part]
+        case TableBlock():
+            return _table(block)
+        case ImageBlock():
+            source = "data:image/png;base64," + base64.b64encode(block.png).decode("ascii")
+            picture = f'<img src="{source}" alt="{escape(block.alt)}">'
+            return ["<section>", f"<h2>{escape(block.title)}</h2>", picture, *_optional(block.note), "</section>"]
+
+
+def _table(table: TableBlock) -> list[str]:
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
+    return [
+        "<section>",
+        f"<h2>{escape(table.title)}</h2>",
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">',
+        "<table>",
+        f"<thead><tr>{head}</tr></thead>",
+        "<tbody>",
+        *(_row(row, len(table.columns)) for row in table.rows),
+        "</tbody>",
+        "</table>",
+        "</div>",
+        *_optional(table.note),
+        "</section>",
+    ]
+
+
+def _row(cells: Sequence[Cell], width: int) -> str:
+    assert len(cells) == width, f"{len(cells)} cells in a table of {width} columns"
+    first, *rest = (escape(_shown(cell)) for cell in cells)
+    return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
+
+
+def _shown(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return cell
+    if cell is None or math.isnan(cell):
+        return "–"
+    return f"{cell:,}".replace(",", "\u202f") if isinstance(cell, int) else f"{cell:.1f}"
+
+
+def _optional(text: str, kind: str = "note") -> list[str]:
+    return [f'<p class="{kind}">{escape(text)}</p>'] if text else []

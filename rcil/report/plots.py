@@ -1,0 +1,239 @@
+"""Pictures of results as PNG bytes: the same input gives the same bytes. No torch here, and no pyplot."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+DPI = 120
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's colours, told apart with any colour vision; the yellow is left out, being faint on white."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DARK, GREY = "#1B1F24", "#6E7781"
+MOST_WITH_VALUES = 25
+MOST_BARS_WITH_VALUES = 40
+MOST_LABELS = 76
+LONGEST_LABEL = 24
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean IoU of something after each step, as shares of 1."""
+
+    name: str
+    means: Sequence[float | None]
+    """One a step, from the first; None leaves a gap."""
+    deviations: Sequence[float | None] = ()
+    """Over seeds, one a step; empty draws no error bars."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes."""
+
+    title: str
+    curves: Sequence[Curve]
+    levels: Sequence[Curve] = ()
+    """What has a single value and no steps, such as joint training: dashed horizontal lines."""
+
+
+def confusion_plot(matrix: NDArray[np.int64], names: Sequence[str], first_new: int) -> bytes:
+    """Where the pixels of every class went, in percent of the class.
+
+    Args:
+        matrix: Counts [C, C], true class by predicted class; a row without pixels is drawn grey.
+        names: Of the C classes. When there are many, only every second or third label is written.
+        first_new: The first row of the latest step; lines part the old classes from the new ones. 0 or C: no lines.
+    """
+    count = len(names)
+    totals = matrix.sum(axis=1, keepdims=True)
+    shares = np.divide(100.0 * matrix, totals, out=np.full(matrix.shape, np.nan), where=totals > 0)
+    side = min(max(0.42 * count, 2.5), 11.0)
+    figure = Figure(figsize=(side + 3.0, side + 2.0), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    colours = colormaps["Blues"].with_extremes(bad="#D8DCE0")
+    image = axes.imshow(shares, cmap=colours, vmin=0, vmax=100, interpolation="nearest")
+    bar = figure.colorbar(image, ax=axes, shrink=0.8)
+    bar.set_label("share of the true class's pixels, %")
+    if count <= MOST_WITH_VALUES:
+        _write_values(axes, shares)
+    if 0 < first_new < count:
+        for line in (axes.axhline, axes.axvline):
+            line(first_new - 0.5, color=COLOURS[1], linewidth=1.5)
+    places = range(0, count, math.ceil(count / MOST_LABELS))
+    labels = [_label(names[place]) for place in places]
+    size = 9 if count <= MOST_WITH_VALUES else 7
+    axes.set_xticks(places, labels, rotation=90, fontsize=size)
+    axes.set_yticks(places, labels, fontsize=size)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    lines = "\nlines: old classes | new classes" if 0 < first_new < count else ""
+    axes.set_title(f"Confusion, % of each true class{lines}", fontsize=11)
+    return _png(figure)
+
+
+def class_bars(
+    names: Sequence[str],
+    before: Sequence[float | None] | None,
+    after: Sequence[float | None],
+    labels: tuple[str, str] = ("before", "after"),
+) -> bytes:
+    """IoU of every class, before and after side by side, one class a line.
+
+    Args:
+        names: Of the C classes.
+        before: C shares of 1, None where the class was not known; None altogether draws `after` alone.
+        after: C shares of 1, None where a class never occurs.
+        labels: What the legend calls the two.
+    """
+    groups = [(labels[1], COLOURS[0], after)]
+    if before is not None:
+        groups.insert(0, (labels[0], COLOURS[4], before))
+    rows = np.arange(len(names))
+    few = len(names) <= MOST_BARS_WITH_VALUES
+    height = len(names) * (0.22 * len(groups) + 0.08 if few else 0.2)
+    figure = Figure(figsize=(8.0, max(height, 0.8) + 1.4), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    thickness = 0.8 / len(groups)
+    for index, (label, colour, shares) in enumerate(groups):
+        places = rows + (index - (len(groups) - 1) / 2) * thickness
+        values = _percent(shares)
+        axes.barh(places, np.nan_to_num(values), height=thickness, color=colour, label=label)
+        for place, value in zip(places, values, strict=True) if few else ():
+            text = "–" if math.isnan(value) else f"{value:.1f}"
+            axes.text(0.8 + np.nan_to_num(value), place, text, va="center", fontsize=7, color=DARK)
+    axes.set_yticks(rows, [_label(name) for name in names], fontsize=9 if few else 7)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(0, 108)
+    axes.set_xticks(range(0, 101, 20))
+    axes.set_xlabel("IoU, %")
+    axes.set_title("IoU per class", fontsize=11)
+    axes.grid(axis="x", color="#E3E6E9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    if before is not None:
+        figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=9)
+    return _png(figure)
+
+
+def step_curves(panels: Sequence[Panel], ticks: Sequence[str], *, title: str, xlabel: str = "after step") -> bytes:
+    """Mean IoU over steps, one panel beside the other on the same scale.
+
+    Means are joined by lines and carry error bars of one standard deviation; `levels` are dashed, with a band of one
+    standard deviation.
+
+    Args:
+        panels: At least one. A name has the same colour in all of them.
+        ticks: What the steps are called.
+        title: Of the whole picture.
+        xlabel: What the ticks are.
+    """
+    width = max(3.6, 0.5 * len(ticks) + 1.5)
+    figure = Figure(figsize=(max(6.0, width * len(panels)) + 0.4, 4.6), dpi=DPI, layout="constrained")
+    names = list(dict.fromkeys(c.name for panel in panels for c in (*panel.curves, *panel.levels)))
+    top = _top(panels)
+    handles: dict[str, Artist] = {}
+    for index, panel in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), index + 1)
+        for curve in panel.curves:
+            handles[curve.name] = _draw_curve(axes, curve, names.index(curve.name), len(names))
+        for level in panel.levels:
+            handles[level.name] = _draw_level(axes, level, names.index(level.name))
+        axes.set_title(panel.title, fontsize=10)
+        axes.set_xticks(range(len(ticks)), [_label(tick) for tick in ticks], rotation=_turn(ticks))
+        axes.set_xlim(-0.4, len(ticks) - 0.6)
+        axes.set_ylim(0, top)
+        axes.set_xlabel(xlabel)
+        axes.grid(color="#E3E6E9", linewidth=0.8)
+        axes.set_axisbelow(True)
+        if index == 0:
+            axes.set_ylabel("mean IoU, %")
+    figure.suptitle(title.replace("$", r"\$"), fontsize=12)
+    shown = [name for name in names if name in handles]
+    figure.legend(
+        [handles[name] for name in shown],
+        [_label(name) for name in shown],
+        loc="outside lower center",
+        ncols=min(len(shown), 4 * len(panels)),
+        frameon=False,
+        fontsize=9,
+    )
+    return _png(figure)
+
+
+def _write_values(axes: Axes, shares: NDArray[np.float64]) -> None:
+    """Percentages in the cells, in a colour that can be read on the cell's."""
+    for (row, column), share in np.ndenumerate(shares):
+        if not math.isnan(share):
+            colour = "white" if share > 55 else GREY if share < 0.5 else DARK
+            axes.text(column, row, f"{share:.0f}", ha="center", va="center", fontsize=8, color=colour)
+
+
+def _draw_curve(axes: Axes, curve: Curve, index: int, of: int) -> Artist:
+    """Curves stand a little apart, because methods often share their first step."""
+    means = _percent(curve.means)
+    places = np.arange(len(means)) + (index - (of - 1) / 2) * 0.03
+    bars = axes.errorbar(
+        places,
+        means,
+        yerr=np.nan_to_num(_percent(curve.deviations)) if len(curve.deviations) else None,
+        color=COLOURS[index % len(COLOURS)],
+        marker=MARKERS[index % len(MARKERS)],
+        markersize=5,
+        linewidth=1.6,
+        elinewidth=1.2,
+        capsize=3,
+    )
+    return bars.lines[0]
+
+
+def _draw_level(axes: Axes, level: Curve, index: int) -> Artist:
+    (mean,) = _percent(level.means)
+    colour = COLOURS[index % len(COLOURS)]
+    if len(level.deviations):
+        deviation = float(np.nan_to_num(_percent(level.deviations)[0]))
+        axes.axhspan(mean - deviation, mean + deviation, color=colour, alpha=0.1, linewidth=0)
+    return axes.axhline(mean, color=colour, linestyle="--", linewidth=1.4)
+
+
+def _top(panels: Sequence[Panel]) -> float:
+    """Upper end of the y axis, in percent: the next ten above all that is drawn."""
+    highest = 0.0
+    for panel in panels:
+        for curve in (*panel.curves, *panel.levels):
+            spread = _percent(curve.deviations) if len(curve.deviations) else np.zeros(len(curve.means))
+            highest = max(highest, *np.nan_to_num(_percent(curve.means) + np.nan_to_num(spread)), 0.0)
+    return min(10.0 * (math.floor(highest / 10) + 1), 103.0)
+
+
+def _turn(ticks: Sequence[str]) -> int:
+    """Degrees by which long tick labels are turned, so that they do not overlap."""
+    return 30 if max(map(len, ticks)) > 6 else 0
+
+
+def _percent(shares: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array([math.nan if share is None else 100 * share for share in shares], np.float64)
+
+
+def _label(name: str) -> str:
+    """Short enough for an axis; a dollar sign is one, not the start of a formula."""
+    short = name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "…"
+    return short.replace("$", r"\$")
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        # Characters outside the bundled font become boxes; pages carry the names as text as well.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
