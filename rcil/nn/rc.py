@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rcil.nn.convnorm import ConvNorm, conv_like, kernel_of, with_activation
+from rcil.nn.sparse_mix import can_skip, mix_sparsely
 
 if TYPE_CHECKING:
     from rcil.architecture import RC
@@ -124,10 +125,25 @@ class RCConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] -> [N, C', H', W']."""
+        mixed = self._sparsely(x) if self._skips(x) else self._densely(x)
+        return mixed if self.act is None else self.act(mixed)
+
+    def _densely(self, x: Tensor) -> Tensor:
         old, new = self.old(x), self.new(x)
         eta = self.mix.eta(new).to(new.dtype).view(1, -1, 1, 1)
-        mixed = torch.lerp(new, old, eta)
-        return mixed if self.act is None else self.act(mixed)
+        return torch.lerp(new, old, eta)
+
+    def _sparsely(self, x: Tensor) -> Tensor:
+        assert isinstance(self.old, nn.Conv2d) and isinstance(self.new, ConvNorm)
+        return mix_sparsely(x, self.old, self.new.conv, self.new.norm, self.mix.eta(x).to(x.dtype))
+
+    def _skips(self, x: Tensor) -> bool:
+        """Whether random draws leave out work: training, drop-path, a frozen past."""
+        if not (self.training and self.frozen and isinstance(self.mix, DropPathMix)):
+            return False
+        if not (isinstance(self.old, nn.Conv2d) and isinstance(self.new, ConvNorm)):
+            return False
+        return self.new.conv.bias is None and can_skip(self.old, x) and can_skip(self.new.conv, x)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of everything but a frozen old branch, which stays in evaluation mode."""
