@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Backbone = Literal["resnet18", "resnet34", "resnet50", "resnet101", "efficientnet_lite0"]
 NormKind = Literal["batch", "abs", "inplace"]
 BranchForm = Literal["norm", "merged"]
+MixKind = Literal["drop_path", "fixed", "learnable"]
 
 RESNET_BLOCKS: dict[str, tuple[int, int, int, int]] = {
     "resnet18": (2, 2, 2, 2),
@@ -29,7 +30,7 @@ class _Frozen(BaseModel):
 class RC(_Frozen):
     """How the two branches of every RC block are mixed, and in which state they are."""
 
-    mix: Literal["drop_path", "fixed", "learnable"] = "drop_path"
+    mix: MixKind = "drop_path"
     """Random per channel while training; one fixed weight; or a learned weight per channel."""
     drop: Annotated[float, Field(gt=0, le=0.5)] = 1 / 3
     """Drop-path: the chance that a channel sees the old branch alone, and again the new branch alone."""

@@ -56,6 +56,8 @@ def _model_table(path: Path, header: Header) -> Table:
     rows["size"] = f"{header.file_bytes / 2**20:.1f} MiB"
     for key, value in rows.items():
         table.add_row(key, value)
+    if meta.rejected is not None:
+        table.add_row(Text("rejected", style="bold red"), Text(meta.rejected, style="bold red"))
     return table
 
 
@@ -85,8 +87,12 @@ def _lineage_table(header: Header) -> Table:
     for entry in header.metadata.lineage:
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in entry.metrics.items())
         parent = (entry.parent_sha256 or "-")[:12]
-        table.add_row(str(entry.step), Text(entry.source), parent, str(entry.seed or "-"), metrics or "-")
+        table.add_row(str(entry.step), Text(entry.source), parent, _seed(entry.seed), metrics or "-")
     return table
+
+
+def _seed(seed: int | None) -> str:
+    return "-" if seed is None else str(seed)
 
 
 def _numbers(values: tuple[float, ...]) -> str:

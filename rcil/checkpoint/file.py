@@ -15,6 +15,7 @@ from rcil.checkpoint.metadata import CostInfo, Metadata
 from rcil.checkpoint.norm_convert import convert_norms, norm_eps
 from rcil.errors import CheckpointError
 from rcil.files import replacing
+from rcil.nn.add_branches import single_branch
 from rcil.nn.build import build, plain_twin
 from rcil.nn.cost import cost
 from rcil.nn.segmenter import Segmenter
@@ -94,15 +95,10 @@ def load_backbone(model: Segmenter, path: Path) -> Metadata:
     single = convert_norms(_read(path), stored.norm, mine.norm, eps=norm_eps(stored))
     mine_all = {f"backbone.{key}": value for key, value in model.backbone.state_dict().items()}
     wanted = {key: value for key, value in mine_all.items() if not key.endswith("num_batches_tracked")}
-    tensors = {key: single[source] for key in wanted if (source := _single_branch(key)) in single}
+    tensors = {key: single[source] for key in wanted if (source := single_branch(key)) in single}
     _check_tensors(wanted, tensors, path)
     model.load_state_dict(tensors, strict=False)
     return metadata
-
-
-def _single_branch(key: str) -> str:
-    """The key of a conv or norm in the network without RC."""
-    return key.replace(".old.", ".").replace(".new.", ".")
 
 
 def _with_norm(arch: Architecture, norm: str) -> Architecture:

@@ -70,6 +70,8 @@ class Metadata(_Strict):
     step: Annotated[int, Field(ge=0)] = 0
     lineage: tuple[LineageEntry, ...] = ()
     cost: CostInfo | None = None
+    rejected: str | None = None
+    """Why a check after training found the model unfit to be deployed; None where none did."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from rcil.errors import ConfigError, did_you_mean
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import FineTuning, Joint
@@ -14,6 +16,7 @@ from rcil.methods.mib import Mib
 from rcil.methods.plop import Plop
 from rcil.methods.rcil import Rcil, RcilOfficial
 from rcil.methods.sdr import Sdr
+from rcil.methods.strict import Strict
 
 __all__ = ["METHODS", "LossTerms", "Method", "StepInfo", "make_method"]
 
@@ -28,6 +31,7 @@ METHODS: dict[str, type[Method]] = {
     "plop": Plop,
     "rcil": Rcil,
     "rcil-official": RcilOfficial,
+    "strict": Strict,
 }
 
 
@@ -41,4 +45,11 @@ def make_method(name: str, **options: Any) -> Method:
         if option not in known:
             hint = did_you_mean(option, known) if known else "It has none."
             raise ConfigError(f"method '{name}' has no option '{option}'", hint)
-    return kind(**options)
+    try:
+        method = TypeAdapter(kind).validate_python(options)
+        assert method.rc is None or method.rc.drop > 0  # building it checks its values
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"method '{name}': option {where}: {first['msg']}", "Correct the value.") from error
+    return method

@@ -8,13 +8,15 @@ SDR's prototypes) is its state.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from pydantic import ConfigDict
 from torch import Tensor
 
+from rcil.architecture import RC
 from rcil.losses._maps import class_schedule
 from rcil.nn import Maps, Segmenter, begin_step
 from rcil.nn.classifier import RowStart
@@ -59,22 +61,34 @@ class LossTerms(dict[str, Tensor]):
 class Method(ABC):
     """One row of the paper's tables. Subclasses are dataclasses whose fields are the method's options."""
 
-    uses_rc: ClassVar[bool] = False
-    """Whether the network has two branches."""
     needs_teacher: ClassVar[bool] = True
     """Whether later steps run the previous model beside the student."""
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
     maps: ClassVar[MapKind] = "before"
     """On which side of the last activation the stage maps are taken."""
     rows: ClassVar[RowStart] = "random"
     """How new classifier rows start."""
     first_step: ClassVar[str] = "plain"
-    """Methods with the same word train step 0 in the same way and remember nothing of it: once is enough for all."""
+    """Methods with the same word and the same `rc` train step 0 in the same way and remember nothing of it."""
     sees_all_data: ClassVar[bool] = False
     """Joint training: one step with all classes and images."""
+
+    def __post_init__(self) -> None:
+        self.sum_over_processes: Callable[[Tensor], Tensor] = lambda value: value
+        """Adds up what the processes of a run counted, for methods that remember something of their batches."""
+
+    @property
+    def rc(self) -> RC | None:
+        """The two branches that step 0 starts with; None for a plain network."""
+        return None
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
         """The student at the start of a later step; `model` stays as it is and is the teacher."""
         return begin_step(model, new_classes, rows=self.rows)
+
+    def set_training(self, model: Segmenter) -> None:
+        """Put the student into the mode that its batches are computed in."""
+        model.train()
 
     def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo) -> None:
         """Look at the step's data once with the teacher before training; most methods need nothing.

@@ -45,6 +45,7 @@ class Plop(Method):
             histogram.update(old.logits, labels)
         if histogram is None:
             raise ConfigError("PLOP found no batch to read its thresholds from", "The step has no training images.")
+        histogram.counts = self.sum_over_processes(histogram.counts)
         self._thresholds = histogram.thresholds(self.median, self.floor)
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:

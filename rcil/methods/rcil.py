@@ -8,12 +8,14 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from rcil.architecture import RC, MixKind
 from rcil.errors import ConfigError, did_you_mean
 from rcil.losses import PCD_FACTORS, WINDOWS, pcd_maps, pcd_official
 from rcil.losses.pooling import PoolKind
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.mib import unbiased_terms
 from rcil.nn import Maps, Segmenter, begin_step
+from rcil.nn.add_branches import add_branches
 from rcil.nn.classifier import RowStart
 from rcil.nn.segmenter import MapKind
 
@@ -25,8 +27,6 @@ PAPER_MAPS: tuple[MapName, ...] = ("stage1", "stage2", "stage3", "stage4", "deco
 class Rcil(Method):
     """The paper: UNCE + lambda sqrt(|C|/|N|) UNKD + gamma (L_skd + L_ckd); the options are its ablations."""
 
-    uses_rc: ClassVar[bool] = True
-    first_step: ClassVar[str] = "rc"
     rows: ClassVar[RowStart] = "balanced"
     distillation: float = 100.0
     """lambda."""
@@ -41,15 +41,36 @@ class Rcil(Method):
     windows: Sequence[int] = WINDOWS
     distilled: Sequence[MapName] = PAPER_MAPS
     """Which maps PCD compares."""
+    parallel: bool = True
+    """Two branches; without them PCD works on a plain network."""
     merge: bool = True
     """Merge both branches into the old one at the start of a step."""
     freeze: bool = True
     """Freeze the old branch."""
     preserve: bool = False
     """Start the new branch from the merged one, so that a step starts from the old function."""
+    mix: MixKind = "drop_path"
+    """How the branches are weighted: at random while training, by one fixed weight, or by a learned one a channel."""
+    drop: float = 1 / 3
+    """Drop-path: the chance that a channel sees the old branch alone, and again the new branch alone."""
+    old_weight: float = 0.5
+    """Of the old branch when the mix is fixed."""
+    late: bool = False
+    """Train step 0 without branches and add them with step 1, both as copies of what is there. A deployed network can
+    start like this, and all methods of a comparison share one step 0."""
+
+    @property
+    def rc(self) -> RC | None:
+        """Two branches in every block, unless they come late."""
+        return self._branches() if self.parallel and not self.late else None
+
+    def _branches(self) -> RC:
+        return RC(mix=self.mix, drop=self.drop, old_weight=self.old_weight)
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
-        """The transition of the paper, or what an ablation leaves of it."""
+        """The transition of the paper, or what an ablation leaves of it; a network without branches gets them first."""
+        if self.parallel and model.arch.rc is None:
+            model = add_branches(model, self._branches())
         options = {"merge": self.merge, "freeze": self.freeze, "preserve": self.preserve}
         return begin_step(model, new_classes, rows=self.rows, **options)
 
@@ -72,8 +93,6 @@ class Rcil(Method):
 class RcilOfficial(Method):
     """The published code: weights per benchmark, maps after the activation, the logits among them, padded pooling."""
 
-    uses_rc: ClassVar[bool] = True
-    first_step: ClassVar[str] = "rc"
     maps: ClassVar[MapKind] = "after"
     rows: ClassVar[RowStart] = "background"
     distillation: float = 100.0
@@ -81,7 +100,13 @@ class RcilOfficial(Method):
     benchmark: str = "voc"
     """Whose factors: voc, ade, cityscapes or cityscapes_domain."""
 
+    @property
+    def rc(self) -> RC:
+        """Two branches in every block, dropped with the published code's chance."""
+        return RC(drop=0.33)
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.benchmark not in PCD_FACTORS:
             raise ConfigError(f"unknown benchmark '{self.benchmark}'", did_you_mean(self.benchmark, PCD_FACTORS))
 
@@ -107,7 +132,4 @@ class RcilOfficial(Method):
 def choose_maps(maps: Maps, names: Sequence[MapName]) -> list[Tensor]:
     """The named maps in the order given."""
     known = dict(zip((*PAPER_MAPS, "logits"), maps.distilled(), strict=True))
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"unknown map '{name}'", did_you_mean(name, known))
     return [known[name] for name in names]

@@ -42,7 +42,10 @@ class Sdr(Mib):
         terms["attraction"] = self.attraction * losses.attraction(features, ids, prototypes, seen)
         terms["repulsion"] = self.repulsion * losses.repulsion(means, counts)
         terms["sparsity"] = self.sparsity * losses.sparsity(features, ids, info.classes)
-        self._prototypes, self._seen = losses.update_prototypes(prototypes, seen, means.detach(), counts)
+        total = self.sum_over_processes(counts)
+        sums = self.sum_over_processes(means.detach() * counts.unsqueeze(1))
+        means = sums / total.clamp(min=1).unsqueeze(1)
+        self._prototypes, self._seen = losses.update_prototypes(prototypes, seen, means, total)
         return terms
 
     def _stored(self, features: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from rcil.nn.fold import count_parameters
+from rcil.nn.fold import count_parameters, duplicate
 from rcil.nn.norms import is_norm
 
 
@@ -49,7 +48,7 @@ def _without_numbers(model: nn.Module) -> nn.Module:
     """A copy on the meta device, norms replaced by nothing (compiled ones have no meta kernel)."""
     memo: dict[int, object] = {id(p): nn.Parameter(p.detach().to("meta"), False) for p in model.parameters()}
     memo |= {id(b): b.to("meta") for b in model.buffers()}
-    shadow = copy.deepcopy(model, memo)
+    shadow = duplicate(model, memo)
     for parent in list(shadow.modules()):
         for key, child in list(parent.named_children()):
             if is_norm(child):

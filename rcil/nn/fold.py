@@ -84,6 +84,17 @@ def _is_folded(module: nn.Module) -> bool:
     return isinstance(module, IncrementalClassifier) and len(module.groups) == 1
 
 
+def duplicate(model: M, memo: dict[int, object]) -> M:
+    """A deep copy; process groups of synchronised norms, which cannot be copied, are shared.
+
+    Args:
+        model: Any network.
+        memo: What stands in for an object, by its id.
+    """
+    groups = (getattr(module, "group", None) for module in model.modules())
+    return copy.deepcopy(model, {id(group): group for group in groups if group is not None} | memo)
+
+
 def replace_modules(model: M, visit: Callable[[str, nn.Module], nn.Module | None]) -> M:
     """A copy of `model` in which every module for which `visit(name, module)` returns one is replaced by it.
 
@@ -92,7 +103,7 @@ def replace_modules(model: M, visit: Callable[[str, nn.Module], nn.Module | None
     root = visit("", model)
     if root is not None:
         return cast("M", root)
-    clone = copy.deepcopy(model)
+    clone = duplicate(model, {})
 
     def walk(parent: nn.Module, prefix: str) -> None:
         for key, child in parent.named_children():
