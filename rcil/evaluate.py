@@ -74,6 +74,20 @@ def evaluate(
     *,
     scale: float = 1.0,
 ) -> EvalReport:
+    """What a model gets right on samples, by class and over old, new and all classes; arguments as of `measure`."""
+    confusion = measure(model, metadata, data, samples, progress, scale=scale)
+    return as_report(confusion, metadata, data, len(samples))
+
+
+def measure(
+    model: Segmenter,
+    metadata: Metadata,
+    data: SegmentationData,
+    samples: Sequence[Sample],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    scale: float = 1.0,
+) -> Confusion:
     """Segment every sample and compare with its mask, at the mask's size.
 
     Args:
@@ -93,7 +107,7 @@ def evaluate(
             raise DataError(f"{sample.mask} has not the size of its image", f"Run: rcil data check {data.root}")
         confusion.update(truth, segment(network, metadata, image, scale=scale))
         progress(done, len(samples))
-    return _report(confusion, metadata, data, len(samples))
+    return confusion
 
 
 def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.uint8]:
@@ -118,10 +132,12 @@ def segment(model: Segmenter, metadata: Metadata, image: Image, *, scale: float 
     if scale != 1:
         smaller = max(1, round(width * scale)), max(1, round(height * scale))
         image = np.asarray(cv2.resize(image, smaller, interpolation=cv2.INTER_AREA), np.uint8)
-    logits = model(as_input(metadata, image)[None])
+    pixels = as_input(metadata, image)[None]
+    weight = next(model.parameters(), pixels)
+    logits = model(pixels.to(weight.device))
     if scale != 1:
         logits = F.interpolate(logits, size=(height, width), mode="bilinear", align_corners=False)
-    rows: NDArray[np.uint8] = logits.argmax(1)[0].to(torch.uint8).numpy()
+    rows: NDArray[np.uint8] = logits.argmax(1)[0].to(torch.uint8).cpu().numpy()
     return rows
 
 
@@ -132,7 +148,8 @@ def as_input(metadata: Metadata, image: Image) -> Tensor:
     return (pixels - torch.tensor(metadata.mean).view(3, 1, 1)) / torch.tensor(metadata.std).view(3, 1, 1)
 
 
-def _report(confusion: Confusion, metadata: Metadata, data: SegmentationData, images: int) -> EvalReport:
+def as_report(confusion: Confusion, metadata: Metadata, data: SegmentationData, images: int) -> EvalReport:
+    """The report of a confusion matrix over `images` images."""
     iou, pixels = confusion.iou, confusion.matrix.sum(axis=1)
     steps = [c.step for c in metadata.classes]
     latest = max(steps)

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rcil.architecture import RC
 from rcil.console import write_json
 from rcil.errors import ConfigError, did_you_mean
 from rcil.files import replacing
-from rcil.methods import METHODS
+from rcil.methods import METHODS, make_method
+from rcil.report.compare_report import as_text, write_comparison
 from rcil.train.loop import Listener
 from rcil.train.plan import make_plan
 from rcil.train.run import run_task
@@ -41,7 +43,7 @@ def compare(
     listen: Listener = lambda event: None,
     announce: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Run every method with every seed and tabulate the last step; returns what `compare.json` holds.
+    """Run every method with every seed and tabulate all steps; returns what `compare.json` holds.
 
     Finished cells are kept and unfinished ones continued, so an interrupted comparison is started again with the same
     call. Methods that train step 0 alike share it. `method.options` of the task are its own method's, `method.others`
@@ -51,15 +53,16 @@ def compare(
         task: The task; its own seed is the first.
         methods: Names of the methods, one row each.
         seeds: Runs of each.
-        output: Folder with one run per cell, `compare.json` and `compare.md`.
+        output: Folder with one run per cell, `compare.json`, `compare.md`, `compare.html` and `curves.png`.
         listen: Told about every iteration.
         announce: Told about every cell.
     """
     for name in methods:
         if name not in METHODS:
             raise ConfigError(f"unknown method '{name}'", did_you_mean(name, METHODS))
-    first = set(make_plan(task).steps[0].names)
-    step0: dict[tuple[str, int], Path] = {}
+    steps = make_plan(task).steps
+    first = set(steps[0].names)
+    step0: dict[tuple[str, RC | None, int], Path] = {}
     rows: dict[str, dict[str, Any]] = {}
     for name in methods:
         runs = []
@@ -68,27 +71,50 @@ def compare(
             options = task.method.options if name == task.method.name else task.method.others.get(name, {})
             cell = task.model_copy(update={"seed": seed, "method": MethodSection(name=name, options=options)})
             folder = output / name / f"seed{seed}"
-            first_step = METHODS[name].first_step, seed
+            method = make_method(name, **options)
+            first_step = method.first_step, method.rc, seed
             results = run_task(cell, folder, resume=True, step0_of=step0.get(first_step), listen=listen)
             step0.setdefault(first_step, folder)
-            runs.append(last_step(results, first))
-        rows[name] = {column: vars(summarise([run[column] for run in runs])) for column in COLUMNS}
-        document = {"task": task.name, "seeds": seeds, "rows": _without_nan(rows)}
+            runs.append(results)
+        rows[name] = {**over_seeds([last_step(run, first) for run in runs]), "curve": curve(runs, first)}
+        document = {
+            "task": task.name,
+            "seeds": seeds,
+            "steps": [list(step.teaches) for step in steps],
+            "rows": _without_nan(rows),
+        }
         write_json(output / "compare.json", document)
         with replacing(output / "compare.md") as part:
             part.write_text(as_markdown(document), encoding="utf-8")
+        write_comparison(output, document)
     return document
 
 
 def last_step(results: dict[str, Any], first: set[str]) -> dict[str, float]:
     """Mean IoU after the last step over the classes of step 0, the later ones, and all."""
-    iou = {c["name"]: c["iou"] for c in results["steps"][-1]["classes"] if c["iou"] is not None}
+    return step_means(results["steps"][-1], first)
+
+
+def curve(runs: Sequence[dict[str, Any]], first: set[str]) -> list[dict[str, Any]]:
+    """Mean IoU of the same groups of classes after every step, over runs of the same task."""
+    after_steps = zip(*(run["steps"] for run in runs), strict=True)
+    return [over_seeds([step_means(step, first) for step in steps]) for steps in after_steps]
+
+
+def step_means(step: dict[str, Any], first: set[str]) -> dict[str, float]:
+    """Mean IoU of the groups of classes after one step of `results.json`; NaN for a group without any."""
+    iou = {c["name"]: c["iou"] for c in step["classes"] if c["iou"] is not None}
     groups = {
         "first": [v for n, v in iou.items() if n in first],
         "later": [v for n, v in iou.items() if n not in first],
     }
     groups["all"] = list(iou.values())
     return {name: statistics.fmean(values) if values else math.nan for name, values in groups.items()}
+
+
+def over_seeds(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """A cell for each group of classes."""
+    return {column: vars(summarise([run[column] for run in runs])) for column in COLUMNS}
 
 
 def summarise(values: Sequence[float]) -> Cell:
@@ -106,11 +132,6 @@ def as_markdown(document: dict[str, Any]) -> str:
     for name, row in document["rows"].items():
         lines.append(f"| {name} | " + " | ".join(as_text(row[column]) for column in COLUMNS) + " |")
     return "\n".join(lines) + "\n"
-
-
-def as_text(cell: dict[str, Any]) -> str:
-    """`62.1 ± 0.8`, or a dash."""
-    return "-" if cell["mean"] is None else f"{100 * cell['mean']:.1f} ± {100 * cell['sd']:.1f}"
 
 
 def _without_nan(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:

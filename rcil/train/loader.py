@@ -18,6 +18,9 @@ from rcil.evaluate import as_input
 from rcil.images import read_rgb
 from rcil.train.augment import random_crop
 
+Batch = tuple[Tensor, Tensor]
+"""Images [N, 3, crop, crop] and labels [N, crop, crop]."""
+
 
 @dataclass(frozen=True)
 class CropSettings:
@@ -27,6 +30,23 @@ class CropSettings:
     crop: int
     scale: tuple[float, float]
     workers: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which pieces of every batch this process computes."""
+
+    rank: int = 0
+    count: int = 1
+    """Processes."""
+    parts: int = 1
+    """Pieces of each process, one after the other, whose gradients add up."""
+
+    def pieces(self, group: list[int]) -> list[list[int]]:
+        """The indices of this process's pieces; the length of `group` is a multiple of count * parts."""
+        size = len(group) // (self.count * self.parts)
+        starts = (size * (self.rank * self.parts + part) for part in range(self.parts))
+        return [group[start : start + size] for start in starts]
 
 
 class Crops(Dataset[tuple[Tensor, Tensor]]):
@@ -78,9 +98,22 @@ def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int) -> li
     return [order[start : start + batch] for start in range(0, count - batch + 1, batch)]
 
 
-def batches(crops: Crops, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of an epoch from number `first` on: images [N, 3, crop, crop] and labels [N, crop, crop]."""
+def batches(crops: Crops, epoch: int, first: int = 0, share: Share | None = None) -> Iterator[list[Batch]]:
+    """Batches of an epoch from number `first` on, each as the pieces that this process computes."""
+    share = share or Share()
     order = epoch_order(len(crops), crops.settings.batch, crops.seed, epoch)[first:]
-    keys = [[(epoch, index) for index in group] for group in order]
+    keys = [[(epoch, index) for index in piece] for group in order for piece in share.pieces(group)]
     generator = torch.Generator().manual_seed(0)  # keeps torch's own generator, which draws drop-path, out of this
-    yield from DataLoader(crops, batch_sampler=keys, num_workers=crops.settings.workers, generator=generator)
+    loader = DataLoader(
+        crops,
+        batch_sampler=keys,
+        num_workers=crops.settings.workers,
+        generator=generator,
+        pin_memory=torch.cuda.is_available(),
+    )
+    pieces: list[Batch] = []
+    for images, labels in loader:
+        pieces.append((images, labels))
+        if len(pieces) == share.parts:
+            yield pieces
+            pieces = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,22 +10,28 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from rcil.checkpoint.file import load, save
 from rcil.checkpoint.metadata import Metadata
 from rcil.data.types import Sample, SegmentationData
 from rcil.errors import TrainingError
-from rcil.evaluate import evaluate
+from rcil.evaluate import EvalReport, as_report, measure
 from rcil.methods import LossTerms, Method, StepInfo
 from rcil.nn import Maps, Segmenter, fold
-from rcil.train.loader import Crops, batches, epoch_order
+from rcil.nn.sync import synchronise_norms
+from rcil.train.loader import Batch, Crops, Share, batches, epoch_order
+from rcil.train.memory import check_memory, peak_memory
+from rcil.train.processes import ALONE, Processes
 from rcil.train.state import Position, StepState
 from rcil.train.task import TrainingSection
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened, for progress displays."""
+    """What happened, for progress displays and logs."""
 
     step: int
     epoch: int
@@ -32,6 +39,9 @@ class Event:
     iteration: int
     iterations: int
     terms: dict[str, float]
+    images: int = 0
+    """Of this iteration, over all processes."""
+    lr: float = 0.0
     miou: float | None = None
     """Of the held-out images, at the end of an epoch."""
 
@@ -53,70 +63,155 @@ class StepJob:
     scale: float
     """Share of their size at which the network sees images."""
     folder: Path
+    processes: Processes = ALONE
 
 
 def train_step(
     job: StepJob, student: Segmenter, teacher: Segmenter | None, method: Method, listen: Listener
 ) -> Segmenter:
-    """Train `student` and return the network of its best epoch; continues by itself if the folder holds a state."""
-    settings, later = job.settings, min(job.index, 1)
+    """Train `student` and return the network of its best epoch; continues by itself if the folder holds a state.
+
+    The processes of a job compute pieces of the same batches with the same random draws, so that together they do what
+    one process would do; the first one alone writes.
+    """
+    settings, later, processes = job.settings, min(job.index, 1), job.processes
     epochs = settings.epochs[later]
     iterations = len(epoch_order(len(job.crops), settings.batch, job.crops.seed, 0))
+    share = Share(processes.rank, processes.count, settings.accumulate)
+    method.sum_over_processes = processes.sum
     old = fold(teacher)[0] if teacher is not None and method.needs_teacher else None
-    layout = torch.channels_last if settings.channels_last else torch.contiguous_format
-    for network in (student, old):
-        if network is not None:
-            network.to(memory_format=layout)  # type: ignore[call-overload]
-    state = _new_state(student, method, settings, settings.lr[later], epochs * iterations)
+    student = _placed(student, job)
+    old = None if old is None else _placed(old, job)
+    piece = settings.batch // (processes.count * settings.accumulate)
+    check_memory(peak_memory(student, old, piece, settings), processes.device, settings, job.index)
+    if processes.count > 1:
+        student = synchronise_norms(student)
+    network = _distributed(student, processes)
+    state = _new_state(student, method, job, epochs * iterations)
     saved, best = job.folder / "state.pt", job.folder / "best.safetensors"
     if saved.exists():
         state.load(saved)
     elif old is not None:
-        method.prepare(_seen_by(old, method, job.crops), job.info)
+        method.prepare(_seen_by(old, method, job, share), job.info)
     position = state.position
 
     for epoch in range(position.epoch, epochs):
-        student.train()
-        for images, labels in batches(job.crops, epoch, position.iteration):
-            terms = _forward(student, old, method, images.contiguous(memory_format=layout), labels, job)
-            _check_finite(terms, job, epoch, position, best)
-            state.optimiser.zero_grad(set_to_none=True)
-            terms.total.backward()  # type: ignore[no-untyped-call]
-            state.optimiser.step()
-            state.schedule.step()
+        method.set_training(student)
+        for pieces in batches(job.crops, epoch, position.iteration, share):
+            lr = float(state.schedule.get_last_lr()[0])
+            numbers = _learn(network, old, state, pieces, job)
+            _check_finite(numbers, job, epoch, position, best)
+            _update(state)
             position.iteration += 1
-            numbers = {name: value.item() for name, value in terms.items()}
-            position.rows.append({"epoch": epoch, "iteration": position.iteration, **numbers})
-            listen(Event(job.index, epoch, epochs, position.iteration, iterations, numbers))
-            if position.iteration % settings.save_every == 0:
+            position.rows.append({"epoch": epoch, "iteration": position.iteration, "lr": lr, **numbers})
+            listen(Event(job.index, epoch, epochs, position.iteration, iterations, numbers, settings.batch, lr))
+            if processes.leads and position.iteration % settings.save_every == 0:
                 state.save(saved)
-        miou = evaluate(student.eval(), job.metadata, job.data, job.validation, scale=job.scale).all
+        miou = evaluate_together(student.eval(), job.metadata, job.data, job.validation, job.scale, processes).all
         if miou > position.best_miou:
             position.best_miou, position.best_epoch = miou, epoch
-            save(best, student, job.metadata)
+            if processes.leads:
+                save(best, student, job.metadata)
         position.epoch, position.iteration = epoch + 1, 0
         position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
-        state.save(saved)
-        listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou))
+        if processes.leads:
+            state.save(saved)
+        listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou))
+    processes.wait()
     return load(best)[0]
 
 
-def _new_state(model: Segmenter, method: Method, settings: TrainingSection, lr: float, total: int) -> StepState:
+def evaluate_together(
+    model: Segmenter,
+    metadata: Metadata,
+    data: SegmentationData,
+    samples: tuple[Sample, ...],
+    scale: float,
+    processes: Processes,
+) -> EvalReport:
+    """`rcil.evaluate.evaluate`, every process with its share of the samples; all get the same report."""
+    confusion = measure(model, metadata, data, samples[processes.rank :: processes.count], scale=scale)
+    confusion.matrix = processes.sum_array(confusion.matrix)
+    return as_report(confusion, metadata, data, len(samples))
+
+
+def _placed(model: Segmenter, job: StepJob) -> Segmenter:
+    """On the job's device, in its memory layout."""
+    return model.to(job.processes.device).to(memory_format=_layout(job))  # type: ignore[no-any-return, call-overload]
+
+
+def _layout(job: StepJob) -> torch.memory_format:
+    return torch.channels_last if job.settings.channels_last else torch.contiguous_format
+
+
+def _distributed(student: Segmenter, processes: Processes) -> Segmenter | DistributedDataParallel:
+    """What averages gradients over the processes."""
+    if processes.count == 1:
+        return student
+    devices = [processes.device] if processes.device.type == "cuda" else None
+    return DistributedDataParallel(student, device_ids=devices)
+
+
+def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> StepState:
     """Optimiser and schedule over what trains: the frozen branch has neither gradient nor optimiser state."""
+    settings = job.settings
     trained = [p for p in model.parameters() if p.requires_grad]
     nesterov = settings.momentum > 0
+    lr = settings.lr[min(job.index, 1)]
     optimiser = torch.optim.SGD(
         trained, lr, momentum=settings.momentum, nesterov=nesterov, weight_decay=settings.weight_decay
     )
     schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, total, power=settings.power)
-    return StepState(model, optimiser, schedule, method, Position())
+    scaler = torch.amp.GradScaler(job.processes.device.type, enabled=settings.precision == "fp16")
+    return StepState(model, optimiser, schedule, scaler, method, Position())
+
+
+def _learn(
+    network: Segmenter | DistributedDataParallel,
+    old: Segmenter | None,
+    state: StepState,
+    pieces: list[Batch],
+    job: StepJob,
+) -> dict[str, float]:
+    """Gradients of a batch; returns the loss terms, averaged over its pieces and over the processes.
+
+    Processes exchange gradients once, with the last piece.
+    """
+    state.optimiser.zero_grad(set_to_none=True)
+    sums: dict[str, Tensor] = {}
+    for place, (images, labels) in enumerate(pieces, 1):
+        waits = isinstance(network, DistributedDataParallel) and place < len(pieces)
+        with network.no_sync() if waits else contextlib.nullcontext():  # type: ignore[operator]
+            terms = _forward(network, old, state.method, images, labels, job)
+            state.scaler.scale(terms.total / len(pieces)).backward()  # type: ignore[no-untyped-call]
+        for name, value in terms.items():
+            sums[name] = sums.get(name, 0) + value.detach()
+    parts = len(pieces) * job.processes.count
+    means = job.processes.sum(torch.stack(list(sums.values()))) / parts
+    return dict(zip(sums, means.tolist(), strict=True))
+
+
+def _update(state: StepState) -> None:
+    """Move the weights. Where the scaler found its scale too large nothing moves, and the schedule waits too."""
+    before = state.scaler.get_scale()
+    state.scaler.step(state.optimiser)
+    state.scaler.update()
+    if state.scaler.get_scale() >= before:
+        state.schedule.step()
 
 
 def _forward(
-    student: Segmenter, old: Segmenter | None, method: Method, images: Tensor, labels: Tensor, job: StepJob
+    student: Segmenter | DistributedDataParallel,
+    old: Segmenter | None,
+    method: Method,
+    images: Tensor,
+    labels: Tensor,
+    job: StepJob,
 ) -> LossTerms:
     """Run teacher and student and hand their maps to the method; losses leave autocast by themselves."""
-    with torch.autocast(images.device.type, torch.bfloat16, enabled=job.settings.precision == "bf16"):
+    images, labels = _moved(images, labels, job)
+    precision = job.settings.precision
+    with torch.autocast(images.device.type, DTYPES[precision], enabled=precision != "fp32"):
         before = None
         if old is not None:
             with torch.no_grad():
@@ -124,15 +219,23 @@ def _forward(
         return method.terms(student(images, maps=method.maps), before, labels, job.info)
 
 
+def _moved(images: Tensor, labels: Tensor, job: StepJob) -> Batch:
+    device = job.processes.device
+    images = images.to(device, non_blocking=True).contiguous(memory_format=_layout(job))
+    return images, labels.to(device, non_blocking=True)
+
+
 @torch.no_grad()
-def _seen_by(old: Segmenter, method: Method, crops: Crops) -> Iterator[tuple[Maps, Tensor]]:
+def _seen_by(old: Segmenter, method: Method, job: StepJob, share: Share) -> Iterator[tuple[Maps, Tensor]]:
     """The teacher's maps of the first epoch's batches, for methods that look before they train."""
-    for images, labels in batches(crops, 0):
-        yield old(images, maps=method.maps), labels
+    for pieces in batches(job.crops, 0, share=share):
+        for piece in pieces:
+            images, labels = _moved(*piece, job)
+            yield old(images, maps=method.maps), labels
 
 
-def _check_finite(terms: LossTerms, job: StepJob, epoch: int, position: Position, best: Path) -> None:
-    bad = [name for name, value in terms.items() if not math.isfinite(value.item())]
+def _check_finite(terms: dict[str, float], job: StepJob, epoch: int, position: Position, best: Path) -> None:
+    bad = [name for name, value in terms.items() if not math.isfinite(value)]
     if bad:
         last = f"the best network so far is in {best}" if best.exists() else "no epoch was finished yet"
         raise TrainingError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import torch
 import yaml
 
-from rcil.architecture import RC, Architecture
+from rcil.architecture import Architecture
 from rcil.checkpoint.file import load, load_backbone, save
 from rcil.checkpoint.header import read_header
+from rcil.checkpoint.imagenet import installed_weights
 from rcil.checkpoint.metadata import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -23,18 +24,20 @@ from rcil.checkpoint.metadata import (
     Metadata,
 )
 from rcil.console import write_json
+from rcil.data.digest import data_digest
 from rcil.data.protocol import training_table
 from rcil.data.scan import id_table
 from rcil.errors import ConfigError, TrainingError
-from rcil.evaluate import evaluate
 from rcil.files import replacing, sha256_of
 from rcil.methods import Method, StepInfo, make_method
 from rcil.nn import Segmenter, build
 from rcil.train.loader import Crops, CropSettings
-from rcil.train.loop import Listener, StepJob, train_step
+from rcil.train.loop import Event, Listener, StepJob, evaluate_together, train_step
 from rcil.train.plan import Plan, StepPlan, make_plan
+from rcil.train.processes import Processes, join
 from rcil.train.state import read_state
 from rcil.train.task import NetworkSection, Task
+from rcil.train.tensorboard import both, tensorboard
 
 
 def run_task(
@@ -52,36 +55,87 @@ def run_task(
         output: Folder of the run: `stepN.safetensors`, `stepN/` with log and state, `results.json`, `task.yaml`.
         resume: Continue a run in this folder; without it a folder that is in use is refused.
         step0_of: Folder of a run whose step 0 this one would only repeat; it is copied.
-        listen: Told about every iteration and epoch.
+        listen: Told about every iteration and epoch, in the first process.
     """
+    with join(task.training.device) as processes:
+        check_pieces(task.training.batch, task.training.accumulate, processes.count)
+        if not processes.leads:
+            return _run_steps(task, output, resume, step0_of, _silent, processes)
+        with tensorboard(output) as log:
+            return _run_steps(task, output, resume, step0_of, both(log, listen), processes)
+
+
+def check_pieces(batch: int, accumulate: int, processes: int) -> None:
+    """Refuse a batch that cannot be shared out evenly, or whose pieces have no batch statistics."""
+    pieces = accumulate * processes
+    if batch % pieces:
+        raise ConfigError(
+            f"a batch of {batch} cannot be divided into {pieces} equal pieces (processes: {processes}, "
+            f"training.accumulate: {accumulate})",
+            f"Set training.batch to a multiple of {pieces}.",
+        )
+    if batch == accumulate:
+        raise ConfigError(
+            "a piece of a single image has no batch statistics",
+            "Raise training.batch or lower training.accumulate, so that at least two images are normalised together.",
+        )
+
+
+def _silent(event: Event) -> None:
+    del event
+
+
+def _run_steps(
+    task: Task, output: Path, resume: bool, step0_of: Path | None, listen: Listener, processes: Processes
+) -> dict[str, Any]:
+    """The first process reads the data and claims the folder before the others look at either."""
     method = make_method(task.method.name, **task.method.options)
+    if not processes.leads:
+        processes.wait()
     plan = make_plan(task, joint=method.sees_all_data)
-    _claim(output, task, resume=resume)
+    if processes.leads:
+        _claim(output, task, resume=resume)
+        for warning in plan.warnings:
+            logging.getLogger(__name__).warning(warning)
+        processes.wait()
     results: list[dict[str, Any]] = []
     model: Segmenter | None = None
     for step_plan in plan.steps:
         index = step_plan.step.index
         final = output / f"step{index}.safetensors"
-        if not final.exists() and index == 0 and step0_of is not None:
+        finished = final.exists()
+        processes.wait()
+        if not finished and index == 0 and step0_of is not None and processes.leads:
             _adopt(step0_of, output, method)
-        elif not final.exists():
-            _train(task, plan, step_plan, model, method, output, listen)
+        elif not finished and (index > 0 or step0_of is None):
+            _train(task, plan, step_plan, model, method, output, listen, processes)
+        processes.wait()
         model, metadata = load(final)
         method.load_state_dict(read_state(output / f"step{index}" / "method.pt"))
-        report = evaluate(model, metadata, plan.data, plan.test, scale=task.data.scale)
-        results.append({"step": index, "teaches": list(step_plan.names), **report.as_document()})
-        write_json(output / "results.json", {"task": task.name, "method": task.method.name, "steps": results})
-    document: dict[str, Any] = json.loads((output / "results.json").read_text(encoding="utf-8"))
+        report = evaluate_together(
+            model.to(processes.device), metadata, plan.data, plan.test, task.data.scale, processes
+        )
+        results.append({"step": index, "teaches": list(step_plan.teaches), **report.as_document()})
+        document: dict[str, Any] = {"task": task.name, "method": task.method.name, "steps": results}
+        if processes.leads:
+            write_json(output / "results.json", document)
     return document
 
 
 def _train(
-    task: Task, plan: Plan, step: StepPlan, previous: Segmenter | None, method: Method, output: Path, listen: Listener
+    task: Task,
+    plan: Plan,
+    step: StepPlan,
+    previous: Segmenter | None,
+    method: Method,
+    output: Path,
+    listen: Listener,
+    processes: Processes,
 ) -> None:
     """One step from its start, or from where it was interrupted, to its checkpoint."""
     index = step.step.index
     torch.manual_seed(task.seed * 1000 + index)
-    student = _first(task, method, step) if previous is None else method.begin(previous, step.names)
+    student = first_network(task, method, step) if previous is None else method.begin(previous, step.names)
     settings = task.training
     metadata = _metadata(task, plan, step, student.arch, parent=output / f"step{index - 1}.safetensors")
     table = training_table(step.step)[id_table(plan.data)]
@@ -98,11 +152,22 @@ def _train(
         settings=settings,
         scale=task.data.scale,
         folder=output / f"step{index}",
+        processes=processes,
     )
     job.folder.mkdir(parents=True, exist_ok=True)
     best = train_step(job, student, previous, method, listen)
+    if not processes.leads:
+        return
     _save_method(method, job.folder)
-    save(output / f"step{index}.safetensors", best, metadata)
+    save(output / f"step{index}.safetensors", best, _measured(metadata, job.folder))
+
+
+def _measured(metadata: Metadata, folder: Path) -> Metadata:
+    """The description with what the held-out images said of the best epoch."""
+    position = read_state(folder / "state.pt")["position"]
+    metrics = {"held_out_miou": position["best_miou"], "best_epoch": float(position["best_epoch"])}
+    *earlier, last = metadata.lineage
+    return metadata.model_copy(update={"lineage": (*earlier, last.model_copy(update={"metrics": metrics}))})
 
 
 def _adopt(other: Path, output: Path, method: Method) -> None:
@@ -119,12 +184,15 @@ def _save_method(method: Method, folder: Path) -> None:
         torch.save(method.state_dict(), part)
 
 
-def _first(task: Task, method: Method, step: StepPlan) -> Segmenter:
+def first_network(task: Task, method: Method, step: StepPlan) -> Segmenter:
     """The network of step 0."""
     network: NetworkSection = task.network
     fields = network.model_dump(exclude={"pretrained"})
-    model = build(Architecture(**fields, rc=RC() if method.uses_rc else None), [step.names])
-    if network.pretrained is not None:
+    model = build(Architecture(**fields, rc=method.rc), [step.names])
+    if network.pretrained == "imagenet":
+        with installed_weights(network.backbone) as path:
+            load_backbone(model, path)
+    elif network.pretrained is not None:
         load_backbone(model, network.pretrained)
     return model
 
@@ -136,6 +204,7 @@ def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent
         step=step.step.index,
         source=f"rcil train, {task.name}",
         parent_sha256=sha256_of(parent) if known else None,
+        data_sha256=data_digest((*step.train, *step.validation)),
         config=task.model_dump(mode="json"),
         seed=task.seed,
         versions={"torch": torch.__version__},
@@ -168,9 +237,16 @@ def _claim(output: Path, task: Task, *, resume: bool) -> None:
     if record.exists():
         if not resume:
             raise ConfigError(f"{output} holds a run already", "Continue it with --resume, or choose another folder.")
-        stored = yaml.safe_load(record.read_text(encoding="utf-8"))
-        if stored != json.loads(json.dumps(document)):
+        if _recorded(record) != task:
             raise TrainingError(f"{output} was started with another task", "Resume with the same file and overrides.")
         return
     with replacing(record) as part:
         part.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+
+
+def _recorded(record: Path) -> Task | None:
+    """The task that a folder was claimed for; keys that a later version added have their defaults."""
+    try:
+        return Task.model_validate(yaml.safe_load(record.read_text(encoding="utf-8")))
+    except (OSError, yaml.YAMLError, ValueError):
+        return None

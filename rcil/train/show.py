@@ -5,16 +5,60 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
+from rcil.console import print_json
+from rcil.train.estimate import StepEstimate
 from rcil.train.loop import Event, Listener
+from rcil.train.memory import GIB
+
+
+@dataclass
+class Pace:
+    """How fast a step goes, from its events."""
+
+    clock: Callable[[], float] = time.perf_counter
+    started: float = 0.0
+    first: int = 0
+    """Iterations that were done before this process began."""
+    done: int = 0
+    total: int = 0
+    images: int = 0
+    step: int = -1
+
+    def follow(self, event: Event) -> None:
+        """Take note of an event; a new step starts anew."""
+        done = event.epoch * event.iterations + event.iteration
+        if event.step != self.step:
+            self.step, self.started, self.first, self.images = event.step, self.clock(), done, 0
+        else:
+            self.images += event.images
+        self.done, self.total = done, event.epochs * event.iterations
+
+    @property
+    def text(self) -> str:
+        """Images a second and the time that the step still takes; empty until two iterations are done."""
+        passed = self.clock() - self.started
+        if not self.images or passed <= 0:
+            return ""
+        left = (self.total - self.done) * passed / (self.done - self.first)
+        return f"{self.images / passed:.1f} images/s, {duration(left)} left"
+
+
+def duration(seconds: float) -> str:
+    """`2 h 05 min`, `3 min 20 s` or `12 s`."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
 @contextlib.contextmanager
@@ -27,26 +71,37 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not terminal) as bars:
         tasks: dict[int, TaskID] = {}
-        started = time.perf_counter()
+        pace = Pace()
 
         def listen(event: Event) -> None:
-            total, done = event.epochs * event.iterations, event.epoch * event.iterations + event.iteration
+            pace.follow(event)
             if event.step not in tasks:
-                tasks[event.step] = bars.add_task("", total=total, step=event.step, note="")
+                tasks[event.step] = bars.add_task("", total=pace.total, step=event.step, note="")
             if event.miou is not None:
-                text = (
-                    f"step {event.step}, epoch {event.epoch + 1}/{event.epochs}: held-out mIoU {100 * event.miou:.1f} %"
-                )
-                console.print(f"{text}, {time.perf_counter() - started:.0f} s")
+                text = f"step {event.step}, epoch {event.epoch + 1}/{event.epochs}: held-out mIoU"
+                console.print(f"{text} {100 * event.miou:.1f} %, {pace.text}".removesuffix(", "))
             else:
-                note = " ".join(f"{name} {value:.3f}" for name, value in event.terms.items())
-                bars.update(tasks[event.step], completed=done, note=note)
+                terms = " ".join(f"{name} {value:.3f}" for name, value in event.terms.items())
+                bars.update(tasks[event.step], completed=pace.done, note=f"{terms}  {pace.text}")
 
         yield listen
+
+
+def print_estimate(steps: Sequence[StepEstimate], *, as_json: bool = False) -> None:
+    """What each step will need."""
+    if as_json:
+        print_json({"steps": [asdict(step) for step in steps]})
+        return
+    table = Table(title="about to train", box=box.SIMPLE)
+    for column in ("step", "teaches", "images", "iterations", "memory", "time"):
+        table.add_column(column, justify="left" if column == "teaches" else "right")
+    for step in steps:
+        needs = f"{step.memory / GIB:.1f} GiB", f"~{duration(step.seconds)}"
+        table.add_row(str(step.step), ", ".join(step.teaches), str(step.images), str(step.iterations), *needs)
+    Console().print(table)
 
 
 def print_results(results: dict[str, Any], output: Path) -> None:

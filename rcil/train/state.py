@@ -36,6 +36,7 @@ class StepState:
     model: Segmenter
     optimiser: torch.optim.Optimizer
     schedule: torch.optim.lr_scheduler.LRScheduler
+    scaler: torch.amp.GradScaler
     method: Method
     position: Position
 
@@ -45,9 +46,11 @@ class StepState:
             "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "schedule": self.schedule.state_dict(),
+            "scaler": self.scaler.state_dict(),
             "method": self.method.state_dict(),
             "position": vars(self.position),
             "rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
         }
         with replacing(path) as part:
             torch.save(document, part)
@@ -60,9 +63,12 @@ class StepState:
             self.model.load_state_dict(document["model"])
             self.optimiser.load_state_dict(document["optimiser"])
             self.schedule.load_state_dict(document["schedule"])
+            self.scaler.load_state_dict(document["scaler"])
             self.method.load_state_dict(document["method"])
             self.position = Position(**document["position"])
             torch.set_rng_state(document["rng"])
+            if document["cuda_rng"] is not None and torch.cuda.is_available():
+                torch.cuda.set_rng_state(document["cuda_rng"])
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise TrainingError(
                 f"{path} does not belong to this task: {str(error).splitlines()[0]}",
@@ -73,7 +79,7 @@ class StepState:
 def read_state(path: Path) -> dict[str, Any]:
     """A state file's content."""
     try:
-        document: dict[str, Any] = torch.load(path, weights_only=True)
+        document: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:
         raise TrainingError(f"cannot read the state in {path}", "Delete the step's folder to train it anew.") from error
     return document

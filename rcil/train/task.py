@@ -10,7 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from rcil.architecture import Backbone, NormKind
 from rcil.errors import ConfigError, did_you_mean
+from rcil.presets import preset_names, preset_text
 
+PATHS = ("data.root", "network.pretrained")
+"""Keys whose values are paths."""
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -24,32 +27,60 @@ class DataSection(_Section):
 
     kind: Literal["site", "voc", "ade", "cityscapes"] = "site"
     root: Path
-    """Relative paths are relative to the task file."""
+    """Relative paths are relative to the task file; those of a preset to the current folder."""
     train: str = "train"
     test: str = "val"
     """The split that results are reported on; never used to choose anything."""
     scale: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of their size at which the network sees images; masks and results keep theirs."""
+    variant: Literal["clean", "legacy"] = "clean"
+    """Of Cityscapes' domain protocols. `clean`: training cities train, validation cities test. `legacy`: the research
+    code's cut of all 21 cities, which trains on most of its test images; see `legacy_cut`."""
+
+    @model_validator(mode="after")
+    def _legacy_is_a_whole(self) -> Self:
+        if self.variant == "legacy" and (self.kind != "cityscapes" or (self.train, self.test) != ("train", "val")):
+            raise ValueError("variant legacy cuts Cityscapes' own splits: it goes with kind cityscapes, train and val")
+        return self
 
 
 class ProtocolSection(_Section):
-    """Which classes come when."""
+    """Which classes, or which domains, come when."""
 
     split: str | None = None
     """X-Y, for example 15-1."""
     steps: tuple[tuple[str, ...], ...] | None = None
     """Or the class names of each step, background in none of them: it is always there."""
+    domains: str | None = None
+    """Or X-Y over domains (cities, weathers), for example 11-5: every step has all classes, on images of its own."""
+    domain_steps: tuple[tuple[str, ...], ...] | None = None
+    """Or the domain names of each step; images of other domains are left out."""
+    domain_order: tuple[str, ...] | None = None
+    """All domains in the order that `domains` counts them in; by default sorted, or the research code's for
+    Cityscapes."""
     setting: Literal["overlapped", "disjoint"] = "overlapped"
     order: str | None = None
     """A class order that ships with the package, for example voc-b."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if (self.split is None) == (self.steps is None):
-            raise ValueError("give either split (X-Y) or steps (lists of class names)")
-        if self.order is not None and self.steps is not None:
-            raise ValueError("order goes with split; steps has its own order")
+        ways = ("split", "steps", "domains", "domain_steps")
+        given = [way for way in ways if getattr(self, way) is not None]
+        if len(given) != 1:
+            found = f"not {' and '.join(given)}" if given else "none is there"
+            raise ValueError(f"give exactly one of {', '.join(ways)}; {found}")
+        if self.order is not None and self.split is None:
+            raise ValueError("order goes with split; steps has its own order, and domains have domain_order")
+        if self.domain_order is not None and self.domains is None:
+            raise ValueError("domain_order goes with domains; domain_steps has its own order")
+        if self.setting == "disjoint" and self.by_domain:
+            raise ValueError("setting disjoint is about classes; domains never overlap")
         return self
+
+    @property
+    def by_domain(self) -> bool:
+        """Whether steps bring new scenes rather than new classes."""
+        return self.domains is not None or self.domain_steps is not None
 
 
 class NetworkSection(_Section):
@@ -60,8 +91,8 @@ class NetworkSection(_Section):
     head_width: Count = 256
     output_stride: Literal[8, 16] = 16
     norm: NormKind = "batch"
-    pretrained: Path | None = None
-    """A backbone checkpoint made with `rcil import`."""
+    pretrained: Literal["imagenet"] | Path | None = None
+    """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for efficientnet_lite0."""
 
 
 class MethodSection(_Section):
@@ -79,6 +110,7 @@ class TrainingSection(_Section):
     epochs: tuple[Count, Count] = (30, 30)
     lr: tuple[Positive, Positive] = (0.02, 0.001)
     batch: Count = 24
+    """Images of an iteration, over all processes."""
     crop: Annotated[int, Field(ge=32)] = 512
     scale: tuple[Positive, Positive] = (0.5, 2.0)
     """Random resize of the crop's content, on top of `data.scale`."""
@@ -90,7 +122,12 @@ class TrainingSection(_Section):
     """Share of a step's training images that choose the best epoch."""
     workers: Annotated[int, Field(ge=0)] = 2
     """Processes that decode and augment."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    accumulate: Count = 1
+    """Pieces that a process computes its share of a batch in: less memory, same gradient but for the norms' statistics,
+    which are those of a piece."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Mixed precision; fp16 comes with a loss scaler."""
     channels_last: bool = False
     """Keep channels innermost in memory: faster for EfficientNet and on recent GPUs."""
     save_every: Count = 200
@@ -108,18 +145,29 @@ class Task(_Section):
     method: MethodSection = MethodSection()
     training: TrainingSection = TrainingSection()
 
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.training.channels_last and self.network.width < 8:
+            # torch 2.13 writes past its memory in strided 1x1 convs of four channels in this layout.
+            raise ValueError("training.channels_last needs a network.width of at least 8")
+        return self
+
 
 def load_task(path: Path, overrides: list[str] | None = None) -> Task:
-    """Read a task file and apply `a.b=c` overrides; unknown keys get a suggestion.
+    """Read a task file or a preset and apply `a.b=c` overrides; unknown keys get a suggestion.
 
     Args:
-        path: A YAML file.
+        path: A YAML file, or the name of a preset if there is no such file.
         overrides: Dotted keys with YAML values, for example `training.batch=8`.
     """
+    preset = not path.is_file() and str(path) in preset_names()
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.safe_load(preset_text(str(path)) if preset else path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the task {path}", "Give a YAML file; the README shows one.") from error
+        hint = "Give a YAML file (the README shows one) or a preset."
+        if path.parent == Path():
+            hint += f" {did_you_mean(path.name, preset_names())}"
+        raise ConfigError(f"cannot read the task {path}", hint) from error
     except yaml.YAMLError as error:
         raise ConfigError(
             f"{path} is not YAML: {str(error).splitlines()[0]}", "Check indentation and colons."
@@ -128,12 +176,14 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
         raise ConfigError(f"{path} is not a task", "A task has the sections data, protocol, network, method, training.")
     for override in overrides or []:
         _apply(document, override)
+        _from_here(document, override.partition("=")[0].strip())
     try:
         task = Task.model_validate(document)
     except ValidationError as error:
         raise _explained(error, path) from error
+    folder = Path() if preset else path.parent
     return task.model_copy(
-        update={"data": _anchored(task.data, path), "network": _anchored_network(task.network, path)}
+        update={"data": _anchored(task.data, folder), "network": _anchored_network(task.network, folder)}
     )
 
 
@@ -155,6 +205,15 @@ def _apply(document: dict[str, Any], override: str) -> None:
         raise ConfigError(f"the value in '{override}' is not YAML", "Quote it.") from error
 
 
+def _from_here(document: dict[str, Any], key: str) -> None:
+    """What is typed on a command line is relative to where it is typed, not to the task file."""
+    if key in PATHS:
+        section, name = key.split(".")
+        value = document[section][name]
+        if isinstance(value, str) and value != "imagenet":
+            document[section][name] = str(Path(value).absolute())
+
+
 def _explained(error: ValidationError, path: Path) -> ConfigError:
     """The first thing that is wrong, in the user's terms."""
     first = error.errors()[0]
@@ -167,10 +226,11 @@ def _explained(error: ValidationError, path: Path) -> ConfigError:
     return ConfigError(f"{path}: {where or 'task'}: {first['msg']}", "Correct the value.")
 
 
-def _anchored(section: DataSection, path: Path) -> DataSection:
-    return section.model_copy(update={"root": path.parent / section.root})
+def _anchored(section: DataSection, folder: Path) -> DataSection:
+    return section.model_copy(update={"root": folder / section.root})
 
 
-def _anchored_network(section: NetworkSection, path: Path) -> NetworkSection:
-    pretrained = None if section.pretrained is None else path.parent / section.pretrained
-    return section.model_copy(update={"pretrained": pretrained})
+def _anchored_network(section: NetworkSection, folder: Path) -> NetworkSection:
+    if not isinstance(section.pretrained, Path):
+        return section
+    return section.model_copy(update={"pretrained": folder / section.pretrained})

@@ -109,4 +109,3 @@ def test_methods_that_share_step_0_remember_nothing_of_it():
         alike = [name for name, kind in METHODS.items() if kind.first_step == word]
         if len(alike) > 1:
             assert all(value is None for name in alike for value in make_method(name).state_dict().values()), word
-            assert len({METHODS[name].uses_rc for name in alike}) == 1

@@ -4,15 +4,15 @@ from networks import small_arch
 
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.train.augment import random_crop
-from rcil.train.loader import Crops, CropSettings, batches, epoch_order
+from rcil.train.loader import Crops, CropSettings, Share, batches, epoch_order
 from rcil.train.plan import make_plan
 from rcil.train.task import load_task
 
 
-def make_crops(task_file, workers=0, step=0):
+def make_crops(task_file, workers=0, step=0, batch=3):
     plan = make_plan(load_task(task_file))
     metadata = Metadata(architecture=small_arch(), classes=class_table([["background", "ball", "cone"]]))
-    settings = CropSettings(batch=3, crop=40, scale=(0.5, 2.0), workers=workers)
+    settings = CropSettings(batch=batch, crop=40, scale=(0.5, 2.0), workers=workers)
     return Crops(plan.steps[0].train, np.arange(256, dtype=np.uint8), metadata, settings, (0, step))
 
 
@@ -34,12 +34,23 @@ def test_workers_and_the_starting_point_change_nothing(task_file):
     alone = list(batches(make_crops(task_file), epoch=1))
     helped = list(batches(make_crops(task_file, workers=2), epoch=1))
     resumed = list(batches(make_crops(task_file), epoch=1, first=1))
-    for (a, b), (c, d) in zip(alone, helped, strict=True):
+    for ((a, b),), ((c, d),) in zip(alone, helped, strict=True):
         assert torch.equal(a, c)
         assert torch.equal(b, d)
-    assert torch.equal(alone[1][0], resumed[0][0])
+    assert torch.equal(alone[1][0][0], resumed[0][0][0])
     other = list(batches(make_crops(task_file, step=1), epoch=1))
-    assert not torch.equal(alone[0][0], other[0][0])
+    assert not torch.equal(alone[0][0][0], other[0][0][0])
+
+
+def test_processes_and_pieces_share_out_the_same_batches(task_file):
+    crops = make_crops(task_file, batch=4)
+    whole = list(batches(crops, epoch=0))
+    shares = [list(batches(crops, epoch=0, share=Share(rank, 2, 2))) for rank in (0, 1)]
+    for ((images, labels),), *parts in zip(whole, *shares, strict=True):
+        pieces = [piece for part in parts for piece in part]
+        assert [len(piece[0]) for piece in pieces] == [1, 1, 1, 1]
+        assert torch.equal(torch.cat([piece[0] for piece in pieces]), images)
+        assert torch.equal(torch.cat([piece[1] for piece in pieces]), labels)
 
 
 def test_loading_leaves_torchs_generator_alone(task_file):

@@ -13,9 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from rcil.checkpoint.header import read_header
+from rcil.data.digest import data_digest
 from rcil.errors import ConfigError, TrainingError
 from rcil.methods import METHODS
 from rcil.train import loop
+from rcil.train.plan import make_plan
 from rcil.train.run import run_task
 from rcil.train.task import load_task
 
@@ -35,7 +37,13 @@ def whole(task_file, tmp_path):
     return tmp_path / "whole"
 
 
-def test_a_run_leaves_checkpoints_logs_and_results(whole):
+def best_of(folder):
+    """The largest held-out mIoU of a step's log."""
+    rows = csv.DictReader((folder / "log.csv").read_text().splitlines())
+    return max(float(row["held_out_miou"]) for row in rows if row["held_out_miou"])
+
+
+def test_a_run_leaves_checkpoints_logs_and_results(whole, task_file):
     results = json.loads((whole / "results.json").read_text())
     assert [step["teaches"] for step in results["steps"]] == [["background", "ball"], ["cone"]]
     assert results["steps"][0]["miou"]["old"] is None
@@ -43,6 +51,9 @@ def test_a_run_leaves_checkpoints_logs_and_results(whole):
     header = read_header(whole / "step1.safetensors")
     assert [c.name for c in header.metadata.classes] == ["background", "ball", "cone"]
     assert [entry.step for entry in header.metadata.lineage] == [0, 1]
+    last = header.metadata.lineage[-1]
+    assert last.metrics["held_out_miou"] == pytest.approx(best_of(whole / "step1"))
+    assert last.data_sha256 == data_digest(make_plan(load_task(task_file)).data.splits["train"])
     assert header.metadata.architecture.rc.frozen
     rows = list(csv.DictReader((whole / "step1" / "log.csv").read_text().splitlines()))
     assert {"unce", "unkd", "pcd_spatial", "pcd_channel", "held_out_miou"} <= rows[0].keys()

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from rcil.errors import ConfigError
@@ -17,6 +19,15 @@ def test_paths_are_relative_to_the_file(task_file):
     assert load_task(task_file).data.root == task_file.parent / "site"
 
 
+def test_overridden_paths_are_relative_to_the_current_folder(task_file, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    task = load_task(task_file, ["data.root=other", "network.pretrained=weights.safetensors"])
+    assert task.data.root == tmp_path / "here" / "other"
+    assert task.network.pretrained == tmp_path / "here" / "weights.safetensors"
+    assert load_task(task_file, ["network.pretrained=imagenet"]).network.pretrained == "imagenet"
+
+
 def test_overrides(task_file):
     task = load_task(
         task_file, ["training.batch=2", "method.name=mib", "method.options.weight=5.5", "training.lr=[1, 2]"]
@@ -34,7 +45,16 @@ def test_overrides(task_file):
         (["training.batch=0"], "training.batch"),
         (["training.batch"], "key=value"),
         (["name.x=1"], "not a section"),
-        (["protocol.split=15-1"], "either split"),
+        (["protocol.split=15-1"], "exactly one of split, steps, domains, domain_steps; not split and steps"),
+        (["protocol={}"], "exactly one of .* none is there"),
+        (["protocol={domains: 1-1, domain_steps: [[day]]}"], "not domains and domain_steps"),
+        (["protocol={domains: 1-1, setting: disjoint}"], "about classes"),
+        (["protocol={domains: 1-1, order: voc-b}"], "order goes with split"),
+        (["protocol={steps: [[ball]], order: voc-b}"], "order goes with split"),
+        (["protocol={domain_steps: [[day]], domain_order: [day]}"], "domain_order goes with domains"),
+        (["data.variant=legacy"], "kind cityscapes"),
+        (["data={kind: cityscapes, root: x, variant: legacy, test: test}"], "train and val"),
+        (["data.variant=lgeacy"], "data.variant"),
         (["training.batch=[1"], "not YAML"),
     ],
 )
@@ -50,3 +70,27 @@ def test_wrong_files(tmp_path, text):
         load_task(tmp_path / "t.yaml")
     with pytest.raises(ConfigError, match="cannot read"):
         load_task(tmp_path / "none.yaml")
+
+
+class TestPresets:
+    def test_a_name_is_enough_and_paths_are_relative_to_the_current_folder(self):
+        task = load_task(Path("voc-15-1-overlapped"), ["network.pretrained=weights.safetensors"])
+        assert task.name == "voc-15-1-overlapped"
+        assert (task.data.root, task.network.pretrained) == (Path("data/voc"), Path("weights.safetensors").absolute())
+        assert load_task(Path("ade-100-5"), ["data.root=/ade"]).data.root == Path("/ade")
+
+    def test_a_file_comes_first_and_a_folder_does_not(self, task_file, monkeypatch):
+        monkeypatch.chdir(task_file.parent)
+        Path("voc-15-5-disjoint").mkdir()
+        assert load_task(Path("voc-15-5-disjoint")).name == "voc-15-5-disjoint"
+        task_file.rename("voc-15-1-disjoint")
+        assert load_task(Path("voc-15-1-disjoint")).name == "tiny"
+
+    @pytest.mark.parametrize("name", ["voc-15-1-overlaped", "voc-15-1-overlapped.yaml"])
+    def test_a_misspelt_name(self, name):
+        with pytest.raises(ConfigError, match="Did you mean 'voc-15-1-overlapped'"):
+            load_task(Path(name))
+
+    def test_a_name_in_a_folder_is_a_file(self, tmp_path):
+        with pytest.raises(ConfigError, match=r"or a preset\.$"):
+            load_task(tmp_path / "voc-15-1-overlapped")

@@ -1,0 +1,83 @@
+"""What a run will need, before it starts: memory from shapes alone, time from a short trial."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from rcil.methods import Method, make_method
+from rcil.nn import Segmenter, fold
+from rcil.nn.cost import cost
+from rcil.train.loader import epoch_order
+from rcil.train.memory import peak_memory
+from rcil.train.plan import Plan, make_plan
+from rcil.train.run import first_network
+from rcil.train.task import Task
+
+TRIAL_IMAGES, TRIAL_SIZE = 2, 256
+
+
+@dataclass(frozen=True)
+class StepEstimate:
+    """What one step needs."""
+
+    step: int
+    teaches: tuple[str, ...]
+    images: int
+    iterations: int
+    memory: int
+    """Bytes of one process at its peak, without torch itself."""
+    seconds: float
+
+
+def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
+    """Every step's images, iterations, memory and time.
+
+    Time is that of a trial with a few images in step 0's network, scaled by multiply-accumulates; later steps are taken
+    to cost what step 1 does. Reading images is not counted: it happens beside.
+    """
+    method = make_method(task.method.name, **task.method.options)
+    plan = make_plan(task, joint=method.sees_all_data)
+    settings = task.training
+    pieces = settings.batch // (settings.accumulate * processes)
+    students, teachers = _networks(task, plan, method)
+    per_image = (
+        _trial(students[0], min(settings.crop, TRIAL_SIZE)) * (settings.crop / min(settings.crop, TRIAL_SIZE)) ** 2
+    )
+    work = [_work(s, t) for s, t in zip(students, teachers, strict=True)]
+    memory = [peak_memory(s, t, pieces, settings) for s, t in zip(students, teachers, strict=True)]
+    result = []
+    for step in plan.steps:
+        kind = min(step.step.index, 1)
+        iterations = settings.epochs[kind] * len(epoch_order(len(step.train), settings.batch, (0, 0), 0))
+        seconds = iterations * settings.batch / processes * per_image * work[kind] / work[0]
+        result.append(StepEstimate(step.step.index, step.teaches, len(step.train), iterations, memory[kind], seconds))
+    return result
+
+
+def _networks(task: Task, plan: Plan, method: Method) -> tuple[list[Segmenter], list[Segmenter | None]]:
+    """Student and teacher of step 0 and, if there is one, of step 1."""
+    first = first_network(task, method, plan.steps[0])
+    if len(plan.steps) == 1:
+        return [first], [None]
+    teacher = fold(first)[0] if method.needs_teacher else None
+    return [first, method.begin(first, plan.steps[1].names)], [None, teacher]
+
+
+def _work(student: Segmenter, teacher: Segmenter | None) -> float:
+    """Multiply-accumulates of an image: forward, and twice that backward; the teacher runs forward only."""
+    return 3 * cost(student).macs + (cost(teacher).macs if teacher is not None else 0)
+
+
+def _trial(model: Segmenter, size: int) -> float:
+    """Seconds for an image, forward and backward; the faster of two tries, since the first one warms up."""
+    times = []
+    with torch.random.fork_rng(devices=[]):
+        for _ in range(2):
+            start = time.perf_counter()
+            model.train()(torch.randn(TRIAL_IMAGES, 3, size, size)).mean().backward()
+            times.append(time.perf_counter() - start)
+    model.zero_grad(set_to_none=True)
+    return min(times) / TRIAL_IMAGES

@@ -1,0 +1,94 @@
+"""Which process of a run this is, and what the processes share. Alone unless started by `torchrun`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rcil.errors import ConfigError
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """A place among `count` processes that train one network."""
+
+    rank: int
+    count: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.rank == 0
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over all processes; `value` itself in a lone one."""
+        if self.count > 1:
+            value = value.clone()
+            dist.all_reduce(value)
+        return value
+
+    def sum_array(self, value: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same for counts in numpy."""
+        total: NDArray[np.int64] = self.sum(torch.from_numpy(value).to(self.device)).cpu().numpy()
+        return total
+
+    def wait(self) -> None:
+        """Return when every process has come here, so that what the first one wrote can be read by all."""
+        if self.count > 1:
+            dist.barrier()
+
+
+ALONE = Processes(0, 1, torch.device("cpu"))
+
+
+def started() -> tuple[int, int]:
+    """Number of this process and of all, as `torchrun` tells; (0, 1) without it."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextlib.contextmanager
+def join(device: Device = "auto") -> Iterator[Processes]:
+    """Take part in the group that `torchrun` describes in the environment; leaves it at the end.
+
+    Args:
+        device: `auto` takes the GPU of this process where there is one, else the CPU.
+    """
+    _, count = started()
+    place = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if count == 1:
+        yield Processes(0, 1, place)
+        return
+    gpu = place.type == "cuda"
+    if gpu:
+        torch.cuda.set_device(place)
+    dist.init_process_group("nccl" if gpu else "gloo")
+    try:
+        yield Processes(dist.get_rank(), count, place)
+    finally:
+        dist.destroy_process_group()
+
+
+def _device(wanted: Device, local_rank: int) -> torch.device:
+    available = torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise ConfigError("training.device is cuda, but torch finds no GPU", "Set training.device=cpu, or auto.")
+    if wanted == "cpu" or not available:
+        return torch.device("cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise ConfigError(
+            f"process {local_rank} has no GPU of its own: there are {torch.cuda.device_count()}",
+            "Start torchrun with at most one process a GPU.",
+        )
+    return torch.device("cuda", local_rank)

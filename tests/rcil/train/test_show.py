@@ -1,0 +1,25 @@
+from rcil.train.loop import Event
+from rcil.train.show import Pace, duration, progress
+
+
+def test_durations():
+    assert [duration(s) for s in (12.4, 200, 7500)] == ["12 s", "3 min 20 s", "2 h 05 min"]
+
+
+def test_pace_counts_what_this_process_did():
+    now = [100.0]
+    pace = Pace(clock=lambda: now[0])
+    pace.follow(Event(1, 2, 4, 3, 10, {"ce": 1.0}, images=8))  # resumed: 23 of 40 iterations are done
+    assert pace.text == ""
+    now[0] += 4
+    pace.follow(Event(1, 2, 4, 5, 10, {"ce": 1.0}, images=16))
+    assert pace.text == "4.0 images/s, 30 s left"
+    pace.follow(Event(2, 0, 4, 1, 10, {"ce": 1.0}, images=8))
+    assert pace.text == "", "another step starts anew"
+
+
+def test_an_epoch_is_a_line_where_there_is_no_terminal(capsys):
+    with progress() as listen:
+        listen(Event(0, 0, 2, 1, 1, {"ce": 1.0}, images=8))
+        listen(Event(0, 0, 2, 1, 1, {}, miou=0.421))
+    assert capsys.readouterr().out == "step 0, epoch 1/2: held-out mIoU 42.1 %\n"
