@@ -52,6 +52,12 @@ class TrainingError(RcilError):
     exit_code = 7
 
 
+class GateError(RcilError):
+    """A model that a check after training found unfit to be deployed."""
+
+    exit_code = 8
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint that names the closest known word, or all of them when none is close."""
     names = sorted(known)

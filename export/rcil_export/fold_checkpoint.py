@@ -10,7 +10,7 @@ import torch
 
 from rcil.checkpoint.file import load, save
 from rcil.checkpoint.metadata import LineageEntry
-from rcil.errors import RcilError
+from rcil.errors import GateError, RcilError
 from rcil.files import sha256_of
 from rcil.nn import Segmenter, cost, fold, plain_twin
 
@@ -50,11 +50,26 @@ class FoldCheck:
         return {"ok": self.ok, "tolerance": TOLERANCE, **asdict(self)}
 
 
-def fold_checkpoint(source: Path, target: Path, *, size: tuple[int, int] = (193, 257), images: int = 2) -> FoldCheck:
-    """Fold `source`, compare both networks on random images, and write `target` only if they agree."""
+def fold_checkpoint(
+    source: Path, target: Path, *, size: tuple[int, int] = (193, 257), images: int = 2, force: bool = False
+) -> FoldCheck:
+    """Fold `source`, compare both networks on random images, and write `target` only if they agree.
+
+    Args:
+        source: A checkpoint that is not folded.
+        target: The folded checkpoint.
+        size: Height and width of the random images.
+        images: How many.
+        force: Fold a checkpoint that is marked as rejected too; the mark stays.
+    """
     model, metadata = load(source)
     if metadata.architecture.folded:
         raise RcilError(f"{source} is folded already", "Use it as it is, or fold the checkpoint it came from.")
+    if metadata.rejected is not None and not force:
+        raise GateError(
+            f"{source} is marked as rejected: {metadata.rejected}",
+            "Nothing was written. Teach the class again with other settings, or fold it all the same with --force.",
+        )
     folded, report = fold(model)
     check = compare(model, folded, size=size, images=images, rc_blocks=report.count("rc"), layers=len(report.layers))
     if not check.ok:

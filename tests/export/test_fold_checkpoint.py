@@ -8,7 +8,7 @@ from networks import at_step, small_arch
 
 from rcil.checkpoint.file import load, save
 from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.errors import RcilError
+from rcil.errors import GateError, RcilError
 from rcil.files import sha256_of
 from rcil.nn import fold
 from rcil_export import fold_checkpoint as fold_module
@@ -58,6 +58,21 @@ def test_folding_twice_is_an_error(source, tmp_path):
     fold_checkpoint(source, target)
     with pytest.raises(RcilError, match="folded already"):
         fold_checkpoint(target, tmp_path / "again.safetensors")
+
+
+def test_a_rejected_checkpoint_is_folded_by_force_only_and_stays_marked(source, tmp_path):
+    model, metadata = load(source)
+    save(source, model, metadata.model_copy(update={"rejected": "car dropped 12.3 points, limit 5"}))
+    target = tmp_path / "deployed.safetensors"
+    command = [sys.executable, "-m", "rcil_export", "fold", str(source), "-o", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == GateError.exit_code
+    assert "car dropped 12.3 points, limit 5" in done.stderr and "--force" in done.stderr
+    assert not target.exists()
+    fold_checkpoint(source, target, force=True)
+    folded = load(target)[1]
+    assert folded.architecture.folded
+    assert folded.rejected == "car dropped 12.3 points, limit 5"
 
 
 def test_command_line(source, tmp_path):

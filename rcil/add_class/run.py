@@ -1,0 +1,211 @@
+"""Teaching classes from a request to a judged model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rcil import __version__
+from rcil.add_class.background import complete_masks
+from rcil.add_class.forgetting import Forgetting, Pair, compare
+from rcil.add_class.picture import draw_difference
+from rcil.add_class.preflight import Preflight, Progress, Ready, preflight
+from rcil.add_class.request import Request, check_claim, claim
+from rcil.add_class.show import as_markdown, write_html
+from rcil.architecture import Architecture
+from rcil.checkpoint.file import save
+from rcil.checkpoint.header import read_header
+from rcil.checkpoint.metadata import LineageEntry, Metadata
+from rcil.console import write_json
+from rcil.data.digest import data_digest
+from rcil.data.protocol import BACKGROUND
+from rcil.data.types import IGNORE, Sample, SegmentationData
+from rcil.errors import ConfigError, TrainingError
+from rcil.files import replacing, sha256_of
+from rcil.images import write_image
+from rcil.methods import StepInfo, make_method
+from rcil.nn import Segmenter, fold
+from rcil.nn.add_branches import add_branches
+from rcil.train.loader import Crops, CropSettings
+from rcil.train.loop import Listener, StepJob, train_step
+from rcil.train.processes import Processes, join
+
+
+@dataclass(frozen=True)
+class Display:
+    """What is shown while it runs; nothing by default. Each part is left before the next is entered."""
+
+    phase: Callable[[str], AbstractContextManager[Progress]] = lambda title: nullcontext(lambda done, total: None)
+    """Shows how many of how many images are done, under a title."""
+    training: Callable[[], AbstractContextManager[Listener]] = lambda: nullcontext(lambda event: None)
+    """Shows iterations and epochs."""
+    announce: Callable[[Preflight], None] = lambda found: None
+    """Shows what was found before training."""
+
+
+def add_class(
+    request: Request,
+    output: Path,
+    *,
+    resume: bool = False,
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """Check, train, compare with the old model and write everything; returns the document of `report.json`.
+
+    A model that forgot too much is written too, with the reason in its metadata.
+
+    Args:
+        request: What to do.
+        output: Folder for model, report, pictures and `training/`.
+        resume: Continue in this folder; without it a folder that is in use is refused.
+        display: What is shown meanwhile; nothing by default.
+    """
+    display = display or Display()
+    read_header(request.model)  # an unreadable model is the first thing to say
+    check_claim(output, request, resume=resume)
+    finished = output / "report.json"
+    if finished.exists():
+        return _read_report(finished)
+    with join(request.training.device) as processes:
+        if processes.count > 1:
+            raise ConfigError("add-class runs in one process", "Start it without torchrun.")
+        with display.phase("checking") as progress:
+            found = preflight(request, progress, device=processes.device)
+        display.announce(found)
+        ready = found.require()
+        claim(output, request)
+        old = fold(ready.model)[0].to(processes.device)
+        with display.training() as listen:
+            model, metadata = _train(request, ready, old, output / "training", processes, listen)
+        with display.phase("comparing") as progress:
+            new = fold(model)[0].to(processes.device)
+            pair = Pair(old, new, ready.metadata, metadata, ready.data, request.scale)
+            forgetting, differing = compare(pair, ready.evaluation[1], ready.labelled, progress=progress)
+            overlays = draw(pair, differing, output / "overlays")
+        reason = forgetting.reason(request.max_drop)
+        save(output / "model.safetensors", model, judged(metadata, forgetting, reason))
+        report = {
+            "rejected": reason,
+            "max_drop": request.max_drop,
+            "method": request.method.name,
+            "evaluated_on": ready.evaluation[0],
+            **forgetting.as_document(),
+            "preflight": found.as_document(),
+            "overlays": overlays,
+        }
+    _write_report(output, report)
+    return _read_report(finished)
+
+
+def _train(
+    request: Request, ready: Ready, old: Segmenter, folder: Path, processes: Processes, listen: Listener
+) -> tuple[Segmenter, Metadata]:
+    """The network of the best epoch, and its description before it is judged; `old` is the old model, folded."""
+    method, settings = make_method(request.method.name, **request.method.options), request.training
+    index = ready.metadata.step + 1
+    teacher = ready.model
+    if method.rc is not None and teacher.arch.rc is None:
+        teacher = add_branches(teacher, method.rc)
+    torch.manual_seed(request.seed * 1000 + index)
+    student = method.begin(teacher, [c.name for c in ready.new])
+    metadata = _metadata(request, ready, student.arch)
+    low, high = settings.scale
+    crops = CropSettings(settings.batch, settings.crop, (low * request.scale, high * request.scale), settings.workers)
+    data, held_out = complete_masks(
+        old,
+        ready.metadata,
+        metadata,
+        ready.data,
+        ready.held_out,
+        ready.labelled,
+        folder / "held_out",
+        scale=request.scale,
+    )
+    job = StepJob(
+        index=index,
+        info=StepInfo(old=len(ready.metadata.classes), new=len(ready.new)),
+        metadata=metadata,
+        crops=Crops(ready.train, label_table(ready.data, metadata), metadata, crops, (request.seed, index)),
+        data=data,
+        validation=held_out,
+        settings=settings,
+        scale=request.scale,
+        folder=folder,
+        processes=processes,
+    )
+    return train_step(job, student, teacher, method, listen), metadata
+
+
+def _write_report(output: Path, report: dict[str, Any]) -> None:
+    """In three forms; report.json comes last, because it says that all is done."""
+    with replacing(output / "report.md") as part:
+        part.write_text(as_markdown(report), encoding="utf-8")
+    write_html(output / "report.html", report, output / "overlays")
+    write_json(output / "report.json", report)
+
+
+def label_table(data: SegmentationData, metadata: Metadata) -> NDArray[np.uint8]:
+    """Label of every mask value in training [256]: the rows of the newest classes, background for all else."""
+    rows = {c.name: row for row, c in enumerate(metadata.classes) if c.step == metadata.step}
+    table = np.full(256, BACKGROUND, np.uint8)
+    for class_id, name in enumerate(data.names):
+        table[class_id] = rows.get(name, BACKGROUND)
+    table[IGNORE] = IGNORE
+    return table
+
+
+def judged(metadata: Metadata, forgetting: Forgetting, reason: str | None) -> Metadata:
+    """The description with what was measured in its last entry, and with the reason for a rejection."""
+    *earlier, last = metadata.lineage
+    entry = last.model_copy(update={"metrics": forgetting.as_metrics()})
+    return metadata.model_copy(update={"lineage": (*earlier, entry), "rejected": reason})
+
+
+def draw(pair: Pair, samples: Iterable[Sample], folder: Path) -> list[str]:
+    """One picture for each sample; returns the file names."""
+    names = []
+    for place, sample in enumerate(samples):
+        name = f"{place:02d}_{sample.name.replace('/', '__')}.png"
+        write_image(folder / name, draw_difference(pair.look(sample), pair.after.classes, pair.count))
+        names.append(name)
+    return names
+
+
+def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
+    """The old model's description with new classes, one more step and how they came."""
+    old = ready.metadata
+    entry = LineageEntry(
+        step=old.step + 1,
+        source="rcil add-class",
+        parent_sha256=sha256_of(request.model),
+        data_sha256=data_digest((*ready.train, *ready.held_out)),
+        config=request.model_dump(mode="json"),
+        seed=request.seed,
+        versions={"rcil": __version__, "torch": torch.__version__},
+    )
+    return old.model_copy(
+        update={
+            "architecture": arch,
+            "classes": (*old.classes, *ready.new),
+            "method": request.method.name,
+            "step": old.step + 1,
+            "lineage": (*old.lineage, entry),
+            "rejected": None,
+        }
+    )
+
+
+def _read_report(path: Path) -> dict[str, Any]:
+    try:
+        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"cannot read {path}", "Delete it to compare the models again.") from error
+    return report

@@ -1,0 +1,129 @@
+"""The commands of a site engineer: `rcil prelabel` and `rcil add-class`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcil.console import print_json, progress_line
+from rcil.errors import ConfigError, GateError
+
+
+def add_class(
+    model: Annotated[Path, typer.Option("--from", help="The checkpoint (.safetensors) to start from, not folded.")],
+    data: Annotated[Path, typer.Option(help="A site folder: images/, masks/, classes.txt.")],
+    names: Annotated[list[str], typer.Option("--class", help="A class to teach; give it again for more.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for model, report and pictures.")],
+    method: Annotated[str | None, typer.Option(help="How to learn without forgetting (default: rcil).")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 30,
+    lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.001,
+    batch: Annotated[int, typer.Option(min=1, help="Images of an iteration.")] = 8,
+    crop: Annotated[int, typer.Option(min=32, help="Side of the training crops, pixels.")] = 512,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode and augment.")] = 2,
+    scale: Annotated[float, typer.Option(help="Share of their size at which the network sees images.")] = 1.0,
+    max_drop: Annotated[float, typer.Option(min=0, help="Points that an old class may lose.")] = 5.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Change nothing in the old network: train the new class's row alone.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    override: Annotated[list[str] | None, typer.Option("--set", help="Override a key: training.momentum=0.8.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in this folder.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look for problems; write nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Teach a model one more class from labelled images of a site, and measure what it forgot.
+
+    Problems in the images, masks and names end the command with exit code 6 before anything is written. If an old class
+    lost more than --max-drop points the model is written with a mark that `rcil info` shows and `rcil-export fold`
+    refuses, and the exit code is 8.
+
+    Example: `rcil add-class --from step0.safetensors --data my_site --class forklift -o forklift`
+    """
+    if strict and method not in (None, "strict"):
+        raise ConfigError(f"--strict is a method of its own, not '{method}'", "Leave out --strict or --method.")
+    from rcil.add_class.preflight import preflight
+    from rcil.add_class.request import make_request
+    from rcil.add_class.run import Display
+    from rcil.add_class.run import add_class as run
+    from rcil.add_class.show import print_preflight, print_report
+    from rcil.train.show import progress
+
+    request = make_request(
+        {
+            "model": model,
+            "data": data,
+            "classes": names,
+            "method": {"name": "strict" if strict else method or "rcil"},
+            "training": {
+                "epochs": (epochs, epochs),
+                "lr": (lr, lr),
+                "batch": batch,
+                "crop": crop,
+                "workers": workers,
+            },
+            "scale": scale,
+            "max_drop": max_drop,
+            "seed": seed,
+        },
+        override or (),
+    )
+    if dry_run:
+        with progress_line("checking") as checked:
+            found = preflight(request, checked)
+        if as_json:
+            print_json(found.as_document())
+        else:
+            print_preflight(found)
+        found.require()
+        return
+    display = Display(
+        progress_line, lambda: progress(quiet=as_json), (lambda found: None) if as_json else print_preflight
+    )
+    report = run(request, output, resume=resume, display=display)
+    if as_json:
+        print_json(report)
+    else:
+        print_report(report)
+        typer.echo(f"model, report and pictures in {output}")
+    if report["rejected"]:
+        raise GateError(
+            f"{output / 'model.safetensors'} is marked as rejected: {report['rejected']}",
+            f"Look at {output / 'report.html'}; more images, a lower --lr or --strict forget less.",
+        )
+
+
+def prelabel(
+    model: Annotated[Path, typer.Option("--from", help="A checkpoint (.safetensors) of any form.")],
+    images: Annotated[Path, typer.Option(help="A folder of images, or a site folder, whose masks are not read.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The site folder to make; must be free.")],
+    min_confidence: Annotated[
+        float, typer.Option(min=0, max=1, help="Pixels that the model is less sure of become 255, ignore.")
+    ] = 0.5,
+    scale: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of their size at which the network sees images.")
+    ] = 1.0,
+    overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print prelabel.json instead of a summary.")] = False,
+) -> None:
+    """Label new images with what a model knows, for review: a site folder to correct and add a new class to.
+
+    prelabel.json lists the images, those that the model is least sure of first.
+
+    Example: `rcil prelabel --from deployed.safetensors --images photos -o my_site --overlays`
+    """
+    from rcil.prelabel import prelabel as run
+
+    with progress_line("labelling") as progress:
+        document = run(
+            model, images, output, min_confidence=min_confidence, scale=scale, overlays=overlays, progress=progress
+        )
+    if as_json:
+        print_json(document)
+        return
+    typer.echo(f"{output}: {len(document['images'])} images; look first at:")
+    for entry in document["images"][:5]:
+        typer.echo(f"  {entry['image']}: {entry['mean_confidence']:.1%} sure, {entry['unsure']:.1%} ignored")
+    typer.echo(f"next: name the new class in {output / document['classes_file']}, correct the masks and label it, then")
+    typer.echo(f"  rcil add-class --from CHECKPOINT --data {output} --class NAME -o NAME   (one that is not folded)")
