@@ -8,11 +8,16 @@ from typing import Annotated
 import typer
 
 from rcil.cli_data import app as data_app
+from rcil.cli_presets import app as presets_app
+from rcil.cli_site import add_class, prelabel
 from rcil.console import make_app, print_json, run
 from rcil.errors import ConfigError, did_you_mean
 
 app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
 app.add_typer(data_app)
+app.command("add-class")(add_class)
+app.command()(prelabel)
+app.add_typer(presets_app)
 
 NORMS = ("abs", "inplace", "batch")
 
@@ -77,34 +82,47 @@ def import_(
 
 @app.command()
 def train(
-    task: Annotated[Path, typer.Argument(help="A task file (YAML).")],
+    task: Annotated[Path, typer.Argument(help="A task file (YAML) or a preset.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
     override: Annotated[list[str] | None, typer.Option("--set", help="Override a key: training.batch=8.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in this folder.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show images, time and memory of each step, stop.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Train all steps of a continual protocol and report IoU on the test split after each.
 
-    Interrupt it any time: with --resume it continues where it was, to the same result.
+    Interrupt it any time: with --resume it continues where it was, to the same result. On several GPUs or cores:
+    `torchrun --nproc-per-node 2 -m rcil train task.yaml -o run`.
 
     Example: `rcil train task.yaml -o run --set training.batch=8`
     """
+    from rcil.train.estimate import estimate
+    from rcil.train.processes import started
     from rcil.train.run import run_task
-    from rcil.train.show import print_results, progress
+    from rcil.train.show import print_estimate, print_results, progress
     from rcil.train.task import load_task
 
     loaded = load_task(task, override)
-    with progress(quiet=as_json) as listen:
+    rank, processes = started()
+    talks = rank == 0 and not as_json
+    if dry_run or talks:
+        steps = estimate(loaded, processes)
+        print_estimate(steps, as_json=as_json)
+    if dry_run:
+        return
+    with progress(quiet=not talks) as listen:
         results = run_task(loaded, output, resume=resume, listen=listen)
-    if as_json:
-        print_json(results)
-    else:
+    if talks:
         print_results(results, output)
+    elif rank == 0:
+        print_json(results)
 
 
 @app.command()
 def compare(
-    task: Annotated[Path, typer.Argument(help="A task file (YAML).")],
+    task: Annotated[Path, typer.Argument(help="A task file (YAML) or a preset.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all runs and the table.")],
     methods: Annotated[str, typer.Option(help="Names with commas between.")] = "fine-tuning,mib,plop,rcil,joint",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 1,
@@ -135,34 +153,37 @@ def compare(
 
 @app.command("eval")
 def eval_(
-    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors) of any form.")],
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL", help="Checkpoints (.safetensors) of any form.")],
     data: Annotated[Path, typer.Option(help="A site folder: images/, masks/, classes.txt.")],
     split: Annotated[str, typer.Option(help="Which split.")] = "val",
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the report as JSON here.")] = None,
+    scale: Annotated[float, typer.Option(help="Share of their size at which the network sees images.")] = 1.0,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the report here as JSON, and a page and plots beside.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure IoU per class and the mean over old, new and all classes; classes are matched by name.
 
-    Example: `rcil eval step1.safetensors --data my_site --split val`
-    """
-    from rcil.checkpoint.file import load
-    from rcil.console import progress_line, write_json
-    from rcil.data.site import read_site
-    from rcil.evaluate import evaluate
-    from rcil.evaluate_table import print_report
+    With several models, such as those of all steps, also how IoU goes from step to step.
 
-    network, metadata = load(model)
-    site = read_site(data)
-    if split not in site.splits:
-        raise ConfigError(f"{data} has no split '{split}'", did_you_mean(split, site.splits))
-    with progress_line("evaluating") as progress:
-        report = evaluate(network, metadata, site, site.splits[split], progress)
+    Example: `rcil eval run/step0.safetensors run/step1.safetensors --data my_site -o report.json`
+    """
+    from rcil.console import progress_line
+    from rcil.evaluate_table import print_models
+    from rcil.report.models import as_document, evaluate_models
+
     if output is not None:
-        write_json(output, report.as_document())
+        from rcil.report.eval_report import Source, report_paths, write_report
+
+        paths = report_paths(output)
+    with progress_line("evaluating") as progress:
+        evaluated = evaluate_models(models, data, split, scale=scale, progress=progress)
+    if output is not None:
+        write_report(paths, evaluated, Source(data, split, scale))
     if as_json:
-        print_json(report.as_document())
+        print_json(as_document(evaluated))
     else:
-        print_report(report)
+        print_models(evaluated)
 
 
 @app.command()
@@ -174,15 +195,17 @@ def demo(
         bool, typer.Option("--quick", help="A few iterations: shows that all works, learns nothing.")
     ] = False,
 ) -> None:
-    """Run the whole chain on a generated yard: learn two classes, add a third, fold, check, draw.
+    """Run the whole chain on a generated site: learn three classes, add a fourth, judge, fold, check, draw.
+
+    The fourth class is added twice, by RCIL and by plain fine-tuning, to show what the latter forgets.
 
     Example: `rcil demo -o demo`
     """
-    from rcil.demo.render import progress_bars, results_table
+    from rcil.demo.render import results_table
     from rcil.demo.run import run as run_demo
+    from rcil.train.show import progress
 
-    with progress_bars() as bars:
-        document = run_demo(output, iterations=(2, 2) if quick else (120, 100), report=typer.echo, progress=bars)
+    document = run_demo(output, quick=quick, say=typer.echo, watch=progress)
     results_table(document, output)
 
 

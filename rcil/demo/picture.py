@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 
-import cv2
 import numpy as np
 
-from rcil.demo.scenes import make_scene
-from rcil.drawing import Image, grid, lut_of, overlay
-from rcil.palette import colour_of
+from rcil.checkpoint.metadata import Metadata
+from rcil.data.masks import read_mask
+from rcil.data.scan import scan
+from rcil.data.types import Sample, SegmentationData
+from rcil.drawing import Image, grid, legend, lut_of, overlay
+from rcil.evaluate import rows_by_value, segment
+from rcil.images import read_rgb
+from rcil.nn import Segmenter
 
-_LUT = lut_of({index: colour_of(index) for index in range(256)})
+
+def pick(data: SegmentationData, split: str, names: Sequence[str], count: int) -> list[Sample]:
+    """The samples that show most of `names` at once: by the smallest share among these classes, largest first."""
+    ids = [data.names.index(name) for name in names]
+    contents = scan(data, data.splits[split])
+    ranked = sorted(contents, key=lambda c: (-int(c.pixels[ids].min()), -int(c.pixels[ids[-1]]), c.sample.name))
+    return [content.sample for content in ranked[:count]]
 
 
-def draw(columns: dict[str, Callable[[Image], Image]], seeds: list[int], scale: int = 2) -> Image:
-    """A titled grid [H, W, 3] RGB.
+def draw_grid(
+    samples: Sequence[Sample], data: SegmentationData, models: Mapping[str, tuple[Segmenter, Metadata]]
+) -> Image:
+    """A titled grid with a legend below [H, W, 3] RGB.
 
     Args:
-        columns: Title -> a function from an image to its mask; image and truth come first by themselves.
-        seeds: One scene a row.
-        scale: How much each scene is enlarged.
+        samples: One a row.
+        data: Where they come from.
+        models: Title -> a model and its description; all know the first classes of the last one.
     """
+    network, metadata = list(models.values())[-1]
+    colours = lut_of({row: c.colour for row, c in enumerate(metadata.classes)})
+    table = rows_by_value(data, network.names)
     rows = []
-    for seed in seeds:
-        image, truth = make_scene(seed)
-        masks = [truth, *(predict(image) for predict in columns.values())]
-        cells = [image, *(overlay(image, mask, _LUT, 0.65) for mask in masks)]
-        rows.append([_enlarge(cell, scale) for cell in cells])
-    return grid(rows, ["image", "truth", *columns])
-
-
-def _enlarge(image: Image, scale: int) -> Image:
-    return np.asarray(cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_NEAREST), np.uint8)
+    for sample in samples:
+        image = read_rgb(sample.image)
+        masks = [table[read_mask(sample.mask)], *(segment(m, d, image) for m, d in models.values())]
+        rows.append([image, *(overlay(image, mask, colours, 0.65) for mask in masks)])
+    picture = grid(rows, ["image", "truth", *models])
+    below = legend([(c.name, c.colour) for c in metadata.classes], picture.shape[1])
+    return np.concatenate([picture, below])

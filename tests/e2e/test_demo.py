@@ -1,6 +1,7 @@
 """The whole chain in miniature, as `make demo` runs it."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -11,18 +12,23 @@ from rcil.checkpoint.header import read_header
 
 def test_quick_demo(tmp_path):
     command = [sys.executable, "-m", "rcil", "demo", "--quick", "-o", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr
     assert "exactly those of a plain network" in done.stdout.replace("\n", " ")
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {
-        "step0.safetensors", "step1.safetensors", "deployed.safetensors", "deployed.fold.json", "report.json",
-        "demo.jpg", "scene.png", "scene_mask.png", "scene_overlay.png",
+    out = tmp_path / "out"
+    assert {path.name for path in out.iterdir()} == {
+        "site", "first", "fine-tuning", "rcil", "deployed.safetensors", "deployed.fold.json",
+        "report.json", "demo.jpg", "forgetting.png", "scene_mask.png", "scene_overlay.png",
     }  # fmt: skip
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    report = json.loads((out / "report.json").read_text())
     assert report["fold"]["ok"] is True
-    assert set(report["iou"]) == {"step 0", "step 1, fine-tuning", "step 1, rcil"}
-    deployed = read_header(tmp_path / "out" / "deployed.safetensors").metadata
-    assert [c.name for c in deployed.classes] == ["background", "ball", "crate", "cone"]
-    assert [entry.source for entry in deployed.lineage] == ["rcil demo", "fold"]
-    assert cv2.imread(str(tmp_path / "out" / "demo.jpg")).shape[1] > 1000
+    assert list(report["iou"]) == ["step 0", "step 1, fine-tuning", "step 1, rcil"]
+    deployed = read_header(out / "deployed.safetensors").metadata
+    assert [c.name for c in deployed.classes] == ["background", "road", "building", "vegetation", "crate"]
+    assert [entry.source for entry in deployed.lineage] == ["rcil train, demo", "rcil add-class", "fold"]
+    assert cv2.imread(str(out / "demo.jpg")).shape[1] > 5 * 96
+
+    again = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert again.returncode == 0, again.stderr
+    assert "epoch" not in again.stdout, "what is finished is not trained again"
