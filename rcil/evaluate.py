@@ -125,20 +125,24 @@ def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.ui
     return by_id[id_table(data)]
 
 
-@torch.no_grad()
 def segment(model: Segmenter, metadata: Metadata, image: Image, *, scale: float = 1.0) -> NDArray[np.uint8]:
     """Class rows [H, W] of one RGB image [H, W, 3], which the network sees at `scale` of its size."""
+    rows: NDArray[np.uint8] = logits_of(model, metadata, image, scale=scale).argmax(1)[0].to(torch.uint8).cpu().numpy()
+    return rows
+
+
+@torch.no_grad()
+def logits_of(model: Segmenter, metadata: Metadata, image: Image, *, scale: float = 1.0) -> Tensor:
+    """Logits [1, classes, H, W] of one RGB image [H, W, 3], which the network sees at `scale` of its size."""
     height, width = image.shape[:2]
     if scale != 1:
         smaller = max(1, round(width * scale)), max(1, round(height * scale))
         image = np.asarray(cv2.resize(image, smaller, interpolation=cv2.INTER_AREA), np.uint8)
     pixels = as_input(metadata, image)[None]
-    weight = next(model.parameters(), pixels)
-    logits = model(pixels.to(weight.device))
+    logits: Tensor = model(pixels.to(next(model.parameters(), pixels).device))
     if scale != 1:
         logits = F.interpolate(logits, size=(height, width), mode="bilinear", align_corners=False)
-    rows: NDArray[np.uint8] = logits.argmax(1)[0].to(torch.uint8).cpu().numpy()
-    return rows
+    return logits
 
 
 def as_input(metadata: Metadata, image: Image) -> Tensor:

@@ -29,7 +29,7 @@ from rcil.data.types import Sample, SegmentationData
 from rcil.errors import ConfigError, did_you_mean
 from rcil.methods import make_method
 from rcil.nn import Segmenter, fold
-from rcil.train.plan import _held_out
+from rcil.train.plan import is_held_out
 
 PROBED = 20
 """Training images that the old model is run on."""
@@ -165,8 +165,8 @@ def _with_images(
 
 def hold_out(samples: Sequence[Sample], seed: int, share: float) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
     """Training and held-out images by the rule of `rcil train`; where one side were empty, one image changes sides."""
-    held = [s for s in samples if _held_out(s.name, seed, share)]
-    train = [s for s in samples if not _held_out(s.name, seed, share)]
+    held = [s for s in samples if is_held_out(s.name, seed, share)]
+    train = [s for s in samples if not is_held_out(s.name, seed, share)]
     if not held:
         held.append(train.pop())
     elif not train:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rcil.errors import ConfigError, TrainingError, did_you_mean
 from rcil.files import is_free, replacing, sha256_of
-from rcil.train.task import MethodSection, TrainingSection, _apply, _explained
+from rcil.train.task import MethodSection, TrainingSection, apply_override, explained
 
 RECORD = "add_class.yaml"
 SECTIONS = ("training", "method")
@@ -51,11 +51,11 @@ def make_request(fields: dict[str, Any], overrides: Sequence[str] = ()) -> Reque
         section = override.partition("=")[0].strip().partition(".")[0]
         if section not in SECTIONS:
             raise ConfigError(f"'{override}' changes neither training nor method", did_you_mean(section, SECTIONS))
-        _apply(document, override)
+        apply_override(document, override)
     try:
         return Request.model_validate(document)
     except ValidationError as error:
-        raise _explained(error, Path("add-class")) from error
+        raise explained(error, Path("add-class")) from error
 
 
 def check_claim(output: Path, request: Request, *, resume: bool) -> None:

@@ -128,7 +128,7 @@ def _plan_domains(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
 
 def _step_plan(task: Task, data: SegmentationData, step: ClassStep, chosen: list[Sample]) -> StepPlan:
     """A step on its images, some of which are held out."""
-    held = {sample.name for sample in chosen if _held_out(sample.name, task.seed, task.training.held_out)}
+    held = {sample.name for sample in chosen if is_held_out(sample.name, task.seed, task.training.held_out)}
     plan = StepPlan(
         step,
         names=tuple(data.names[c] for c in step.classes),
@@ -188,7 +188,7 @@ def resolve_domains(protocol: ProtocolSection, domains: list[str]) -> list[list[
     return domain_steps(order, *parse_split(protocol.domains))
 
 
-def _held_out(name: str, seed: int, share: float) -> bool:
+def is_held_out(name: str, seed: int, share: float) -> bool:
     """Depends on name and seed alone, so that a run and its resumption agree and new images move nothing."""
     digest = hashlib.sha256(f"held out/{seed}/{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64

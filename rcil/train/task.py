@@ -175,19 +175,19 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
     if not isinstance(document, dict):
         raise ConfigError(f"{path} is not a task", "A task has the sections data, protocol, network, method, training.")
     for override in overrides or []:
-        _apply(document, override)
+        apply_override(document, override)
         _from_here(document, override.partition("=")[0].strip())
     try:
         task = Task.model_validate(document)
     except ValidationError as error:
-        raise _explained(error, path) from error
+        raise explained(error, path) from error
     folder = Path() if preset else path.parent
     return task.model_copy(
         update={"data": _anchored(task.data, folder), "network": _anchored_network(task.network, folder)}
     )
 
 
-def _apply(document: dict[str, Any], override: str) -> None:
+def apply_override(document: dict[str, Any], override: str) -> None:
     """Set one dotted key."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
@@ -214,7 +214,7 @@ def _from_here(document: dict[str, Any], key: str) -> None:
             document[section][name] = str(Path(value).absolute())
 
 
-def _explained(error: ValidationError, path: Path) -> ConfigError:
+def explained(error: ValidationError, path: Path) -> ConfigError:
     """The first thing that is wrong, in the user's terms."""
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))

@@ -25,7 +25,7 @@ def test_quick_demo(tmp_path):
     assert report["fold"]["ok"] is True
     assert list(report["iou"]) == ["step 0", "step 1, fine-tuning", "step 1, rcil"]
     deployed = read_header(out / "deployed.safetensors").metadata
-    assert [c.name for c in deployed.classes] == ["background", "road", "building", "vegetation", "crate"]
+    assert [c.name for c in deployed.classes] == ["background", "building", "vegetation", "road"]
     assert [entry.source for entry in deployed.lineage] == ["rcil train, demo", "rcil add-class", "fold"]
     assert cv2.imread(str(out / "demo.jpg")).shape[1] > 5 * 96
 

@@ -7,7 +7,7 @@ from rcil.add_class.preflight import evenly, hold_out, preflight
 from rcil.data.errors import DataError
 from rcil.data.types import Sample
 from rcil.errors import CheckpointError, ConfigError
-from rcil.train.plan import _held_out
+from rcil.train.plan import is_held_out
 
 
 def test_a_good_site(ask, site):
@@ -18,7 +18,7 @@ def test_a_good_site(ask, site):
     assert ready.labelled == {"ball"}
     assert ready.amounts == {"cone": (8, 8 * 1600)}
     assert len(ready.train) + len(ready.held_out) == 8
-    assert all(_held_out(s.name, 0, 0.2) for s in ready.held_out)
+    assert all(is_held_out(s.name, 0, 0.2) for s in ready.held_out)
     assert ready.evaluation[0] == "val" and len(ready.evaluation[1]) == 8
     document = found.as_document()
     assert document["ok"] and document["new_classes"] == [{"name": "cone", "id": 2, "images": 8, "pixels": 12800}]
