@@ -13,6 +13,8 @@ Backbone = Literal["resnet18", "resnet34", "resnet50", "resnet101", "efficientne
 NormKind = Literal["batch", "abs", "inplace"]
 BranchForm = Literal["norm", "merged"]
 MixKind = Literal["drop_path", "fixed", "learnable"]
+DropChance = Annotated[float, Field(gt=0, le=0.5)]
+BranchWeight = Annotated[float, Field(ge=0, le=1)]
 
 RESNET_BLOCKS: dict[str, tuple[int, int, int, int]] = {
     "resnet18": (2, 2, 2, 2),
@@ -32,9 +34,9 @@ class RC(_Frozen):
 
     mix: MixKind = "drop_path"
     """Random per channel while training; one fixed weight; or a learned weight per channel."""
-    drop: Annotated[float, Field(gt=0, le=0.5)] = 1 / 3
+    drop: DropChance = 1 / 3
     """Drop-path: the chance that a channel sees the old branch alone, and again the new branch alone."""
-    old_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+    old_weight: BranchWeight = 0.5
     """Fixed: the weight of the old branch; the new branch has the rest."""
     old: BranchForm = "norm"
     """`norm`: conv + norm; `merged`: one conv with bias, the sum of both branches of the step before."""

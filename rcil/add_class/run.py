@@ -33,10 +33,10 @@ from rcil.files import replacing, sha256_of
 from rcil.images import write_image
 from rcil.methods import StepInfo, make_method
 from rcil.nn import Segmenter, fold
-from rcil.nn.add_branches import add_branches
 from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Listener, StepJob, train_step
 from rcil.train.processes import Processes, join
+from rcil.train.tensorboard import both, tensorboard
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,8 @@ def _train(
     """The network of the best epoch, and its description before it is judged; `old` is the old model, folded."""
     method, settings = make_method(request.method.name, **request.method.options), request.training
     index = ready.metadata.step + 1
-    teacher = ready.model
-    if method.rc is not None and teacher.arch.rc is None:
-        teacher = add_branches(teacher, method.rc)
     torch.manual_seed(request.seed * 1000 + index)
-    student = method.begin(teacher, [c.name for c in ready.new])
+    student = method.begin(ready.model, [c.name for c in ready.new])
     metadata = _metadata(request, ready, student.arch)
     low, high = settings.scale
     crops = CropSettings(settings.batch, settings.crop, (low * request.scale, high * request.scale), settings.workers)
@@ -141,7 +138,8 @@ def _train(
         folder=folder,
         processes=processes,
     )
-    return train_step(job, student, teacher, method, listen), metadata
+    with tensorboard(folder) as log:
+        return train_step(job, student, ready.model, method, both(log, listen)), metadata
 
 
 def _write_report(output: Path, report: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from rcil.architecture import RC
 from rcil.losses._maps import class_schedule
 from rcil.nn import Maps, Segmenter, begin_step
+from rcil.nn.add_branches import add_branches
 from rcil.nn.classifier import RowStart
 from rcil.nn.segmenter import MapKind
 
@@ -61,9 +62,9 @@ class LossTerms(dict[str, Tensor]):
 class Method(ABC):
     """One row of the paper's tables. Subclasses are dataclasses whose fields are the method's options."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
     needs_teacher: ClassVar[bool] = True
     """Whether later steps run the previous model beside the student."""
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
     maps: ClassVar[MapKind] = "before"
     """On which side of the last activation the stage maps are taken."""
     rows: ClassVar[RowStart] = "random"
@@ -84,7 +85,7 @@ class Method(ABC):
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
         """The student at the start of a later step; `model` stays as it is and is the teacher."""
-        return begin_step(model, new_classes, rows=self.rows)
+        return begin_step(with_branches(model, self.rc), new_classes, rows=self.rows)
 
     def set_training(self, model: Segmenter) -> None:
         """Put the student into the mode that its batches are computed in."""
@@ -117,3 +118,8 @@ class Method(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         del state
+
+
+def with_branches(model: Segmenter, rc: RC | None) -> Segmenter:
+    """`model` with the branches that `rc` asks for: itself where it has them, or where none are wanted."""
+    return model if rc is None or model.arch.rc is not None else add_branches(model, rc)

@@ -8,14 +8,13 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from rcil.architecture import RC, MixKind
+from rcil.architecture import RC, BranchWeight, DropChance, MixKind
 from rcil.errors import ConfigError, did_you_mean
 from rcil.losses import PCD_FACTORS, WINDOWS, pcd_maps, pcd_official
 from rcil.losses.pooling import PoolKind
-from rcil.methods.base import LossTerms, Method, StepInfo
+from rcil.methods.base import LossTerms, Method, StepInfo, with_branches
 from rcil.methods.mib import unbiased_terms
 from rcil.nn import Maps, Segmenter, begin_step
-from rcil.nn.add_branches import add_branches
 from rcil.nn.classifier import RowStart
 from rcil.nn.segmenter import MapKind
 
@@ -51,9 +50,9 @@ class Rcil(Method):
     """Start the new branch from the merged one, so that a step starts from the old function."""
     mix: MixKind = "drop_path"
     """How the branches are weighted: at random while training, by one fixed weight, or by a learned one a channel."""
-    drop: float = 1 / 3
+    drop: DropChance = 1 / 3
     """Drop-path: the chance that a channel sees the old branch alone, and again the new branch alone."""
-    old_weight: float = 0.5
+    old_weight: BranchWeight = 0.5
     """Of the old branch when the mix is fixed."""
     late: bool = False
     """Train step 0 without branches and add them with step 1, both as copies of what is there. A deployed network can
@@ -69,8 +68,8 @@ class Rcil(Method):
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
         """The transition of the paper, or what an ablation leaves of it; a network without branches gets them first."""
-        if self.parallel and model.arch.rc is None:
-            model = add_branches(model, self._branches())
+        if self.parallel:
+            model = with_branches(model, self._branches())
         options = {"merge": self.merge, "freeze": self.freeze, "preserve": self.preserve}
         return begin_step(model, new_classes, rows=self.rows, **options)
 

@@ -16,7 +16,10 @@ from rcil.nn import Maps
 
 @dataclass
 class Sdr(Mib):
-    """Prototype matching, attraction, repulsion and sparsity on the decoder map."""
+    """Prototype matching, attraction, repulsion and sparsity on the decoder map.
+
+    The processes of a run share the prototypes; the other terms compare the classes of one process's images only.
+    """
 
     first_step: ClassVar[str] = "prototypes"
     weight: float = 100.0
