@@ -12,9 +12,8 @@ from typing import Any
 
 from rcil.architecture import RC
 from rcil.console import write_json
-from rcil.errors import ConfigError, did_you_mean
 from rcil.files import replacing
-from rcil.methods import METHODS, make_method
+from rcil.methods import make_method
 from rcil.report.compare_report import as_text, write_comparison
 from rcil.train.loop import Listener
 from rcil.train.plan import make_plan
@@ -57,9 +56,8 @@ def compare(
         listen: Told about every iteration.
         announce: Told about every cell.
     """
-    for name in methods:
-        if name not in METHODS:
-            raise ConfigError(f"unknown method '{name}'", did_you_mean(name, METHODS))
+    options = {**task.method.others, task.method.name: task.method.options}
+    made = {name: make_method(name, **options.get(name, {})) for name in (*methods, *options)}
     steps = make_plan(task).steps
     first = set(steps[0].names)
     step0: dict[tuple[str, RC | None, int], Path] = {}
@@ -68,11 +66,10 @@ def compare(
         runs = []
         for seed in range(task.seed, task.seed + seeds):
             announce(f"{name}, seed {seed}")
-            options = task.method.options if name == task.method.name else task.method.others.get(name, {})
-            cell = task.model_copy(update={"seed": seed, "method": MethodSection(name=name, options=options)})
+            section = MethodSection(name=name, options=options.get(name, {}))
+            cell = task.model_copy(update={"seed": seed, "method": section})
             folder = output / name / f"seed{seed}"
-            method = make_method(name, **options)
-            first_step = method.first_step, method.rc, seed
+            first_step = made[name].first_step, made[name].rc, seed
             results = run_task(cell, folder, resume=True, step0_of=step0.get(first_step), listen=listen)
             step0.setdefault(first_step, folder)
             runs.append(results)

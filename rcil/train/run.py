@@ -105,9 +105,9 @@ def _run_steps(
         final = output / f"step{index}.safetensors"
         finished = final.exists()
         processes.wait()
-        if not finished and index == 0 and step0_of is not None and processes.leads:
-            _adopt(step0_of, output, method)
-        elif not finished and (index > 0 or step0_of is None):
+        if not finished and index == 0 and step0_of is not None:
+            _adopt(step0_of, output, method, processes)
+        elif not finished:
             _train(task, plan, step_plan, model, method, output, listen, processes)
         processes.wait()
         model, metadata = load(final)
@@ -170,8 +170,10 @@ def _measured(metadata: Metadata, folder: Path) -> Metadata:
     return metadata.model_copy(update={"lineage": (*earlier, last.model_copy(update={"metrics": metrics}))})
 
 
-def _adopt(other: Path, output: Path, method: Method) -> None:
+def _adopt(other: Path, output: Path, method: Method, processes: Processes) -> None:
     """Take over step 0 of another run; its checkpoint comes last, because it says that the step is finished."""
+    if not processes.leads:
+        return
     _save_method(method, output / "step0")
     for name in ("step0/log.csv", "step0.safetensors"):
         with replacing(output / name) as part:

@@ -78,9 +78,17 @@ def test_every_method_takes_its_own_options(task_file, tmp_path, monkeypatch):
     }
 
 
-def test_a_typo_is_found_before_anything_runs(task_file, tmp_path):
-    with pytest.raises(ConfigError, match="Did you mean 'plop'"):
-        compare(load_task(task_file), ["rcil", "polp"], 1, tmp_path / "table")
+@pytest.mark.parametrize(
+    ("methods", "override", "message"),
+    [
+        (["rcil", "polp"], "name=t", "Did you mean 'plop'"),
+        (["rcil", "plop"], "method.others.plop.flor=0.1", "Did you mean 'floor'"),
+        (["rcil"], "method.others.polp.floor=0.1", "Did you mean 'plop'"),
+    ],
+)
+def test_a_typo_is_found_before_anything_runs(task_file, tmp_path, methods, override, message):
+    with pytest.raises(ConfigError, match=message):
+        compare(load_task(task_file, [override]), methods, 1, tmp_path / "table")
     assert not (tmp_path / "table").exists()
 
 
