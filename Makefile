@@ -44,6 +44,7 @@ fmt: setup
 bench: setup
 	$(BIN)/python tools/bench/pcd.py
 	$(BIN)/python tools/bench/train_step.py
+	$(BIN)/python tools/bench/loader.py
 
 clean:
 	rm -rf $(VENV) demo build dist

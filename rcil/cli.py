@@ -107,9 +107,8 @@ def train(
     loaded = load_task(task, override)
     rank, processes = started()
     talks = rank == 0 and not as_json
-    if dry_run or talks:
-        steps = estimate(loaded, processes)
-        print_estimate(steps, as_json=as_json)
+    if talks or (dry_run and rank == 0):
+        print_estimate(estimate(loaded, processes), as_json=as_json)
     if dry_run:
         return
     with progress(quiet=not talks) as listen:
@@ -195,9 +194,9 @@ def demo(
         bool, typer.Option("--quick", help="A few iterations: shows that all works, learns nothing.")
     ] = False,
 ) -> None:
-    """Run the whole chain on a generated site: learn three classes, add a fourth, judge, fold, check, draw.
+    """Run the whole chain on a generated site: learn two classes, add a third, judge, fold, check, draw.
 
-    The fourth class is added twice, by RCIL and by plain fine-tuning, to show what the latter forgets.
+    The third class is added twice, by RCIL and by plain fine-tuning, to show what the latter forgets.
 
     Example: `rcil demo -o demo`
     """

@@ -61,7 +61,8 @@ def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch) 
         reports[name] = _taught(name, options, first, site, output / name, how, watch)
     iou = _table(reports)
     _draw(output, site, first, iou)
-    fold = _deploy(output, output / "rcil" / "model.safetensors", site)
+    force = ["--force"] if reports["rcil"]["rejected"] else []
+    fold = _deploy(output, output / "rcil" / "model.safetensors", site, force)
     document = {
         "iou": iou,
         "verdicts": {name: report["rejected"] for name, report in reports.items()},
@@ -149,10 +150,10 @@ def _share(percent: float | None) -> float | None:
     return None if percent is None else percent / 100
 
 
-def _deploy(output: Path, step1: Path, site: Path) -> dict[str, Any]:
+def _deploy(output: Path, step1: Path, site: Path, force: list[str]) -> dict[str, Any]:
     """Fold with `rcil-export` and draw with `rcil-serve`: the other two programs, as a user calls them."""
     deployed = output / "deployed.safetensors"
-    _call("rcil_export", "fold", str(step1), "-o", str(deployed), "--force")
+    _call("rcil_export", "fold", str(step1), "-o", str(deployed), *force)
     network, metadata = load(deployed)
     (sample,) = pick(read_site(site), "val", (*OLD, NEW), 1)
     write_image(output / "scene_mask.png", segment(network, metadata, read_rgb(sample.image)))
