@@ -155,7 +155,7 @@ def eval_(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL", help="Checkpoints (.safetensors) of any form.")],
     data: Annotated[Path, typer.Option(help="A site folder: images/, masks/, classes.txt.")],
     split: Annotated[str, typer.Option(help="Which split.")] = "val",
-    scale: Annotated[float, typer.Option(help="Share of their size at which the network sees images.")] = 1.0,
+    scale: Annotated[float, typer.Option(help="Size at which the network sees images, as a factor.")] = 1.0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the report here as JSON, and a page and plots beside.")
     ] = None,

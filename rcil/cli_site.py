@@ -22,7 +22,7 @@ def add_class(
     batch: Annotated[int, typer.Option(min=1, help="Images of an iteration.")] = 8,
     crop: Annotated[int, typer.Option(min=32, help="Side of the training crops, pixels.")] = 512,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode and augment.")] = 2,
-    scale: Annotated[float, typer.Option(help="Share of their size at which the network sees images.")] = 1.0,
+    scale: Annotated[float, typer.Option(help="Size at which the network sees images, as a factor.")] = 1.0,
     max_drop: Annotated[float, typer.Option(min=0, help="Points that an old class may lose.")] = 5.0,
     strict: Annotated[
         bool, typer.Option("--strict", help="Change nothing in the old network: train the new class's row alone.")
@@ -102,7 +102,7 @@ def prelabel(
         float, typer.Option(min=0, max=1, help="Pixels that the model is less sure of become 255, ignore.")
     ] = 0.5,
     scale: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Share of their size at which the network sees images.")
+        float, typer.Option(min=0.01, max=4, help="Size at which the network sees images, as a factor.")
     ] = 1.0,
     overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print prelabel.json instead of a summary.")] = False,

@@ -96,7 +96,7 @@ def measure(
         data: Where the samples come from; its class names decide which mask value is which row.
         samples: What to evaluate on.
         progress: Told how many of how many samples are done.
-        scale: Share of their size at which the network sees images.
+        scale: Size at which the network sees images, as a factor.
     """
     table = rows_by_value(data, model.names)
     network = model if model.arch.folded else fold(model)[0]
@@ -136,8 +136,9 @@ def logits_of(model: Segmenter, metadata: Metadata, image: Image, *, scale: floa
     """Logits [1, classes, H, W] of one RGB image [H, W, 3], which the network sees at `scale` of its size."""
     height, width = image.shape[:2]
     if scale != 1:
-        smaller = max(1, round(width * scale)), max(1, round(height * scale))
-        image = np.asarray(cv2.resize(image, smaller, interpolation=cv2.INTER_AREA), np.uint8)
+        size = max(1, round(width * scale)), max(1, round(height * scale))
+        how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+        image = np.asarray(cv2.resize(image, size, interpolation=how), np.uint8)
     pixels = as_input(metadata, image)[None]
     logits: Tensor = model(pixels.to(next(model.parameters(), pixels).device))
     if scale != 1:

@@ -44,7 +44,7 @@ def prelabel(
         images: A folder of images, or a site folder, whose splits are kept.
         output: The site folder; appears whole or not at all.
         min_confidence: Pixels of less probability become 255, ignore.
-        scale: Share of their size at which the network sees images.
+        scale: Size at which the network sees images, as a factor.
         overlays: Also draw the masks over the images.
         progress: Told how many of how many images are done.
     """

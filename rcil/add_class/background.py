@@ -31,7 +31,7 @@ def left_as_background(
         metadata: Its description.
         data: Where the samples come from.
         samples: Images and masks.
-        scale: Share of their size at which the network sees images.
+        scale: Size at which the network sees images, as a factor.
     """
     table, counts = id_table(data), np.zeros(256, np.int64)
     total = 0
@@ -67,7 +67,7 @@ def complete_masks(
         samples: Images and masks.
         labelled: Old classes whose labels can be trusted.
         folder: Where the masks are written.
-        scale: Share of their size at which the network sees images.
+        scale: Size at which the network sees images, as a factor.
     """
     table = rows_by_value(data, [c.name for c in new.classes])
     trusted = {BACKGROUND, *(row for row, c in enumerate(metadata.classes) if c.name in labelled)}

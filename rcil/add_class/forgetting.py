@@ -110,7 +110,7 @@ class Pair:
         before: Describes the old model.
         after: Describes the new model.
         data: Where the samples come from.
-        scale: Share of their size at which the networks see images.
+        scale: Size at which the networks see images, as a factor.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rcil.errors import ConfigError, TrainingError, did_you_mean
 from rcil.files import is_free, replacing, sha256_of
-from rcil.train.task import MethodSection, TrainingSection, apply_override, explained
+from rcil.train.task import MethodSection, Scale, TrainingSection, apply_override, explained
 
 RECORD = "add_class.yaml"
 SECTIONS = ("training", "method")
@@ -32,8 +32,8 @@ class Request(BaseModel):
     method: MethodSection = MethodSection()
     training: TrainingSection = TrainingSection()
     """Both numbers of a pair are the same: there is only one step."""
-    scale: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of their size at which the network sees images."""
+    scale: Scale = 1.0
+    """Size at which the network sees images, as a factor."""
     max_drop: Annotated[float, Field(ge=0)] = 5.0
     """Points that an old class may lose."""
     seed: int = 0

@@ -114,8 +114,7 @@ def _train(
     torch.manual_seed(request.seed * 1000 + index)
     student = method.begin(ready.model, [c.name for c in ready.new])
     metadata = _metadata(request, ready, student.arch)
-    low, high = settings.scale
-    crops = CropSettings(settings.batch, settings.crop, (low * request.scale, high * request.scale), settings.workers)
+    crops = CropSettings.of(settings, request.scale)
     data, held_out = complete_masks(
         old,
         ready.metadata,

@@ -22,7 +22,7 @@ class Source:
     data: Path
     split: str
     scale: float
-    """Share of their size at which the networks saw the images."""
+    """Size at which the networks saw the images, as a factor."""
 
 
 @dataclass(frozen=True)

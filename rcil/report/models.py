@@ -50,7 +50,7 @@ def evaluate_models(
         paths: The checkpoints; all headers are read before the first is evaluated.
         data: The site folder.
         split: One of its splits.
-        scale: Share of their size at which the networks see images.
+        scale: Size at which the networks see images, as a factor.
         progress: Told how many of how many images are done, over all models.
     """
     if not 0 < scale <= 1:

@@ -1,4 +1,4 @@
-"""The paper's augmentation: random resize and crop, random flip."""
+"""The paper's augmentation: random resize and crop, random flip; on request, crops that hold what is to be learned."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
 from rcil.images import Image
 
@@ -13,7 +14,7 @@ Mask = NDArray[np.uint8]
 
 
 def random_crop(
-    image: Image, mask: Mask, crop: int, scale: tuple[float, float], rng: np.random.Generator
+    image: Image, mask: Mask, crop: int, scale: tuple[float, float], rng: np.random.Generator, focus: float = 0.0
 ) -> tuple[Image, Mask]:
     """A square of `crop` pixels from the image at a random scale, flipped half of the time.
 
@@ -26,16 +27,38 @@ def random_crop(
         crop: Side of the result.
         scale: Smallest and largest factor, drawn evenly in the logarithm.
         rng: Decides everything.
+        focus: Share of crops that hold a pixel of a labelled class, each class as likely as another, so that small
+            and rare things are seen.
     """
     factor = float(np.exp(rng.uniform(*np.log(scale))))
     height, width = (max(1, round(side * factor)) for side in mask.shape)
     how = cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR
     image = np.asarray(cv2.resize(image, (width, height), interpolation=how), np.uint8)
     mask = np.asarray(cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8)
-    top, left = (int(rng.integers(0, max(side - crop, 0) + 1)) for side in (height, width))
+    point = labelled_pixel(mask, rng) if focus and rng.random() < focus else None
+    if point is None:
+        top, left = (int(rng.integers(0, max(side - crop, 0) + 1)) for side in (height, width))
+    else:
+        top, left = (_around(where, crop, side, rng) for where, side in zip(point, (height, width), strict=True))
     image, mask = image[top : top + crop, left : left + crop], mask[top : top + crop, left : left + crop]
     if rng.random() < 0.5:
         image, mask = image[:, ::-1], mask[:, ::-1]
     below, right = crop - mask.shape[0], crop - mask.shape[1]
     image = np.pad(image, ((0, below), (0, right), (0, 0)))
     return np.ascontiguousarray(image), np.pad(mask, ((0, below), (0, right)), constant_values=IGNORE)
+
+
+def labelled_pixel(mask: Mask, rng: np.random.Generator) -> tuple[int, int] | None:
+    """Row and column of a random pixel of a random class that is there, background aside; None without any."""
+    present = [c for c in np.flatnonzero(np.bincount(mask.ravel(), minlength=256)) if c not in (BACKGROUND, IGNORE)]
+    if not present:
+        return None
+    places = np.flatnonzero(mask == rng.choice(present))
+    row, column = divmod(int(rng.choice(places)), mask.shape[1])
+    return row, column
+
+
+def _around(where: int, crop: int, side: int, rng: np.random.Generator) -> int:
+    """A random start of a window of `crop` in `side` that holds `where`."""
+    lowest, highest = max(0, where - crop + 1), max(0, min(where, side - crop))
+    return int(rng.integers(min(lowest, highest), highest + 1))

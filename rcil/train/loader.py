@@ -17,6 +17,7 @@ from rcil.data.types import Sample
 from rcil.evaluate import as_input
 from rcil.images import read_rgb
 from rcil.train.augment import random_crop
+from rcil.train.task import TrainingSection
 
 Batch = tuple[Tensor, Tensor]
 """Images [N, 3, crop, crop] and labels [N, crop, crop]."""
@@ -30,6 +31,14 @@ class CropSettings:
     crop: int
     scale: tuple[float, float]
     workers: int
+    focus: float = 0.0
+    """Share of crops that are sure to hold a labelled class; see `random_crop`."""
+
+    @classmethod
+    def of(cls, settings: TrainingSection, scale: float) -> CropSettings:
+        """Those of a task whose network sees images at `scale` of their size."""
+        low, high = settings.scale
+        return cls(settings.batch, settings.crop, (low * scale, high * scale), settings.workers, settings.focus)
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,7 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
         rng = np.random.default_rng([*self.seed, 1, epoch, index])
         sample = self.samples[index]
         image, mask = read_rgb(sample.image), self.table[read_mask(sample.mask)]
-        image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng)
+        image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
         return as_input(self.metadata, image), torch.from_numpy(mask).long()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rcil.checkpoint.file import load, save
@@ -61,7 +61,7 @@ class StepJob:
     validation: tuple[Sample, ...]
     settings: TrainingSection
     scale: float
-    """Share of their size at which the network sees images."""
+    """Size at which the network sees images, as a factor."""
     folder: Path
     processes: Processes = ALONE
 
@@ -107,16 +107,17 @@ def train_step(
             listen(Event(job.index, epoch, epochs, position.iteration, iterations, numbers, settings.batch, lr))
             if processes.leads and position.iteration % settings.save_every == 0:
                 state.save(saved)
-        miou = evaluate_together(student.eval(), job.metadata, job.data, job.validation, job.scale, processes).all
-        if miou > position.best_miou:
-            position.best_miou, position.best_epoch = miou, epoch
-            if processes.leads:
-                save(best, student, job.metadata)
         position.epoch, position.iteration = epoch + 1, 0
-        position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
+        if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
+            miou = evaluate_together(student.eval(), job.metadata, job.data, job.validation, job.scale, processes).all
+            if miou > position.best_miou:
+                position.best_miou, position.best_epoch = miou, epoch
+                if processes.leads:
+                    save(best, student, job.metadata)
+            position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
+            listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou))
         if processes.leads:
             state.save(saved)
-        listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou))
     processes.wait()
     return load(best)[0]
 
@@ -156,14 +157,19 @@ def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> St
     """Optimiser and schedule over what trains: the frozen branch has neither gradient nor optimiser state."""
     settings = job.settings
     trained = [p for p in model.parameters() if p.requires_grad]
-    nesterov = settings.momentum > 0
-    lr = settings.lr[min(job.index, 1)]
-    optimiser = torch.optim.SGD(
-        trained, lr, momentum=settings.momentum, nesterov=nesterov, weight_decay=settings.weight_decay
-    )
+    optimiser = _optimiser(trained, settings.lr[min(job.index, 1)], settings)
     schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, total, power=settings.power)
     scaler = torch.amp.GradScaler(job.processes.device.type, enabled=settings.precision == "fp16")
     return StepState(model, optimiser, schedule, scaler, method, Position())
+
+
+def _optimiser(trained: list[nn.Parameter], lr: float, settings: TrainingSection) -> torch.optim.Optimizer:
+    if settings.optimiser == "adamw":
+        return torch.optim.AdamW(trained, lr, weight_decay=settings.weight_decay)
+    nesterov = settings.momentum > 0
+    return torch.optim.SGD(
+        trained, lr, momentum=settings.momentum, nesterov=nesterov, weight_decay=settings.weight_decay
+    )
 
 
 def _learn(

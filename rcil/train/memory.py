@@ -37,11 +37,16 @@ def peak_memory(student: Segmenter, teacher: Segmenter | None, images: int, sett
     logits = _bytes([maps.logits])
     share = 1.0 if settings.precision == "fp32" else 0.6
     trained = _bytes(p for p in student.parameters() if p.requires_grad)
-    total = _bytes(student.parameters()) + trained * (2 if settings.momentum else 1)
+    total = _bytes(student.parameters()) + trained * (1 + _moments(settings))
     if teacher is not None:
         seen = (*maps.stages, maps.decoder)
         total += _bytes(teacher.parameters()) + _bytes(seen) + logits
     return int(total + share * activations + LOSS_COPIES * logits)
+
+
+def _moments(settings: TrainingSection) -> int:
+    """Numbers that the optimiser keeps for each weight."""
+    return 2 if settings.optimiser == "adamw" else int(settings.momentum > 0)
 
 
 def _on_meta(model: Segmenter) -> Segmenter:

@@ -76,6 +76,7 @@ def join(device: Device = "auto") -> Iterator[Processes]:
     dist.init_process_group("nccl" if gpu else "gloo")
     try:
         yield Processes(dist.get_rank(), count, place)
+        dist.barrier()  # who leaves while another still talks to it can take the other down
     finally:
         dist.destroy_process_group()
 

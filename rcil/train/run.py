@@ -139,9 +139,7 @@ def _train(
     settings = task.training
     metadata = _metadata(task, plan, step, student.arch, parent=output / f"step{index - 1}.safetensors")
     table = training_table(step.step)[id_table(plan.data)]
-    low, high = settings.scale
-    scale = (low * task.data.scale, high * task.data.scale)
-    crops = CropSettings(settings.batch, settings.crop, scale, settings.workers)
+    crops = CropSettings.of(settings, task.data.scale)
     job = StepJob(
         index=index,
         info=StepInfo(old=len(step.step.seen) - len(step.step.classes), new=len(step.step.classes)),

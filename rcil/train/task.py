@@ -16,6 +16,7 @@ PATHS = ("data.root", "network.pretrained")
 """Keys whose values are paths."""
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Scale = Annotated[float, Field(gt=0, le=4)]
 
 
 class _Section(BaseModel):
@@ -31,8 +32,9 @@ class DataSection(_Section):
     train: str = "train"
     test: str = "val"
     """The split that results are reported on; never used to choose anything."""
-    scale: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of their size at which the network sees images; masks and results keep theirs."""
+    scale: Scale = 1.0
+    """Size at which the network sees images, as a factor; masks and results keep theirs. Below 1 is faster, above 1
+    shows small things to the network's coarse grid."""
     variant: Literal["clean", "legacy"] = "clean"
     """Of Cityscapes' domain protocols. `clean`: training cities train, validation cities test. `legacy`: the research
     code's cut of all 21 cities, which trains on most of its test images; see `legacy_cut`."""
@@ -114,12 +116,19 @@ class TrainingSection(_Section):
     crop: Annotated[int, Field(ge=32)] = 512
     scale: tuple[Positive, Positive] = (0.5, 2.0)
     """Random resize of the crop's content, on top of `data.scale`."""
+    focus: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of crops that are sure to hold a class of the step, each class as likely as another: for small or rare
+    things. The paper has none."""
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    """`sgd` is the paper's; `adamw` learns rare classes in fewer iterations, at a hundredth of the learning rate."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     power: Positive = 0.9
     """Of the polynomial decay, per iteration."""
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of a step's training images that choose the best epoch."""
+    validate_every: Count = 1
+    """Epochs between two looks at the held-out images; the last epoch always has one."""
     workers: Annotated[int, Field(ge=0)] = 2
     """Processes that decode and augment."""
     accumulate: Count = 1

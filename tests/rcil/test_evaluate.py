@@ -13,7 +13,7 @@ from rcil.checkpoint.file import save
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.data.errors import DataError
 from rcil.data.site import read_site
-from rcil.evaluate import as_input, evaluate, rows_by_value
+from rcil.evaluate import as_input, evaluate, logits_of, rows_by_value
 from rcil.nn import build
 
 STEPS = [["background", "cone"], ["ball"]]
@@ -95,3 +95,16 @@ def test_command_line(tmp_path):
     bad = subprocess.run([*command, "--split", "vall"], capture_output=True, text=True, check=False)
     assert bad.returncode == 2
     assert "Did you mean 'val'" in bad.stderr
+
+
+def test_a_larger_look_interpolates():
+    """Enlarged images are smooth: nearest-neighbour blocks would reach the network as steps."""
+    model = build(small_arch("resnet18"), [["background", "ball"]]).eval()
+    metadata = Metadata(architecture=model.arch, classes=class_table([["background", "ball"]]))
+    ramp = np.repeat(np.linspace(0, 255, 32).astype(np.uint8)[None, :, None], 32, 0).repeat(3, 2)
+    seen = []
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    assert logits_of(model, metadata, ramp, scale=2).shape == (1, 2, 32, 32)
+    assert seen[0].shape == (1, 3, 64, 64)
+    steps = seen[0][0, 0, 0].diff()
+    assert steps[2:-2].max() < 1.5 * steps[2:-2].median()

@@ -40,6 +40,7 @@ def worker(rank, kind, folder):
     net, x, target = whole_batch(kind)
     part = slice(0, 2) if rank == 0 else slice(2, 5)  # unequal on purpose
     torch.save(run(synchronise_norms(net), x[part], target[part]), f"{folder}/{rank}.pt")
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -116,3 +116,26 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch):
     assert _device("auto", 0) == torch.device("cuda", 0)
     with pytest.raises(ConfigError, match="process 1 has no GPU"):
         _device("auto", 1)
+
+
+def test_held_out_images_are_looked_at_as_often_as_asked_and_at_the_end(task_file, tmp_path):
+    overrides = ["training.epochs=[5, 1]", "training.validate_every=2"]
+    run_task(load_task(task_file, overrides), tmp_path / "run")
+    with (tmp_path / "run" / "step0" / "log.csv").open() as file:
+        looked = [int(row["epoch"]) for row in csv.DictReader(file) if row["held_out_miou"]]
+    assert looked == [1, 3, 4]
+
+
+def test_adamw_moves_every_weight_by_the_learning_rate_at_first():
+    torch.manual_seed(0)
+    student = build(small_arch("resnet18"), [["background", "ball"]])
+    settings = TrainingSection(batch=4, optimiser="adamw", lr=(0.01, 0.01), weight_decay=0)
+    metadata = Metadata(architecture=student.arch, classes=class_table([["background", "ball"]]))
+    job = StepJob(0, StepInfo(0, 2), metadata, None, None, (), settings, 1.0, None, ALONE)
+    state = _new_state(student, make_method("rcil"), job, 10)
+    weight = student.backbone.stem.conv.weight
+    before = weight.detach().clone()
+    for parameter in student.parameters():
+        parameter.grad = torch.randn_like(parameter) * 1e3
+    state.optimiser.step()
+    assert torch.allclose((weight - before).abs(), torch.tensor(0.01), rtol=1e-3)

@@ -76,3 +76,11 @@ def test_the_tighter_of_machine_and_container_counts(tmp_path):
     assert memory._cgroup(tmp_path) is None
     free = free_memory(CPU)
     assert free is None or free > 0
+
+
+def test_adamw_keeps_two_numbers_a_weight():
+    model = build(small_arch("resnet18"), [["background", "a"]])
+    sgd, adamw = (
+        peak_memory(model, None, 2, TrainingSection(crop=64, optimiser=optimiser)) for optimiser in ("sgd", "adamw")
+    )
+    assert adamw - sgd == 4 * sum(p.numel() for p in model.parameters())
