@@ -1,0 +1,1 @@
+"""Shown, not claimed: the same masks, and no extra cost."""

@@ -1,0 +1,55 @@
+"""What checks find, as data; text, JSON and HTML are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that was checked."""
+
+    key: str
+    """Short and stable, for JSON, for example `graph`."""
+    title: str
+    passed: bool | None
+    """None: it could not be checked here, and `measured` says why."""
+    measured: str
+    required: str
+    detail: dict[str, Any] = field(default_factory=dict)
+    """Numbers behind it, JSON-ready."""
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "key": self.key,
+            "title": self.title,
+            "passed": self.passed,
+            "measured": self.measured,
+            "required": self.required,
+            **({"detail": self.detail} if self.detail else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    """A group of checks, for example the outputs of two artefacts or the zero-cost certificate."""
+
+    key: str
+    title: str
+    items: tuple[Item, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed; what could not be checked does not count."""
+        return all(item.passed is not False for item in self.items)
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "key": self.key,
+            "title": self.title,
+            "ok": self.ok,
+            "items": [item.as_document() for item in self.items],
+        }

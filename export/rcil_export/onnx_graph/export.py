@@ -1,0 +1,70 @@
+"""A network and its description -> an ONNX model."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import TensorProto, helper
+
+from rcil import __version__
+from rcil.checkpoint.header import METADATA_KEY
+from rcil.checkpoint.metadata import Metadata
+from rcil.nn import Segmenter
+from rcil_export.interface import INPUT_NAME, INTERFACE_KEY, Interface
+from rcil_export.onnx_graph.ends import input_dims, output_dims, write_input, write_outputs
+from rcil_export.onnx_graph.lint import check_graph
+from rcil_export.onnx_graph.nodes import NodeList
+from rcil_export.onnx_graph.translate import Translator
+
+
+def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.ModelProto:
+    """The graph of `model` in evaluation mode, checked; fp32, whatever `interface.precision` will be in the end.
+
+    The same network, description and interface give the same bytes.
+
+    Args:
+        model: Folded, unless `interface.folded` says otherwise.
+        metadata: Travels along in the file; its class table names the rows.
+        interface: What the graph takes and gives.
+    """
+    nodes = NodeList()
+    image, stem_scale = write_input(nodes, metadata, interface)
+    logits = Translator(model, interface.shape, image, stem_scale, nodes).run()
+    classes = len(model.names)
+    write_outputs(nodes, logits, classes, interface)
+    kinds = {"mask": TensorProto.UINT8 if classes <= 256 else TensorProto.INT32}
+    graph = helper.make_graph(
+        nodes.nodes,
+        "rcil",
+        [
+            helper.make_tensor_value_info(
+                INPUT_NAME,
+                TensorProto.UINT8 if interface.input == "uint8" else TensorProto.FLOAT,
+                input_dims(interface.shape, interface),
+            )
+        ],
+        [
+            helper.make_tensor_value_info(
+                name, kinds.get(name, TensorProto.FLOAT), output_dims(name, classes, interface.shape, interface)
+            )
+            for name in interface.outputs
+        ],
+        list(nodes.constants.values()),
+    )
+    opset = helper.make_opsetid("", interface.opset)
+    document = helper.make_model(
+        graph,
+        opset_imports=[opset],
+        ir_version=helper.find_min_ir_version_for([opset]),
+        producer_name="rcil",
+        producer_version=__version__,
+    )
+    describe(document, metadata, interface)
+    check_graph(document, interface)
+    return document
+
+
+def describe(document: onnx.ModelProto, metadata: Metadata, interface: Interface) -> None:
+    """Put both descriptions into the file's metadata, in place of what stands there."""
+    helper.set_model_props(
+        document, {METADATA_KEY: metadata.model_dump_json(), INTERFACE_KEY: interface.model_dump_json()}
+    )
