@@ -1,0 +1,1 @@
+"""TensorRT engines: building, describing and running them, for both flavours of TensorRT."""

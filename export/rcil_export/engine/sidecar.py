@@ -1,0 +1,124 @@
+"""The JSON file beside an engine that says what it is. Neither torch nor TensorRT here: serving reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rcil.errors import CheckpointError
+from rcil.files import sha256_of
+from rcil_export.engine.errors import EngineError
+from rcil_export.engine.flavour import INSTALL, TITLES, Flavour, FlavourName, installed
+from rcil_export.interface import Precision
+from rcil_export.shapes import InputShape
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class TensorInfo(_Strict):
+    """One input or output."""
+
+    name: str
+    dtype: str
+    """As numpy names it."""
+    shape: tuple[int, ...]
+    """-1 where the size is open."""
+
+
+class EngineSidecar(_Strict):
+    """What an engine is, what it was built from and where it runs."""
+
+    format_version: Literal[1] = 1
+    engine_sha256: Sha256
+    onnx_sha256: Sha256
+    onnx_file: str
+    """Name of the ONNX file, without its folder: it computes the same on any machine."""
+    flavour: FlavourName
+    version: str
+    """Of TensorRT; an engine runs with this version only."""
+    gpus: tuple[str, ...]
+    """Compute capabilities that it runs on."""
+    precision: Precision
+    conv_layers: dict[str, int]
+    """How many convs compute in each precision, as read from the parsed network."""
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    profile: InputShape | None
+    """The sizes it takes, where they are open."""
+    metadata: dict[str, str]
+    """The ONNX file's own: classes, colours, mean and std, interface."""
+
+
+def sidecar_path(engine: Path) -> Path:
+    """`model.engine` -> `model.engine.json`."""
+    return engine.with_name(f"{engine.name}.json")
+
+
+def read_sidecar(engine: Path) -> EngineSidecar:
+    """What the file beside `engine` says."""
+    path = sidecar_path(engine)
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{engine} has no description: {path} is missing",
+            "An engine and its .json belong together: copy both, or build it again with rcil-export.",
+        ) from error
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
+    try:
+        return EngineSidecar.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise CheckpointError(
+            f"{path} does not describe an engine: {f'{where}: ' if where else ''}{first['msg']}",
+            "Build the engine again with this version of rcil-export.",
+        ) from error
+
+
+def check_unchanged(engine: Path) -> EngineSidecar:
+    """The sidecar, if the engine is the file that it describes."""
+    sidecar = read_sidecar(engine)
+    try:
+        found = sha256_of(engine)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {engine}: {error.strerror}", "Check the path.") from error
+    if found != sidecar.engine_sha256:
+        raise EngineError(
+            f"{engine} is not the file that {sidecar_path(engine).name} describes: "
+            f"its sha256 is {found[:12]}…, not {sidecar.engine_sha256[:12]}…",
+            "It was damaged, or replaced without its .json. Copy both files again, or build the engine again.",
+        )
+    return sidecar
+
+
+def check_engine(engine: Path) -> EngineSidecar:
+    """The sidecar, if the engine is unchanged and the TensorRT that it was built with is installed here."""
+    sidecar = check_unchanged(engine)
+    check_installed(engine, sidecar)
+    return sidecar
+
+
+def check_installed(engine: Path, sidecar: EngineSidecar) -> Flavour:
+    """The installed TensorRT that `engine` was built with."""
+    here = installed()
+    needs = f"{TITLES[sidecar.flavour]} {sidecar.version}"
+    if sidecar.flavour not in here:
+        has = ", ".join(flavour.title for flavour in here.values()) or "no TensorRT"
+        raise EngineError(
+            f"{engine} needs {needs}, and installed is {has}",
+            f"Install it with: {INSTALL[sidecar.flavour]} — or use {sidecar.onnx_file}.",
+        )
+    if here[sidecar.flavour].version != sidecar.version:
+        raise EngineError(
+            f"{engine} was built with {needs}, and installed is {here[sidecar.flavour].title}",
+            f"Engines run with their own version only: build it again from {sidecar.onnx_file}.",
+        )
+    return here[sidecar.flavour]

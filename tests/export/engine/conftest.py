@@ -1,0 +1,43 @@
+"""A machine without a GPU and with TensorRT-RTX only, whatever the real one has; tests add to it."""
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from rcil_export.engine import flavour, run, targets
+from rcil_export.engine.gpu import Gpu
+
+
+@pytest.fixture
+def set_gpus(monkeypatch):
+    """Call it with compute capabilities: they are the GPUs of this machine from then on."""
+
+    def set_them(*capabilities):
+        found = tuple(Gpu(f"GPU {name}", name) for name in capabilities)
+        for module in (flavour, run, targets):
+            monkeypatch.setattr(module, "find_gpus", lambda: found)
+
+    return set_them
+
+
+@pytest.fixture(autouse=True)
+def plain_machine(monkeypatch, set_gpus):
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    set_gpus()
+
+
+@pytest.fixture
+def classic(monkeypatch):
+    """A package `tensorrt`: TensorRT-RTX without what makes it RTX, so its parser and builder are real."""
+    rtx = pytest.importorskip("tensorrt_rtx")
+    module = ModuleType("tensorrt")
+    module.__dict__.update({name: value for name, value in vars(rtx).items() if name != "ComputeCapability"})
+    module.__version__ = "10.99.0"
+    monkeypatch.setitem(sys.modules, "tensorrt", module)
+    return module
+
+
+@pytest.fixture
+def no_rtx(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)

@@ -1,0 +1,130 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from rcil.errors import CheckpointError
+from rcil.files import sha256_of
+from rcil_export.engine.errors import EngineError
+from rcil_export.engine.sidecar import (
+    EngineSidecar,
+    TensorInfo,
+    check_engine,
+    check_unchanged,
+    read_sidecar,
+    sidecar_path,
+)
+
+trt = pytest.importorskip("tensorrt_rtx")
+
+
+@pytest.fixture
+def engine(tmp_path):
+    path = tmp_path / "model.engine"
+    path.write_bytes(b"plan")
+    write(path)
+    return path
+
+
+def write(path, **changes):
+    fields = {
+        "engine_sha256": sha256_of(path),
+        "onnx_sha256": "0" * 64,
+        "onnx_file": "model.onnx",
+        "flavour": "rtx",
+        "version": trt.__version__,
+        "gpus": ("sm86",),
+        "precision": "fp16",
+        "conv_layers": {"fp32": 1, "fp16": 9},
+        "inputs": (TensorInfo(name="image", dtype="uint8", shape=(1, 4, 6, 3)),),
+        "outputs": (TensorInfo(name="mask", dtype="uint8", shape=(1, 4, 6)),),
+        "profile": None,
+        "metadata": {},
+    }
+    sidecar = EngineSidecar.model_validate(fields | changes)
+    sidecar_path(path).write_text(sidecar.model_dump_json())
+    return sidecar
+
+
+def test_an_engine_as_it_was_built(engine):
+    assert sidecar_path(engine).name == "model.engine.json"
+    assert check_engine(engine) == read_sidecar(engine) == write(engine)
+
+
+def test_the_sidecar_is_missing(engine):
+    sidecar_path(engine).unlink()
+    with pytest.raises(CheckpointError, match=r"model\.engine has no description: .*model\.engine\.json is missing"):
+        check_engine(engine)
+
+
+def test_the_engine_is_missing(engine):
+    engine.unlink()
+    with pytest.raises(CheckpointError, match=r"cannot read .*model\.engine: No such file"):
+        check_engine(engine)
+
+
+def test_the_engine_was_changed(engine):
+    engine.write_bytes(b"plam")
+    with pytest.raises(EngineError, match=r"is not the file that model\.engine\.json describes: its sha256 is "):
+        check_unchanged(engine)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": 2}, "format_version: Input should be 1"),
+        ({"engine_sha256": "abc"}, "engine_sha256: String should match"),
+        ({"surprise": 1}, "surprise: Extra inputs"),
+        ({"flavour": "vanilla"}, "flavour: Input should be 'rtx' or 'classic'"),
+    ],
+)
+def test_a_sidecar_that_is_none_of_ours(engine, change, message):
+    path = sidecar_path(engine)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CheckpointError, match=f"does not describe an engine: {message}"):
+        read_sidecar(engine)
+
+
+def test_a_sidecar_that_is_not_json(engine):
+    sidecar_path(engine).write_bytes(b"\xff\x00")
+    with pytest.raises(CheckpointError, match="does not describe an engine: Invalid JSON"):
+        read_sidecar(engine)
+
+
+def test_another_version_of_tensorrt(engine):
+    write(engine, version="1.2.3")
+    with pytest.raises(EngineError) as caught:
+        check_engine(engine)
+    assert f"was built with TensorRT-RTX 1.2.3, and installed is TensorRT-RTX {trt.__version__}" in caught.value.message
+    assert "build it again from model.onnx" in caught.value.hint
+    check_unchanged(engine)
+
+
+def test_another_flavour(engine):
+    write(engine, flavour="classic", version="10.3.0")
+    with pytest.raises(
+        EngineError, match=r"needs TensorRT 10\.3\.0, and installed is TensorRT-RTX .*\n.*rcil\[tensorrt\]"
+    ):
+        check_engine(engine)
+
+
+def test_no_tensorrt(engine, no_rtx):
+    with pytest.raises(EngineError, match=r"and installed is no TensorRT\n.*rcil\[rtx\]"):
+        check_engine(engine)
+
+
+def test_a_sidecar_does_not_change(engine):
+    with pytest.raises(ValidationError, match="frozen"):
+        read_sidecar(engine).precision = "fp32"
+
+
+def test_reading_needs_neither_torch_nor_tensorrt_nor_onnx(engine):
+    program = (
+        "import sys, pathlib; from rcil_export.engine.inspect import describe_engine;"
+        "describe_engine(pathlib.Path(sys.argv[1]));"
+        "print([name for name in ('torch', 'tensorrt', 'tensorrt_rtx', 'onnx', 'polygraphy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(engine)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
