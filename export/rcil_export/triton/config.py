@@ -1,0 +1,94 @@
+"""The text of a Triton `config.pbtxt`. Nothing is read or written here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rcil_export.shapes import InputShape
+from rcil_export.triton.signature import Signature, Tensor
+from rcil_export.triton.step_file import Backend
+
+MODEL_FILES: dict[Backend, str] = {"onnxruntime": "model.onnx", "tensorrt": "model.plan"}
+LABELS = "labels.txt"
+SERVED_VERSIONS = 2
+"""The newest step and the one before it: clients that ask for the old version by number have time to move."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """How long requests wait, and when Triton turns them away instead.
+
+    Args:
+        max_delay_ms: How long the first request of a batch waits for company.
+        max_waiting: Requests that may wait; the next one is rejected at once.
+        timeout_ms: A request that waited this long is rejected. A client may ask for less.
+    """
+
+    max_delay_ms: float = 1.0
+    max_waiting: int = 64
+    timeout_ms: float = 2000.0
+
+
+def config_text(name: str, signature: Signature, shape: InputShape, *, backend: Backend, queue: Queue) -> str:
+    """The whole file.
+
+    A model with a free batch is served with Triton's batch dimension, which `dims` leave out: `-1, -1, 3` and `-1, -1`
+    where height and width are free too. A model with a fixed batch has `max_batch_size: 0` and complete `dims`. Clients
+    send [N, H, W, 3] in both cases. Fixed sizes are written as numbers: Triton's backends refuse a `-1` where
+    the model has a number.
+
+    Args:
+        name: Of the model and its folder.
+        signature: Tensors of every version.
+        shape: The largest batch, and the usual image, which every version segments before it takes requests.
+        backend: Triton's.
+        queue: In front of the model.
+    """
+    batched = not shape.batch.fixed
+    skipped = 1 if batched else 0
+    warm_up = (*shape.usual, 3)[skipped:]
+    outputs = ",\n".join(_tensor(tensor, skipped) for tensor in signature.outputs)
+    return f"""\
+# Written by `rcil-export --triton`, anew with every version.
+name: "{name}"
+backend: "{backend}"
+default_model_filename: "{MODEL_FILES[backend]}"
+max_batch_size: {shape.batch.high if batched else 0}
+input [
+{_tensor(signature.image, skipped)}
+]
+output [
+{outputs}
+]
+version_policy {{ latest {{ num_versions: {SERVED_VERSIONS} }} }}
+dynamic_batching {{
+  max_queue_delay_microseconds: {round(queue.max_delay_ms * 1000)}
+  default_queue_policy {{
+    timeout_action: REJECT
+    default_timeout_microseconds: {round(queue.timeout_ms * 1000)}
+    allow_timeout_override: true
+    max_queue_size: {queue.max_waiting}
+  }}
+}}
+model_warmup [
+  {{
+    name: "black image"
+    batch_size: {shape.batch.usual if batched else 1}
+    inputs {{
+      key: "{signature.image.name}"
+      value {{ data_type: {signature.image.dtype.value} dims: {_dims(warm_up)} zero_data: true }}
+    }}
+  }}
+]
+"""
+
+
+def _tensor(tensor: Tensor, skipped: int) -> str:
+    labels = f' label_filename: "{LABELS}"' if tensor.name == "mask" else ""
+    dims = _dims(tensor.shape[skipped:])
+    return f'  {{ name: "{tensor.name}" data_type: {tensor.dtype.value} dims: {dims}{labels} }}'
+
+
+def _dims(sizes: Sequence[int | None]) -> str:
+    return f"[ {', '.join('-1' if size is None else str(size) for size in sizes)} ]"

@@ -1,0 +1,175 @@
+"""Adding a step to a Triton model repository that a server may be reading."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rcil.checkpoint.metadata import Metadata
+from rcil.errors import ConfigError, GateError, RcilError
+from rcil.files import building, replacing, sha256_of
+from rcil_export.engine.flavour import TITLES
+from rcil_export.engine.sidecar import check_unchanged
+from rcil_export.interface import Interface
+from rcil_export.triton import step_file
+from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
+from rcil_export.triton.signature import Signature, signature_of
+from rcil_export.triton.step_file import Backend, StepFile, read_step_file
+
+CONFIG = "config.pbtxt"
+BACKENDS: dict[str, Backend] = {".onnx": "onnxruntime", ".plan": "tensorrt", ".engine": "tensorrt"}
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+VERSION = re.compile(r"0|[1-9][0-9]*")
+
+
+def publish(
+    model: Path,
+    metadata: Metadata,
+    interface: Interface,
+    repository: Path,
+    *,
+    name: str,
+    queue: Queue | None = None,
+    force: bool = False,
+) -> Path:
+    """Add a step to `repository` as the version of the same number, step 0 too; returns the version's folder.
+
+    The version is complete under a name that Triton ignores and appears by one rename, after everything else: a server
+    that polls the repository never sees a part of it. All versions share config.pbtxt, so they have one signature.
+
+    Args:
+        model: An ONNX file, or a classic TensorRT engine with its sidecar. It is copied.
+        metadata: Its step and classes.
+        interface: Its input and outputs; an engine has those of its ONNX file.
+        repository: The folder that Triton is given; made where it is missing.
+        name: Of the model in the repository, and in the URLs of its clients.
+        queue: In front of the model; None takes the defaults.
+        force: Replace a version that is there already, and publish a model that is marked as rejected.
+    """
+    _check_name(name)
+    backend = _backend_of(model)
+    signature = signature_of(interface, len(metadata.classes))
+    if metadata.rejected is not None and not force:
+        raise GateError(
+            f"{model} is marked as rejected: {metadata.rejected}",
+            "Nothing was written. Teach the class again with other settings, or publish it all the same with --force.",
+        )
+    folder = repository / name
+    version = folder / str(metadata.step)
+    if version.exists() and not force:
+        raise RcilError(
+            f"{version} exists already: step {metadata.step} was published before",
+            "Publish under another name, or replace that version with --force.",
+        )
+    try:
+        others = {step: path for step, path in _versions(folder).items() if step != metadata.step}
+        _check_same_tensors(folder, others, backend, signature)
+        with _absent_on_error(folder), _appearing(version) as part:
+            shutil.copyfile(model, part / MODEL_FILES[backend])
+            description = StepFile(
+                step=metadata.step,
+                classes=metadata.classes,
+                colour_order=metadata.colour_order,
+                backend=backend,
+                signature=signature,
+                model_sha256=sha256_of(part / MODEL_FILES[backend]),
+            )
+            (part / step_file.FILE_NAME).write_text(description.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            if metadata.step >= max(others, default=0):
+                _write(folder / LABELS, "".join(f"{c.name}\n" for c in metadata.classes))
+            text = config_text(name, signature, interface.shape, backend=backend, queue=queue or Queue())
+            _write(folder / CONFIG, text)
+    except OSError as error:
+        raise RcilError(
+            f"cannot write {version}: {error.strerror or error}", "Check free space and permissions."
+        ) from error
+    return version
+
+
+def _check_name(name: str) -> None:
+    """A name is one folder below the repository, part of a URL and a string in config.pbtxt."""
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"'{name}' cannot be the name of a Triton model",
+            "Use letters, digits, '_', '-' and '.', and start with a letter or a digit.",
+        )
+
+
+def _backend_of(model: Path) -> Backend:
+    """The backend by the file's suffix; an engine must be one that Triton can run."""
+    backend = BACKENDS.get(model.suffix)
+    if backend is None:
+        raise ConfigError(f"Triton cannot serve {model}", f"Give a file that ends in {', '.join(BACKENDS)}.")
+    if not model.is_file():
+        raise RcilError(f"{model} does not exist", "Export the checkpoint first.")
+    if backend == "tensorrt":
+        sidecar = check_unchanged(model)
+        if sidecar.flavour != "classic":
+            raise ConfigError(
+                f"Triton cannot serve {model}: it is an engine of {TITLES[sidecar.flavour]}, not of TensorRT",
+                f"Publish {sidecar.onnx_file}, or build the engine with the classic flavour.",
+            )
+    return backend
+
+
+def _versions(folder: Path) -> dict[int, Path]:
+    """The version folders that Triton sees."""
+    if not folder.is_dir():
+        return {}
+    return {int(path.name): path for path in folder.iterdir() if path.is_dir() and VERSION.fullmatch(path.name)}
+
+
+def _check_same_tensors(folder: Path, others: dict[int, Path], backend: Backend, signature: Signature) -> None:
+    """One config.pbtxt describes all versions, so a version with other tensors would break the rest."""
+    if not others:
+        return
+    before = read_step_file(others[max(others)])
+    if (before.backend, before.signature) != (backend, signature):
+        raise RcilError(
+            f"{folder} serves {before.backend} with {before.signature}, and this model is {backend} with {signature}",
+            "All versions of a Triton model have the same tensors. Export with the same options, or publish under "
+            "another name. `logits` have the number of classes in their shape, so they change with every step.",
+        )
+
+
+@contextlib.contextmanager
+def _absent_on_error(folder: Path) -> Iterator[None]:
+    """A model folder without a version is an error to Triton, so one that is new goes with what failed in it."""
+    new = not folder.exists()
+    try:
+        yield
+    except BaseException:
+        if new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def _appearing(version: Path) -> Iterator[Path]:
+    """`building`, where an older version of the same number makes room at the last moment and returns on an error.
+
+    Names with a leading dot are no version to Triton, whereas it would read `2.part` as version 2.
+    """
+    if not version.exists():
+        with building(version) as part:
+            yield part
+        return
+    with tempfile.TemporaryDirectory(prefix=f".{version.name}.", suffix=".old", dir=version.parent) as attic:
+        kept = Path(attic) / version.name
+        try:
+            with building(version) as part:
+                yield part
+                version.rename(kept)
+        except BaseException:
+            if kept.exists() and not version.exists():
+                kept.rename(version)
+            raise
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
