@@ -12,10 +12,13 @@ from rcil_export.shapes import InputShape
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 InputKind = Literal["uint8", "float"]
 Output = Literal["mask", "confidence", "logits"]
+Runtime = Literal["cpu", "tensorrt"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16", "int8")
 OUTPUTS: tuple[Output, ...] = ("mask", "confidence", "logits")
 OPSETS = (18, 23)
 """First and last opset that can be written."""
+DEFAULT_OPSETS: dict[str, int] = {"bf16": 22}
+"""Where 18 is not enough: ONNX has no bf16 convs before."""
 INPUT_NAME = "image"
 INTERFACE_KEY = "rcil.interface"
 """In the ONNX file's metadata, beside the model's own."""
@@ -35,6 +38,9 @@ class Interface(BaseModel):
     [N, classes, H, W]."""
     precision: Precision = "fp32"
     opset: Opset = 18
+    runtime: Runtime = "cpu"
+    """Where the graph is to be fast; it runs anywhere. `cpu`: the last upsampling has a pixel's logits side by side,
+    and int8 is in the form of ONNX Runtime's kernels. `tensorrt`: planes, and symmetric int8."""
     folded: bool = True
     """Whether every RC block is one conv; a graph with both branches exists for comparison only."""
 
@@ -51,7 +57,9 @@ def parse_outputs(text: str) -> tuple[Output, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in OUTPUTS:
-            raise ConfigError(f"there is no output '{name}'", did_you_mean(name, OUTPUTS))
+            raise ConfigError(
+                f"there is no output '{name}'", f"{did_you_mean(name, OUTPUTS)} The folder to write to is -o."
+            )
     if not names:
         raise ConfigError("no output is named", f"Known: {', '.join(OUTPUTS)}.")
     return tuple(name for name in OUTPUTS if name in names)

@@ -1,12 +1,13 @@
 """The two ends of the graph: from camera pixels to the network's input, from low-resolution logits to a mask.
 
-Upsampling and argmax work on channels-last maps: a pixel's logits lie side by side, so that the largest is found
-without striding through memory; `docs/speed.md` has the figures.
+On a CPU upsampling and argmax are several times faster when a pixel's logits lie side by side: the largest is found
+without striding through memory. TensorRT prefers planes. `docs/speed.md` has the figures.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
 
@@ -35,45 +36,66 @@ def write_input(nodes: NodeList, metadata: Metadata, interface: Interface) -> tu
 
 def write_outputs(nodes: NodeList, logits: str, classes: int, interface: Interface) -> None:
     """Nodes after the classifier, from its logits [N, classes, h, w]."""
-    small = nodes.add("Transpose", [logits], "logits_nhwc", perm=NCHW_TO_NHWC)
+    by_pixel = interface.runtime == "cpu"
+    axis = 3 if by_pixel else 1
+    small = nodes.add("Transpose", [logits], "logits_nhwc", perm=NCHW_TO_NHWC) if by_pixel else logits
     full = nodes.add(
         "Resize",
         [small, "", "", _full_size(nodes, classes, interface)],
-        "logits_full",
+        "logits_full" if by_pixel else "logits",
         mode="linear",
         coordinate_transformation_mode="half_pixel",
     )
     if "mask" in interface.outputs:
-        rows = nodes.add("ArgMax", [full], "rows", axis=3, keepdims=0)
+        rows = nodes.add("ArgMax", [full], "rows", axis=axis, keepdims=0)
         nodes.add("Cast", [rows], "mask", to=TensorProto.UINT8 if classes <= 256 else TensorProto.INT32)
     if "confidence" in interface.outputs:
-        chances = nodes.add("Softmax", [full], "chances", axis=3)
-        axis = nodes.constant("class_axis", np.array([3], np.int64))
-        nodes.add("ReduceMax", [chances, axis], "confidence", keepdims=0)
-    if "logits" in interface.outputs:
+        chances = nodes.add("Softmax", [full], "chances", axis=axis)
+        nodes.add(
+            "ReduceMax", [chances, nodes.constant("class_axis", np.array([axis], np.int64))], "confidence", keepdims=0
+        )
+    if "logits" in interface.outputs and by_pixel:
         nodes.add("Transpose", [full], "logits", perm=NHWC_TO_NCHW)
 
 
+def full_logits(document: onnx.ModelProto) -> tuple[str, int]:
+    """The value with the logits at the size of the image, and the axis of its classes."""
+    made = {name for node in document.graph.node for name in node.output}
+    return ("logits_full", 3) if "logits_full" in made else ("logits", 1)
+
+
 def _full_size(nodes: NodeList, classes: int, interface: Interface) -> str:
-    """[N, H, W, classes]: a constant, or read off the image where sizes vary."""
+    """[N, H, W, classes] or [N, classes, H, W]: a constant, or read off the image where sizes vary."""
     batch, height, width = interface.shape.usual
+    by_pixel = interface.runtime == "cpu"
     if interface.shape.static:
-        return nodes.constant("full_size", np.array([batch, height, width, classes], np.int64))
+        sides = [batch, height, width, classes] if by_pixel else [batch, classes, height, width]
+        return nodes.constant("full_size", np.array(sides, np.int64))
     shape = nodes.add("Shape", [INPUT_NAME], "image_shape")
-    picked = [0, 1, 2] if interface.input == "uint8" else [0, 2, 3]
-    sides = nodes.add("Gather", [shape, nodes.constant("sides_at", np.array(picked, np.int64))], "sides")
+    first = 1 if interface.input == "uint8" else 2
     count = nodes.constant("class_count", np.array([classes], np.int64))
-    return nodes.add("Concat", [sides, count], "full_size", axis=0)
+
+    def picked(name: str, *axes: int) -> str:
+        return nodes.add("Gather", [shape, nodes.constant(f"{name}_at", np.array(axes, np.int64))], name)
+
+    if by_pixel:
+        return nodes.add("Concat", [picked("sides", 0, first, first + 1), count], "full_size", axis=0)
+    parts = [picked("images", 0), count, picked("sides", first, first + 1)]
+    return nodes.add("Concat", parts, "full_size", axis=0)
 
 
 def input_dims(shape: InputShape, interface: Interface) -> list[int | str]:
     """Axes of the input as ONNX declares them; what varies has a name."""
-    axes = (("batch", shape.batch), ("height", shape.height), ("width", shape.width))
-    sides: list[int | str] = [name if not extent.fixed else extent.low for name, extent in axes]
-    return [*sides, 3] if interface.input == "uint8" else [sides[0], 3, *sides[1:]]
+    batch, height, width = _sides(shape)
+    return [batch, height, width, 3] if interface.input == "uint8" else [batch, 3, height, width]
 
 
-def output_dims(name: str, classes: int, shape: InputShape, interface: Interface) -> list[int | str]:
+def output_dims(name: str, classes: int, shape: InputShape) -> list[int | str]:
     """Axes of an output as ONNX declares them."""
-    batch, *sides = (side for side in input_dims(shape, interface) if side != 3 or not isinstance(side, int))
-    return [batch, classes, *sides] if name == "logits" else [batch, *sides]
+    batch, height, width = _sides(shape)
+    return [batch, classes, height, width] if name == "logits" else [batch, height, width]
+
+
+def _sides(shape: InputShape) -> list[int | str]:
+    axes = (("batch", shape.batch), ("height", shape.height), ("width", shape.width))
+    return [extent.low if extent.fixed else name for name, extent in axes]

@@ -44,7 +44,7 @@ def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.
         ],
         [
             helper.make_tensor_value_info(
-                name, kinds.get(name, TensorProto.FLOAT), output_dims(name, classes, interface.shape, interface)
+                name, kinds.get(name, TensorProto.FLOAT), output_dims(name, classes, interface.shape)
             )
             for name in interface.outputs
         ],

@@ -34,6 +34,15 @@ def test_the_graph_computes_what_the_network_does(backbone):
     assert_same(run_onnx(document, images), torch_logits(model, metadata, images))
 
 
+def test_the_form_for_tensorrt_gives_the_same():
+    model, metadata = described("resnet18", 1)
+    images = photographs(1, 65, 49)
+    interface = Interface(shape=InputShape.of(65, 49), outputs=ALL, runtime="tensorrt")
+    document = to_onnx(fold(model)[0], metadata, interface)
+    assert sum(node.op_type == "Transpose" for node in document.graph.node) == 1
+    assert_same(run_onnx(document, images), torch_logits(model, metadata, images))
+
+
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("backbone", ["resnet18", "efficientnet_lite0"])
 def test_both_branches_can_be_exported_for_comparison(backbone, norm):
@@ -55,12 +64,13 @@ def test_a_float_graph_takes_normalised_planes():
     assert_same(run_onnx(document, planes), torch_logits(model, metadata, images))
 
 
+@pytest.mark.parametrize("runtime", ["cpu", "tensorrt"])
 @pytest.mark.parametrize("kind", ["uint8", "float"])
-def test_one_dynamic_graph_takes_every_size_of_its_range(kind):
+def test_one_dynamic_graph_takes_every_size_of_its_range(kind, runtime):
     model, metadata = described("efficientnet_lite0")
     folded = fold(model)[0]
     shape = parse_shape(None, "33x33:64x64:129x160", "1:2:3")
-    document = to_onnx(folded, metadata, Interface(shape=shape, input=kind, outputs=ALL))
+    document = to_onnx(folded, metadata, Interface(shape=shape, input=kind, outputs=ALL, runtime=runtime))
     for count, height, width in ((1, 33, 33), (2, 64, 64), (3, 129, 160), (1, 100, 37)):
         images = photographs(count, height, width)
         feed = images if kind == "uint8" else torch.stack([as_input(metadata, image) for image in images]).numpy()
@@ -142,3 +152,11 @@ def test_training_mode_is_refused():
     model, metadata = described()
     with pytest.raises(ValueError, match=r"eval\(\)"):
         to_onnx(model.train(), metadata, Interface(shape=InputShape.of(32, 32), folded=False))
+
+
+def test_sides_of_three_are_not_taken_for_channels():
+    model, metadata = described("resnet18", 0)
+    interface = Interface(shape=InputShape.of(33, 64, batch=3), outputs=ALL)
+    document = to_onnx(fold(model)[0], metadata, interface)
+    shapes = [[d.dim_value for d in o.type.tensor_type.shape.dim] for o in document.graph.output]
+    assert shapes == [[3, 33, 64], [3, 33, 64], [3, 3, 33, 64]]

@@ -1,0 +1,69 @@
+"""Constants, readers and order of a graph's nodes. No torch here: serving uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+
+ACTIVATIONS = frozenset({"LeakyRelu", "Relu", "Clip"})
+
+
+def constants_of(document: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """The graph's constants by name."""
+    return {tensor.name: tensor for tensor in document.graph.initializer}
+
+
+def readers_of(nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
+    """Who reads a value, by the value's name."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in nodes:
+        for name in dict.fromkeys(node.input):
+            if name:
+                readers.setdefault(name, []).append(node)
+    return readers
+
+
+def activation_after(name: str, readers: dict[str, list[onnx.NodeProto]]) -> onnx.NodeProto | None:
+    """The activation that alone reads the value `name`, if it is so."""
+    found = readers.get(name, [])
+    return found[0] if len(found) == 1 and found[0].op_type in ACTIVATIONS else None
+
+
+def replace_nodes(document: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Put `nodes` into the graph in an order of execution; what leads to no output is left out.
+
+    Nodes keep the order they have, but for those that stand behind their reader: they move in front of it.
+    """
+    graph = document.graph
+    ordered = [
+        onnx.NodeProto.FromString(node.SerializeToString())
+        for node in _in_order(list(nodes), {output.name for output in graph.output})
+    ]
+    read = {name for node in ordered for name in node.input}
+    constants = [t.SerializeToString() for t in graph.initializer if t.name in read]
+    del graph.node[:], graph.value_info[:], graph.initializer[:]
+    graph.node.extend(ordered)
+    graph.initializer.extend(onnx.TensorProto.FromString(constant) for constant in constants)
+
+
+def _in_order(nodes: list[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
+    """Nodes that lead to a wanted value, each behind what it reads."""
+    writer = {name: at for at, node in enumerate(nodes) for name in node.output}
+    needed: set[int] = set()
+    names = list(wanted)
+    while names:
+        at = writer.get(names.pop())
+        if at is not None and at not in needed:
+            needed.add(at)
+            names += nodes[at].input
+    ordered: dict[int, None] = {}
+    waiting = sorted(needed, reverse=True)
+    while waiting:
+        sources = [writer[name] for name in nodes[waiting[-1]].input if name in writer]
+        missing = [at for at in sources if at not in ordered]
+        if missing:
+            waiting += reversed(missing)
+        else:
+            ordered.setdefault(waiting.pop())
+    return [nodes[at] for at in ordered]

@@ -1,0 +1,247 @@
+"""fp32 graph -> fp16 or bf16 graph, with nodes left in fp32 where numbers show a risk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from rcil.errors import ConfigError
+from rcil_export.precision.document import finish, fp32_interface
+from rcil_export.precision.graph import constants_of, replace_nodes
+from rcil_export.precision.ranges import Ranges, float_values
+
+HalfKind = Literal["fp16", "bf16"]
+SAFETY = 4.0
+"""fp16 ends at 65504; images may exceed the largest value measured so many times before a node overflows."""
+LARGEST_FP16 = 65504.0
+KERNEL_ERROR = 2.0**-9
+"""Rounding to fp16 changes a kernel by at most 2^-11 of its norm, unless many weights are subnormal; four times that
+is a harmful share."""
+NEGLIGIBLE = 1e-2
+"""Channels with a kernel so much smaller than the layer's largest count as if they had this share of it."""
+_ELEMENT = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
+_NUMPY: dict[str, Any] = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
+_TYPE_NAME = {"fp16": "tensor(float16)", "bf16": "tensor(bfloat16)"}
+
+
+@dataclass(frozen=True)
+class KeptNode:
+    """A node that stays in fp32."""
+
+    node: str
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class HalfReport:
+    """What a conversion did."""
+
+    kind: HalfKind
+    converted: int
+    """Nodes that compute in the short format."""
+    kept: tuple[KeptNode, ...]
+    casts: int
+    """Casts at the borders between both."""
+
+
+def to_half(
+    document: onnx.ModelProto, kind: HalfKind, ranges: Ranges, keep: Mapping[str, str] | None = None
+) -> tuple[onnx.ModelProto, HalfReport]:
+    """Weights and values in fp16 or bf16; inputs and outputs of the graph keep their types.
+
+    A node stays in fp32 if a value it reads or writes, or what it adds up, could leave the range of fp16 (`SAFETY`), if
+    its weights suffer from rounding (`KERNEL_ERROR`), if it normalises pixels, if the caller says so, or if that saves
+    casts. bf16 has the range of fp32, so only the last three apply.
+
+    Args:
+        document: An exported graph in fp32; it is not changed.
+        kind: The short format.
+        ranges: Measured on the user's images with `measure_ranges`.
+        keep: Further nodes to leave in fp32, with the reason.
+    """
+    interface = fp32_interface(document, kind)
+    kinds = float_values(document)
+    nodes = [node for node in document.graph.node if _touches(node, kinds)]
+    _check_ops(nodes, kind, interface.opset)
+    reasons = _pixel_nodes(nodes)
+    if kind == "fp16":
+        reasons |= _risky(nodes, kinds, ranges, constants_of(document))
+    reasons |= {name: reason for name, reason in (keep or {}).items() if name in {node.name for node in nodes}}
+    reasons |= _saves_casts(nodes, kinds, reasons)
+    half_nodes = {node.name for node in nodes} - set(reasons)
+    written, casts = _convert(document, kind, kinds, half_nodes)
+    kept = tuple(KeptNode(node.name, node.op_type, reasons[node.name]) for node in nodes if node.name in reasons)
+    return finish(written, kind), HalfReport(kind, len(half_nodes), kept, casts)
+
+
+def tail_of(document: onnx.ModelProto) -> list[str]:
+    """Nodes after the last conv: the final upsampling and what follows it."""
+    nodes = list(document.graph.node)
+    last = max(at for at, node in enumerate(nodes) if node.op_type == "Conv")
+    return [node.name for node in nodes[last + 1 :]]
+
+
+def classifier_of(document: onnx.ModelProto) -> str:
+    """The last conv."""
+    return [node.name for node in document.graph.node if node.op_type == "Conv"][-1]
+
+
+def _touches(node: onnx.NodeProto, kinds: dict[str, int]) -> bool:
+    return any(name in kinds for name in [*node.input, *node.output])
+
+
+def _check_ops(nodes: list[onnx.NodeProto], kind: HalfKind, opset: int) -> None:
+    """ONNX itself must allow the format: convs and poolings take bf16 from opset 22 on."""
+    for node in nodes:
+        schema = onnx.defs.get_schema(node.op_type, opset)
+        allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+        if _TYPE_NAME[kind] not in allowed.get(schema.inputs[0].type_str, ()):
+            raise ConfigError(
+                f"ONNX has no {kind} form of {node.op_type} in opset {opset}",
+                "Export with opset 22 or later, or choose fp16.",
+            )
+
+
+def _pixel_nodes(nodes: list[onnx.NodeProto]) -> dict[str, str]:
+    first = next(at for at, node in enumerate(nodes) if node.op_type == "Conv")
+    return {node.name: "pixel normalisation" for node in nodes[:first]}
+
+
+def _risky(
+    nodes: list[onnx.NodeProto], kinds: dict[str, int], ranges: Ranges, constants: dict[str, onnx.TensorProto]
+) -> dict[str, str]:
+    """Nodes that fp16 could break, with the reason."""
+    limit = LARGEST_FP16 / SAFETY
+    reasons: dict[str, str] = {}
+    for node in nodes:
+        largest = {name: ranges.values[name].largest for name in [*node.input, *node.output] if name in kinds}
+        name = max(largest, key=lambda key: largest[key])
+        total = ranges.accumulated.get(node.name, 0.0)
+        if not largest[name] <= limit:
+            reasons[node.name] = f"{name} reaches {largest[name]:.4g}, more than {limit:.0f}"
+        elif not total <= limit:
+            reasons[node.name] = f"it adds up magnitudes of {total:.4g}, more than {limit:.0f}"
+        else:
+            problem = _weight_problem([numpy_helper.to_array(constants[n]) for n in node.input if n in constants])
+            if problem is not None:
+                reasons[node.name] = problem
+    return reasons
+
+
+def _weight_problem(constants: list[NDArray[Any]]) -> str | None:
+    """What rounding to fp16 does to constants that it should not."""
+    for values in (array for array in constants if array.dtype == np.float32):
+        largest = float(np.abs(values).max(initial=0))
+        if largest > LARGEST_FP16:
+            return f"a constant is {largest:.4g}, more than {LARGEST_FP16:.0f}"
+        if values.ndim == 4 and values.shape[0] > 1:
+            rows = values.reshape(len(values), -1).astype(np.float64)
+            norms = np.linalg.norm(rows, axis=1)
+            errors = np.linalg.norm(rows - rows.astype(np.float16), axis=1)
+            worst = float((errors / np.maximum(norms, max(NEGLIGIBLE * norms.max(), 1e-300))).max())
+            if worst > KERNEL_ERROR:
+                return f"rounding changes a kernel by {worst:.2%}"
+    return None
+
+
+def _saves_casts(nodes: list[onnx.NodeProto], kinds: dict[str, int], reasons: Mapping[str, str]) -> dict[str, str]:
+    """Cheap nodes between fp32 ones that need fewer casts in fp32 too."""
+    added: dict[str, str] = {}
+    current = _count_casts(nodes, kinds, set(reasons))
+    changed = True
+    while changed:
+        changed = False
+        for node in nodes:
+            if node.op_type == "Conv" or node.name in reasons or node.name in added:
+                continue
+            count = _count_casts(nodes, kinds, {*reasons, *added, node.name})
+            if count < current:
+                added[node.name], current, changed = "saves casts", count, True
+    return added
+
+
+def _count_casts(nodes: list[onnx.NodeProto], kinds: dict[str, int], full: set[str]) -> int:
+    """Casts that a choice of fp32 nodes costs: one for every value that is read in the other format."""
+    in_full = {name: node.name in full for node in nodes for name in node.output}
+    crossed = {
+        name for node in nodes for name in node.input if name in kinds and in_full[name] is not (node.name in full)
+    }
+    return len(crossed)
+
+
+def _convert(
+    document: onnx.ModelProto, kind: HalfKind, kinds: dict[str, int], half_nodes: set[str]
+) -> tuple[onnx.ModelProto, int]:
+    """The graph with these nodes in the short format, and the number of casts."""
+    copy = onnx.ModelProto.FromString(document.SerializeToString())
+    graph = copy.graph
+    outputs = {output.name for output in graph.output}
+    floats = {value.name for value in graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT} | set(kinds)
+    constants = {name: t for name, t in constants_of(copy).items() if t.data_type == TensorProto.FLOAT}
+    is_half = {name: node.name in half_nodes for node in graph.node for name in node.output}
+    nodes: dict[str, onnx.NodeProto] = {}
+    short: dict[str, onnx.TensorProto] = {}
+
+    def in_format(name: str, half: bool) -> str:
+        """The value `name` in the wanted format, cast if need be; an output of the graph is fp32 under its name."""
+        if name in constants:
+            if half:
+                short.setdefault(name, _rounded(constants[name], kind))
+            return f"{name}.{kind}" if half else name
+        if name not in floats or is_half.get(name, False) is half:
+            return f"{name}.{kind}" if half and name in outputs else name
+        source, target = (name, f"{name}.{kind}") if half else (in_format(name, True), f"{name}.fp32")
+        target = name if not half and name in outputs else target
+        cast = helper.make_node(
+            "Cast", [source], [target], name=target, to=_ELEMENT[kind] if half else TensorProto.FLOAT
+        )
+        nodes.setdefault(target, cast)
+        return target
+
+    for node in list(graph.node):
+        half = node.name in half_nodes
+        inputs = [in_format(name, half) for name in node.input]
+        del node.input[:]
+        node.input.extend(inputs)
+        written = node.output[0]
+        leaves = half and written in outputs and written in kinds
+        if leaves:
+            node.name = node.output[0] = f"{written}.{kind}"
+        nodes[node.name] = node
+        if leaves:
+            in_format(written, half=False)
+    graph.initializer.extend(short.values())
+    replace_nodes(copy, nodes.values())
+    _plain_constant_names(copy, kind)
+    return copy, sum(node.op_type == "Cast" for node in copy.graph.node) - sum(
+        node.op_type == "Cast" for node in document.graph.node
+    )
+
+
+def _rounded(tensor: onnx.TensorProto, kind: HalfKind) -> onnx.TensorProto:
+    values = numpy_helper.to_array(tensor).astype(_NUMPY[kind])
+    return numpy_helper.from_array(values, f"{tensor.name}.{kind}")
+
+
+def _plain_constant_names(document: onnx.ModelProto, kind: HalfKind) -> None:
+    """Give rounded constants the name of the original where that one is gone."""
+    present = set(constants_of(document))
+    renamed = {
+        name: name.removesuffix(f".{kind}")
+        for name in present
+        if name.endswith(f".{kind}") and name.removesuffix(f".{kind}") not in present
+    }
+    for tensor in document.graph.initializer:
+        tensor.name = renamed.get(tensor.name, tensor.name)
+    for node in document.graph.node:
+        inputs = [renamed.get(name, name) for name in node.input]
+        del node.input[:]
+        node.input.extend(inputs)

@@ -1,0 +1,169 @@
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper, numpy_helper
+from precision_graphs import FIRST, SECOND, feeds_of, scaled, small_graph
+
+from rcil.errors import ConfigError, RcilError
+from rcil_export.precision.compare import agreement, rows_of
+from rcil_export.precision.cpu import for_cpu
+from rcil_export.precision.document import description_of, session_of
+from rcil_export.precision.graph import constants_of
+from rcil_export.precision.int8 import CalibrationOptions, calibrate, conv_names, quantise, to_int8
+from rcil_export.precision.search import layer_errors, search
+
+PAIR = {"QuantizeLinear", "DequantizeLinear"}
+
+
+@pytest.fixture(scope="module")
+def document():
+    return small_graph(size=96)
+
+
+@pytest.fixture(scope="module")
+def feeds(document):
+    return feeds_of(document)
+
+
+@pytest.fixture(scope="module")
+def quantised(document, feeds):
+    return quantise(document, calibrate(document, feeds))
+
+
+@pytest.fixture(scope="module")
+def reference(document, feeds):
+    return rows_of(document, feeds)
+
+
+def test_every_conv_is_symmetric_int8_per_channel_with_a_float_bias(document, quantised):
+    graph = quantised.without([])
+    assert description_of(graph)[1].precision == "int8"
+    constants, written = constants_of(graph), {name: n for n in graph.graph.node for name in n.output}
+    for node in graph.graph.node:
+        if node.op_type in PAIR:
+            assert not numpy_helper.to_array(constants[node.input[2]]).any()
+            assert numpy_helper.to_array(constants[node.input[2]]).dtype == np.int8
+        if node.op_type == "Conv":
+            x, weight = written[node.input[0]], written[node.input[1]]
+            assert {x.op_type, weight.op_type} == {"DequantizeLinear"}
+            kernel = numpy_helper.to_array(constants[weight.input[0]])
+            assert (
+                kernel.dtype == np.int8 and numpy_helper.to_array(constants[weight.input[1]]).shape == kernel.shape[:1]
+            )
+            assert len(node.input) == 2 or numpy_helper.to_array(constants[node.input[2]]).dtype == np.float32
+        if node.op_type in ("LeakyRelu", "Transpose", "Resize", "ArgMax"):
+            assert written.get(node.input[0], node).op_type not in PAIR  # fused with the conv, or an end in fp32
+    assert conv_names(graph) == conv_names(document)
+
+
+@pytest.mark.parametrize("method", ["percentile", "entropy"])
+def test_masks_survive(document, feeds, reference, method):
+    graph = to_int8(document, calibrate(document, feeds, CalibrationOptions(method=method)))
+    assert agreement(reference, rows_of(graph, feeds)) > 0.9
+
+
+def test_excluded_convs_compute_in_fp32(document, quantised):
+    graph = quantised.without([FIRST])
+    original = {node.name: node for node in document.graph.node}
+    by_name = {node.name: node for node in graph.graph.node}
+    for name in (FIRST, f"{FIRST[:-2]}.1"):
+        assert by_name[name] == original[name]
+    assert by_name[SECOND].input[0] != original[SECOND].input[0]
+    everything = quantised.without(conv_names(document))
+    assert not any(t.data_type == onnx.TensorProto.INT8 and len(t.dims) == 4 for t in everything.graph.initializer)
+    with pytest.raises(ConfigError, match=r"no conv 'backbone\.stem\.9'"):
+        quantised.without(["backbone.stem.9"])
+
+
+def test_the_cpu_form_means_the_same_and_runs_in_int8_kernels(document, feeds, quantised, reference, tmp_path):
+    graph = quantised.without([])
+    float_value, int8_value, cpu_value = (
+        _value(SECOND, form, feeds[0]) for form in (document, graph, for_cpu(graph, seven_bits=False))
+    )
+    error = np.linalg.norm(int8_value - float_value)
+    assert 0 < np.linalg.norm(cpu_value - int8_value) < 0.3 * error  # the pairs before two leaky ReLUs
+    assert np.linalg.norm(cpu_value - float_value) < 1.1 * error
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "fused.onnx")
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    cpu = for_cpu(graph)
+    ort.InferenceSession(cpu.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    ops = Counter(node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node)
+    assert ops["QLinearConv"] == len(conv_names(document)) - 1 and ops["Conv"] == 1  # the classifier's logits are fp32
+    assert ops["QuantizeLinear"] == 1
+    for sevens in (True, False):
+        largest = max(np.abs(numpy_helper.to_array(t)).max() for t in _kernels(for_cpu(graph, seven_bits=sevens)))
+        assert largest == (63 if sevens else 127)
+    exact, fused = (_value(SECOND, cpu, feeds[0], exact=exact) for exact in (True, False))
+    assert np.linalg.norm(fused - exact) < 0.1 * np.linalg.norm(exact - float_value)  # nothing overflows with 7 bits
+    assert agreement(reference, rows_of(cpu, feeds, exact=False)) > 0.85
+
+
+def _value(name, document, feed, *, exact=True):
+    """One value; the rest of the graph behind it is cut off."""
+    probe = onnx.ModelProto.FromString(document.SerializeToString())
+    del probe.graph.output[:]
+    probe.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    return session_of(probe, exact=exact).run([name], feed)[0]
+
+
+def _kernels(document):
+    return [t for t in document.graph.initializer if t.data_type == onnx.TensorProto.INT8 and len(t.dims) == 4]
+
+
+def test_relu6_is_absorbed_on_the_cpu(tmp_path):
+    """EfficientNet-lite's ReLU6: unsigned steps from 0 do its work, with half the step."""
+    document = small_graph("resnet18", size=32)
+    for node in document.graph.node:
+        if node.op_type == "LeakyRelu":
+            node.op_type = "Relu"
+            del node.attribute[:]
+    feeds = feeds_of(document)
+    graph = to_int8(document, calibrate(document, feeds))
+    cpu = for_cpu(graph)
+    constants = constants_of(cpu)
+    relus = {node.output[0] for node in cpu.graph.node if node.op_type == "Relu"}
+    pairs = [node for node in cpu.graph.node if node.op_type == "QuantizeLinear" and node.input[0] in relus]
+    before = {n.input[0]: n.input[1] for n in graph.graph.node if n.op_type == "QuantizeLinear"}
+    assert len(pairs) == len(relus & set(before)) > 10
+    for node in pairs:
+        assert numpy_helper.to_array(constants[node.input[2]]) == np.uint8(0)
+        old = numpy_helper.to_array(constants_of(graph)[before[node.input[0]]])
+        assert numpy_helper.to_array(constants[node.input[1]]) == pytest.approx(old * 127 / 255)
+    assert session_of(cpu).run(None, feeds[0])[0].shape == (1, 32, 32)
+
+
+def test_search_takes_nothing_out_of_a_network_that_is_good_enough(quantised, feeds, reference):
+    found = search(quantised, lambda graph: agreement(reference, rows_of(graph, feeds)), 0.2, {FIRST: 1.0})
+    assert found.reached and found.best.excluded == () and found.evaluations == 2
+
+
+def test_search_finds_the_layer_that_was_made_hard(document, feeds, reference):
+    hostile = scaled(document, 1000.0, slice(0, 1))  # one loud channel silences the others of the value
+    quantised = quantise(hostile, calibrate(hostile, feeds))
+    errors = layer_errors(quantised, feeds[:1])
+    assert max(errors, key=errors.get) == SECOND
+
+    def score(graph):
+        return agreement(reference, rows_of(graph, feeds))
+
+    steps = []
+    found = search(quantised, score, 0.1, errors, progress=lambda used, step: steps.append(step))
+    assert found.reference == 1.0
+    assert found.path[0].drop > 0.25 and found.reached
+    assert found.best.excluded == (SECOND,) and found.best.drop <= 0.1
+    assert score(found.document) == found.best.score
+    assert tuple(steps) == found.path
+    stopped = search(quantised, score, 0.0, errors, candidates=2, evaluations=5)
+    assert not stopped.reached and stopped.evaluations == 5
+    assert stopped.best.score == max(step.score for step in stopped.path)
+
+
+def test_calibration_needs_images_and_a_sensible_percentile(document):
+    with pytest.raises(RcilError, match="no image to calibrate with"):
+        calibrate(document, [])
+    with pytest.raises(ConfigError, match="percentile 20"):
+        CalibrationOptions(percentile=20)
