@@ -11,18 +11,32 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from rcil import __version__
 from rcil.errors import MissingDependencyError, RcilError
 from rcil.files import replacing
 
-_PACKAGES = dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard"), "cpu")
+_PACKAGES = dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard", "onnx", "onnxruntime"), "cpu")
 
 
-def make_app(name: str, help_text: str) -> typer.Typer:
+class DefaultCommand(TyperGroup):
+    """A group that runs its first command when none is named: `script FILE` is `script FIRST FILE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command's name in front of what is its own."""
+        own = {option for parameter in self.get_params(ctx) for option in (*parameter.opts, *parameter.secondary_opts)}
+        start = next((place for place, word in enumerate(args) if word not in own), len(args))
+        if start < len(args) and args[start] not in self.commands:
+            args = [*args[:start], next(iter(self.commands)), *args[start:]]
+        return super().parse_args(ctx, args)
+
+
+def make_app(name: str, help_text: str, group: type[TyperGroup] = TyperGroup) -> typer.Typer:
     """A Typer application with the options that all three scripts have."""
     app = typer.Typer(
         name=name,
+        cls=group,
         help=help_text,
         no_args_is_help=True,
         pretty_exceptions_enable=False,

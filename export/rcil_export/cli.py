@@ -3,23 +3,143 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from rcil.console import make_app, print_json, run, write_json
+from rcil.console import DefaultCommand, make_app, print_json, progress_line, run, write_json
+from rcil.errors import ConfigError, did_you_mean
+from rcil_export import options as o
 
-app = make_app("rcil-export", "Turn a checkpoint into its deployed form and check that nothing changed.")
+if TYPE_CHECKING:
+    from rcil_export.interface import Interface
+
+Flavour = Literal["auto", "rtx", "classic"]
+
+app = make_app(
+    "rcil-export",
+    "Turn a checkpoint into its deployed form and check that nothing changed.\n\n"
+    "Without a command: fold, ONNX, engine, checks and report in one go; see `rcil-export export --help`.\n\n"
+    "Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --precision fp16`",
+    DefaultCommand,
+)
+
+
+def _interface(
+    size: str | None,
+    dynamic: str | None,
+    batch: str,
+    precision: str,
+    output: str,
+    kind: str,
+    opset: int | None,
+    runtime: str,
+) -> Interface:
+    from rcil_export.interface import DEFAULT_OPSETS, PRECISIONS, InputKind, Interface, check_opset, parse_outputs
+    from rcil_export.shapes import parse_shape
+
+    for value, known in ((precision, PRECISIONS), (kind, get_args(InputKind))):
+        if value not in known:
+            raise ConfigError(f"there is no '{value}' here", did_you_mean(value, known))
+    return Interface.model_validate(
+        {
+            "shape": parse_shape(size, dynamic, batch),
+            "input": kind,
+            "outputs": parse_outputs(output),
+            "precision": precision,
+            "opset": check_opset(opset if opset is not None else DEFAULT_OPSETS.get(precision, 18)),
+            "runtime": runtime,
+        }
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@app.command()
+def export(
+    model: o.Model,
+    out: o.OutputFolder,
+    size: o.Size = None,
+    dynamic: o.Dynamic = None,
+    batch: o.Batch = "1",
+    precision: o.PrecisionName = "fp32",
+    target: Annotated[str, typer.Option("--target", help="onnx, or onnx,engine.")] = "onnx",
+    gpu: o.Gpus = "",
+    flavour: Annotated[Flavour, typer.Option("--flavour", help="Which TensorRT builds the engine.")] = "auto",
+    output: o.OutputNames = "mask",
+    kind: o.InputName = "uint8",
+    opset: o.OpsetNumber = None,
+    calibrate: o.Calibrate = None,
+    calibration: o.CalibrationMethod = "percentile",
+    images: o.Images = None,
+    parent: Annotated[Path | None, typer.Option(help="The checkpoint of the step before: tell what changed.")] = None,
+    limits: o.LimitTexts = "",
+    rounds: Annotated[int, typer.Option(min=0, help="Timed runs of the latency check; 0: none.")] = 20,
+    triton: Annotated[Path | None, typer.Option(help="Also publish in this Triton model repository.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the model in the Triton repository.")] = "rcil",
+    force: o.Force = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Fold, convert to ONNX, build the engine, check all of it, and write a report.
+
+    Writes model.onnx, model.engine with its sidecar, report.json and report.html. If a check fails, the report is all
+    that is written, and the exit code is 5.
+
+    Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --gpu sm86,sm89`
+    """
+    from rcil_export.check.limits import parse_limits
+    from rcil_export.check.report import as_text
+    from rcil_export.precision.int8 import CalibrationOptions
+    from rcil_export.run import CheckFailedError, Request, parse_targets, run_export
+
+    targets = parse_targets(target)
+    request = Request(
+        model=model,
+        output=out,
+        interface=_interface(
+            size, dynamic, batch, precision, output, kind, opset, "tensorrt" if "engine" in targets else "cpu"
+        ),
+        targets=targets,
+        flavour=flavour,
+        gpus=_names(gpu),
+        calibrate=calibrate,
+        calibration=CalibrationOptions(calibration),
+        images=images,
+        parent=parent,
+        limits=parse_limits(limits),
+        rounds=rounds,
+        triton=triton,
+        name=name,
+        force=force,
+    )
+    with progress_line("engine") as bar:
+        exported = run_export(
+            request,
+            say=(lambda text: None) if as_json else typer.echo,
+            listen=lambda phase, done, total: bar(done, total),
+        )
+    if as_json:
+        print_json(exported.document)
+    else:
+        typer.echo(as_text(exported.results))
+        typer.echo("\n".join(f"  {path}" for path in exported.files.values()))
+    if not exported.ok:
+        raise CheckFailedError(
+            f"the export of {model} did not pass its checks",
+            f"Nothing but the report was written: see {out / 'report.html'}. Limits can be set with --limits.",
+        )
 
 
 @app.command()
 def fold(
-    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors) of any step.")],
+    model: o.Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folded checkpoint to write.")],
     force: Annotated[
         bool, typer.Option("--force", help="Fold a checkpoint that is marked as rejected; the mark stays.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: o.AsJson = False,
 ) -> None:
     """Fold every RC block into one conv and every norm into its conv; write only if the outputs agree.
 
@@ -40,6 +160,177 @@ def fold(
     typer.echo(f"  same class           {document['argmax_agreement']:.4%} of pixels")
     typer.echo(f"  parameters           {document['parameters']:,} = plain network's {document['plain_parameters']:,}")
     typer.echo(f"  multiply-accumulates {document['macs']:,} = plain network's {document['plain_macs']:,}")
+
+
+@app.command()
+def onnx(
+    model: o.Model,
+    path: Annotated[Path, typer.Option("-o", "--out", help="The ONNX file to write.")],
+    size: o.Size = None,
+    dynamic: o.Dynamic = None,
+    batch: o.Batch = "1",
+    precision: o.PrecisionName = "fp32",
+    output: o.OutputNames = "mask",
+    kind: o.InputName = "uint8",
+    opset: o.OpsetNumber = None,
+    runtime: Annotated[
+        Literal["cpu", "tensorrt"], typer.Option("--for", help="Where it is to be fast; it runs anywhere.")
+    ] = "cpu",
+    calibrate: o.Calibrate = None,
+    calibration: o.CalibrationMethod = "percentile",
+    miou_drop: Annotated[float, typer.Option(min=0, help="Points of mIoU that int8 may lose.")] = 1.0,
+    force: o.Force = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Write the ONNX graph alone; check it with `rcil-export check`.
+
+    Example: `rcil-export onnx step1.safetensors -o model.onnx --dynamic 256x256:512x1024:1024x2048 --batch 1:4:8`
+    """
+    from rcil_export.convert import convert, deployed_metadata
+    from rcil_export.fold_checkpoint import load_deployable
+    from rcil_export.onnx_file import write_onnx
+    from rcil_export.precision.int8 import CalibrationOptions
+
+    interface = _interface(size, dynamic, batch, precision, output, kind, opset, runtime)
+    network, metadata = load_deployable(model, force=force)
+    converted = convert(
+        network,
+        deployed_metadata(metadata, model),
+        interface,
+        calibrate=calibrate,
+        miou_drop=miou_drop,
+        calibration=CalibrationOptions(calibration),
+        say=(lambda text: None) if as_json else typer.echo,
+    )
+    write_onnx(path, converted.document)
+    document = {"file": str(path), "interface": interface.model_dump(), "conversion": converted.notes}
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(f"{path}: {precision}, {interface.shape}, {len(converted.document.graph.node)} nodes")
+
+
+@app.command()
+def engine(
+    graph: Annotated[Path, typer.Argument(metavar="ONNX", help="A file that rcil-export made.")],
+    path: Annotated[Path, typer.Option("-o", "--out", help="The engine to write; its sidecar goes beside it.")],
+    gpu: o.Gpus = "",
+    flavour: Annotated[Flavour, typer.Option("--flavour", help="Which TensorRT builds it.")] = "auto",
+    as_json: o.AsJson = False,
+) -> None:
+    """Build a TensorRT engine of an ONNX file, in the precision that the file is in.
+
+    TensorRT-RTX builds without a GPU, for the GPUs named; classic TensorRT builds for the GPU it runs on.
+
+    Example: `rcil-export engine model.onnx -o model.engine --gpu sm86,sm89`
+    """
+    from rcil_export.engine.build import build_engine
+    from rcil_export.engine.options import EngineOptions
+    from rcil_export.onnx_file import read_onnx
+
+    interface = read_onnx(graph).interface
+    build = EngineOptions(
+        precision=interface.precision,
+        flavour=flavour,
+        gpus=_names(gpu),
+        profile=None if interface.shape.static else interface.shape,
+    )
+    with progress_line("engine") as bar:
+        sidecar = build_engine(graph, path, build, lambda phase, done, total: bar(done, total))
+    if as_json:
+        print_json(sidecar.model_dump())
+    else:
+        typer.echo(f"{path}: {sidecar.precision} for {', '.join(sidecar.gpus)}, {sidecar.flavour} {sidecar.version}")
+
+
+@app.command()
+def check(
+    first: Annotated[Path, typer.Argument(metavar="A", help="The reference: a checkpoint, ONNX file or engine.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="What is checked against it.")],
+    images: o.Images = None,
+    bisect: Annotated[bool, typer.Option("--bisect", help="Find the first layer that differs by itself.")] = False,
+    limits: o.LimitTexts = "",
+    most: Annotated[int, typer.Option(min=1, help="Images to use, spread over the folder.")] = 64,
+    html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Compare two artefacts on images: logits, masks, mIoU; old and new classes apart. Exit code 5 if they differ.
+
+    Example: `rcil-export check step1.safetensors model.onnx --images my_site --bisect --html check.html`
+    """
+    from rcil_export.check.report import as_document, as_text, write_html
+    from rcil_export.check_files import check_files
+    from rcil_export.run import CheckFailedError
+
+    with progress_line("comparing") as progress:
+        results, outputs = check_files(
+            first, second, images=images, limits=limits, most=most, bisect=bisect, progress=progress
+        )
+    if html is not None:
+        facts = {"reference": str(first), "checked": str(second), "images": outputs.images_from}
+        write_html(html, f"{second.name} against {first.name}", facts, results, [outputs])
+    if as_json:
+        print_json(as_document(results, [outputs]))
+    else:
+        typer.echo(as_text(results))
+    if not all(result.ok for result in results):
+        hint = "Run it again with --bisect to find the layer." if not bisect else "The layer is named above."
+        raise CheckFailedError(f"{second} does not do what {first} does", hint)
+
+
+@app.command()
+def bench(
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Checkpoints and ONNX files.")],
+    size: o.Size = None,
+    batch: Annotated[int, typer.Option(min=1, help="Images at once.")] = 1,
+    rounds: Annotated[int, typer.Option(min=2, help="Timed runs of each.")] = 60,
+    warmup: Annotated[int, typer.Option(min=0, help="Runs before the first timed one.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each runtime.")] = 1,
+    provider: Annotated[str, typer.Option(help="ONNX Runtime's providers, in order.")] = "CPUExecutionProvider",
+    clock: Annotated[
+        Literal["wall", "processor"], typer.Option(help="processor: for comparisons on a machine that others use.")
+    ] = "wall",
+    output: Annotated[Path | None, typer.Option("-o", "--out", help="Also write the numbers here as JSON.")] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Time models in one interleaved run: p50, p95, p99, images a second, ratios with their interval.
+
+    A checkpoint is timed folded, as its plain twin, with both branches, and in torch.
+
+    Example: `rcil-export bench step1.safetensors deployed/model.onnx --size 512x512 --threads 2`
+    """
+    from rcil_export.bench import BenchOptions
+    from rcil_export.bench import bench as run_bench
+    from rcil_export.check.latency import LatencyOptions
+
+    shaped = size is not None or batch != 1
+    interface = _interface(size, None, str(batch), "fp32", "mask", "uint8", None, "cpu") if shaped else None
+    timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=_names(provider))
+    report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
+    if output is not None:
+        write_json(output, report.as_document())
+    if as_json:
+        print_json(report.as_document())
+    else:
+        typer.echo(report.as_text())
+
+
+@app.command()
+def inspect(
+    artefact: Annotated[Path, typer.Argument(help="A checkpoint, ONNX file or engine.")],
+    as_json: o.AsJson = False,
+) -> None:
+    """Show what a file says about itself: classes, sizes, precision, lineage.
+
+    Example: `rcil-export inspect model.onnx`
+    """
+    from rcil_export.inspect_file import describe, lines
+
+    document: dict[str, Any] = describe(artefact)
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo("\n".join(lines(document)))
 
 
 def main() -> None:

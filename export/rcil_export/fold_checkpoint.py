@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rcil.checkpoint.file import load, save
-from rcil.checkpoint.metadata import LineageEntry
+from rcil.checkpoint.metadata import LineageEntry, Metadata
 from rcil.errors import GateError, RcilError
 from rcil.files import sha256_of
 from rcil.nn import Segmenter, cost, fold, plain_twin
@@ -50,6 +50,17 @@ class FoldCheck:
         return {"ok": self.ok, "tolerance": TOLERANCE, **asdict(self)}
 
 
+def load_deployable(source: Path, *, force: bool = False) -> tuple[Segmenter, Metadata]:
+    """Load a checkpoint, unless it is marked as rejected and nobody insists."""
+    model, metadata = load(source)
+    if metadata.rejected is not None and not force:
+        raise GateError(
+            f"{source} is marked as rejected: {metadata.rejected}",
+            "Nothing was written. Teach the class again with other settings, or insist with --force.",
+        )
+    return model, metadata
+
+
 def fold_checkpoint(
     source: Path, target: Path, *, size: tuple[int, int] = (193, 257), images: int = 2, force: bool = False
 ) -> FoldCheck:
@@ -62,14 +73,9 @@ def fold_checkpoint(
         images: How many.
         force: Fold a checkpoint that is marked as rejected too; the mark stays.
     """
-    model, metadata = load(source)
+    model, metadata = load_deployable(source, force=force)
     if metadata.architecture.folded:
         raise RcilError(f"{source} is folded already", "Use it as it is, or fold the checkpoint it came from.")
-    if metadata.rejected is not None and not force:
-        raise GateError(
-            f"{source} is marked as rejected: {metadata.rejected}",
-            "Nothing was written. Teach the class again with other settings, or fold it all the same with --force.",
-        )
     folded, report = fold(model)
     check = compare(model, folded, size=size, images=images, rc_blocks=report.count("rc"), layers=len(report.layers))
     if not check.ok:

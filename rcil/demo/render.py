@@ -27,6 +27,9 @@ def results_table(document: dict[str, Any], output: Path) -> None:
         f"deployed: {fold['rc_blocks']} RC blocks folded, error {fold['relative_error']:.0e} of the logit range, "
         f"{fold['parameters']:,} parameters and {fold['macs'] / 1e9:.2f} G MACs, exactly those of a plain network"
     )
+    export = document["export"]
+    passed = sum(verdict is True for verdict in export["checks"].values())
+    console.print(f"exported: {export['target']}; {passed} checks passed; see {output / 'export' / 'report.html'}")
     console.print(
         f"look at {output / 'demo.jpg'}, {output / 'forgetting.png'} and {output / 'rcil' / 'report.html'}; "
         f"numbers in {output / 'report.json'}",

@@ -1,4 +1,4 @@
-"""Runs the demo: a generated site, a first model, one more class with RCIL and with fine-tuning, folding, pictures."""
+"""Runs the demo: a generated site, a first model, one more class with RCIL and with fine-tuning, export, pictures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,15 @@ def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch) 
     iou = _table(reports)
     _draw(output, site, first, iou)
     force = ["--force"] if reports["rcil"]["rejected"] else []
-    fold = _deploy(output, output / "rcil" / "model.safetensors", site, force)
+    taught = output / "rcil" / "model.safetensors"
+    fold = _deploy(output, taught, site, force)
+    say("export: ONNX, a TensorRT engine where the package is there, and the proof that both cost nothing extra")
+    export = _export(taught, first, site, output / "export", how, force)
     document = {
         "iou": iou,
         "verdicts": {name: report["rejected"] for name, report in reports.items()},
         "fold": fold,
+        "export": export,
         "seconds": round(time.perf_counter() - started, 1),
     }
     write_json(output / "report.json", document)
@@ -161,6 +166,19 @@ def _deploy(output: Path, step1: Path, site: Path, force: list[str]) -> dict[str
     _call("rcil_serve", "overlay", *files, "--model", str(deployed), "-o", str(output / "scene_overlay.png"))
     result: dict[str, Any] = json.loads(deployed.with_suffix(".fold.json").read_text(encoding="utf-8"))
     return result
+
+
+def _export(
+    model: Path, parent: Path, site: Path, output: Path, how: dict[str, Any], force: list[str]
+) -> dict[str, Any]:
+    """`rcil-export` at the size of the site's images; its report, shortened."""
+    height, width = how["size"]
+    target = "onnx,engine" if find_spec("tensorrt_rtx") or find_spec("tensorrt") else "onnx"
+    options = ["--size", f"{height}x{width}", "--target", target, "--images", str(site), "--parent", str(parent)]
+    _call("rcil_export", "export", str(model), "-o", str(output), *options, *force)
+    report: dict[str, Any] = json.loads((output / "report.json").read_text(encoding="utf-8"))
+    items = {item["key"]: item["passed"] for result in report["results"] for item in result["items"]}
+    return {"ok": report["ok"], "target": target, "checks": items}
 
 
 def _call(module: str, *arguments: str) -> None:

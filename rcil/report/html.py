@@ -35,6 +35,7 @@ tbody tr:nth-child(even) > * { background: var(--stripe) }
 tr > :first-child { position: sticky; left: 0; padding-left: .3rem; background: var(--page); text-align: left;
   font-weight: normal; white-space: normal; overflow-wrap: anywhere; min-width: 7rem }
 thead tr > * { font-weight: 600 }
+.prose th, .prose td { text-align: left; white-space: normal; vertical-align: top }
 img { display: block; max-width: 100%; height: auto; border-radius: 6px; background: #fff }
 """
 
@@ -59,6 +60,8 @@ class TableBlock:
     rows: Sequence[Sequence[Cell]]
     """As many cells a row as there are columns."""
     note: str = ""
+    prose: bool = False
+    """Cells hold words rather than numbers: left-aligned and wrapped."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def _table(table: TableBlock) -> list[str]:
         "<section>",
         f"<h2>{escape(table.title)}</h2>",
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">',
-        "<table>",
+        '<table class="prose">' if table.prose else "<table>",
         f"<thead><tr>{head}</tr></thead>",
         "<tbody>",
         *(_row(row, len(table.columns)) for row in table.rows),

@@ -59,7 +59,7 @@ def confusion_plot(matrix: NDArray[np.int64], names: Sequence[str], first_new: i
     totals = matrix.sum(axis=1, keepdims=True)
     shares = np.divide(100.0 * matrix, totals, out=np.full(matrix.shape, np.nan), where=totals > 0)
     side = min(max(0.42 * count, 2.5), 11.0)
-    figure = Figure(figsize=(side + 3.0, side + 2.0), dpi=DPI, layout="constrained")
+    figure = make_figure((side + 3.0, side + 2.0))
     axes = figure.add_subplot()
     colours = colormaps["Blues"].with_extremes(bad="#D8DCE0")
     image = axes.imshow(shares, cmap=colours, vmin=0, vmax=100, interpolation="nearest")
@@ -79,7 +79,7 @@ def confusion_plot(matrix: NDArray[np.int64], names: Sequence[str], first_new: i
     axes.set_ylabel("true class")
     lines = "\nlines: old classes | new classes" if 0 < first_new < count else ""
     axes.set_title(f"Confusion, % of each true class{lines}", fontsize=11)
-    return _png(figure)
+    return as_png(figure)
 
 
 def class_bars(
@@ -102,7 +102,7 @@ def class_bars(
     rows = np.arange(len(names))
     few = len(names) <= MOST_BARS_WITH_VALUES
     height = len(names) * (0.22 * len(groups) + 0.08 if few else 0.2)
-    figure = Figure(figsize=(8.0, max(height, 0.8) + 1.4), dpi=DPI, layout="constrained")
+    figure = make_figure((8.0, max(height, 0.8) + 1.4))
     axes = figure.add_subplot()
     thickness = 0.8 / len(groups)
     for index, (label, colour, shares) in enumerate(groups):
@@ -122,7 +122,7 @@ def class_bars(
     axes.set_axisbelow(True)
     if before is not None:
         figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=9)
-    return _png(figure)
+    return as_png(figure)
 
 
 def step_curves(panels: Sequence[Panel], ticks: Sequence[str], *, title: str, xlabel: str = "after step") -> bytes:
@@ -138,7 +138,7 @@ def step_curves(panels: Sequence[Panel], ticks: Sequence[str], *, title: str, xl
         xlabel: What the ticks are.
     """
     width = max(3.6, 0.5 * len(ticks) + 1.5)
-    figure = Figure(figsize=(max(6.0, width * len(panels)) + 0.4, 4.6), dpi=DPI, layout="constrained")
+    figure = make_figure((max(6.0, width * len(panels)) + 0.4, 4.6))
     names = list(dict.fromkeys(c.name for panel in panels for c in (*panel.curves, *panel.levels)))
     top = _top(panels)
     handles: dict[str, Artist] = {}
@@ -167,7 +167,7 @@ def step_curves(panels: Sequence[Panel], ticks: Sequence[str], *, title: str, xl
         frameon=False,
         fontsize=9,
     )
-    return _png(figure)
+    return as_png(figure)
 
 
 def _write_values(axes: Axes, shares: NDArray[np.float64]) -> None:
@@ -230,7 +230,13 @@ def _label(name: str) -> str:
     return short.replace("$", r"\$")
 
 
-def _png(figure: Figure) -> bytes:
+def make_figure(size: tuple[float, float]) -> Figure:
+    """An empty figure of this width and height in inches."""
+    return Figure(figsize=size, dpi=DPI, layout="constrained")
+
+
+def as_png(figure: Figure) -> bytes:
+    """The figure as a PNG file; the same figure gives the same bytes."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         # Characters outside the bundled font become boxes; pages carry the names as text as well.

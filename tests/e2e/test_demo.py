@@ -18,11 +18,13 @@ def test_quick_demo(tmp_path):
     assert "exactly those of a plain network" in done.stdout.replace("\n", " ")
     out = tmp_path / "out"
     assert {path.name for path in out.iterdir()} == {
-        "site", "first", "fine-tuning", "rcil", "deployed.safetensors", "deployed.fold.json",
+        "site", "first", "fine-tuning", "rcil", "deployed.safetensors", "deployed.fold.json", "export",
         "report.json", "demo.jpg", "forgetting.png", "scene_mask.png", "scene_overlay.png",
     }  # fmt: skip
     report = json.loads((out / "report.json").read_text())
     assert report["fold"]["ok"] is True
+    assert report["export"]["ok"] is True
+    assert {"model.onnx", "report.html", "report.json"} <= {path.name for path in (out / "export").iterdir()}
     assert list(report["iou"]) == ["step 0", "step 1, fine-tuning", "step 1, rcil"]
     deployed = read_header(out / "deployed.safetensors").metadata
     assert [c.name for c in deployed.classes] == ["background", "building", "vegetation", "road"]

@@ -17,6 +17,8 @@ from rcil_export.onnx_graph.nodes import NodeList
 from rcil_export.shapes import InputShape
 
 NHWC_TO_NCHW, NCHW_TO_NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
+BY_PIXEL = "logits_full"
+"""The full-size logits [N, H, W, classes] where a pixel's lie side by side; otherwise they are `logits`, in planes."""
 
 
 def write_input(nodes: NodeList, metadata: Metadata, interface: Interface) -> tuple[str, NDArray[np.float64] | None]:
@@ -42,7 +44,7 @@ def write_outputs(nodes: NodeList, logits: str, classes: int, interface: Interfa
     full = nodes.add(
         "Resize",
         [small, "", "", _full_size(nodes, classes, interface)],
-        "logits_full" if by_pixel else "logits",
+        BY_PIXEL if by_pixel else "logits",
         mode="linear",
         coordinate_transformation_mode="half_pixel",
     )
@@ -61,7 +63,7 @@ def write_outputs(nodes: NodeList, logits: str, classes: int, interface: Interfa
 def full_logits(document: onnx.ModelProto) -> tuple[str, int]:
     """The value with the logits at the size of the image, and the axis of its classes."""
     made = {name for node in document.graph.node for name in node.output}
-    return ("logits_full", 3) if "logits_full" in made else ("logits", 1)
+    return (BY_PIXEL, 3) if BY_PIXEL in made else ("logits", 1)
 
 
 def _full_size(nodes: NodeList, classes: int, interface: Interface) -> str:

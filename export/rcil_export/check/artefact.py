@@ -1,0 +1,280 @@
+"""Checkpoints, ONNX files and engines behind one face: an image goes in, logits and a mask come out."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from rcil.checkpoint.file import load
+from rcil.checkpoint.header import METADATA_KEY, read_header
+from rcil.checkpoint.metadata import Metadata
+from rcil.errors import CheckpointError, ConfigError, RcilError
+from rcil.evaluate import as_input
+from rcil.images import Image
+from rcil.nn import Segmenter
+from rcil_export.interface import INPUT_NAME, INTERFACE_KEY, Interface, Precision
+from rcil_export.onnx_file import read_onnx
+from rcil_export.onnx_graph.ends import BY_PIXEL, full_logits
+from rcil_export.precision.compare import with_rounding
+from rcil_export.shapes import InputShape
+
+Logits = NDArray[np.float32]
+Mask = NDArray[np.int64]
+ENGINES = (".engine", ".plan")
+
+
+class RunError(RcilError):
+    """An artefact that loads but does not run."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an artefact makes of one image."""
+
+    mask: Mask
+    """Class rows [H, W], as the artefact itself chose them."""
+    logits: Logits | None
+    """[classes, H, W]; None if they cannot be had."""
+
+
+class Artefact(ABC):
+    """A model file that is open; a context manager.
+
+    Args:
+        name: For messages and reports.
+        metadata: Its class table names the rows.
+        precision: Of its convs.
+        shape: The sizes it takes; None: any. `images.fit` makes other images fit.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, name: str, metadata: Metadata, precision: Precision, shape: InputShape | None) -> None:
+        self.name = name
+        self.metadata = metadata
+        self.precision = precision
+        self.shape = shape
+
+    @abstractmethod
+    def predict(self, image: Image) -> Prediction:
+        """Logits and mask of one RGB image [H, W, 3] of a size that `shape` takes; one run for both."""
+
+    def logits(self, image: Image) -> Logits | None:
+        """Logits alone."""
+        return self.predict(image).logits
+
+    def mask(self, image: Image) -> Mask:
+        """The mask alone."""
+        return self.predict(image).mask
+
+    def close(self) -> None:  # noqa: B027 -- most hold nothing
+        """Give back what it holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class CheckpointArtefact(Artefact):
+    """A network in torch, folded or not, as it is."""
+
+    kind = "checkpoint"
+
+    def __init__(self, name: str, model: Segmenter, metadata: Metadata) -> None:
+        super().__init__(name, metadata, "fp32", None)
+        self.model = model.eval()
+
+    @torch.no_grad()
+    def predict(self, image: Image) -> Prediction:
+        """See `Artefact.predict`."""
+        logits = self.model(as_input(self.metadata, image)[None])[0].float().numpy()
+        return Prediction(logits.argmax(0), logits)
+
+
+class GraphArtefact(Artefact):
+    """What an ONNX file and an engine have in common: one input, named outputs."""
+
+    def __init__(self, name: str, metadata: Metadata, interface: Interface) -> None:
+        super().__init__(name, metadata, interface.precision, interface.shape)
+        self.interface = interface
+
+    @abstractmethod
+    def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Outputs by name, of images in the layout that the interface states."""
+
+    def predict(self, image: Image) -> Prediction:
+        """See `Artefact.predict`. A graph for several images gets the same one several times."""
+        outputs = self.run(
+            np.stack([graph_input(self.metadata, self.interface, image)] * self.interface.shape.batch.low)
+        )
+        logits = None
+        if "logits" in outputs:
+            logits = outputs["logits"][0].astype(np.float32)
+        elif BY_PIXEL in outputs:
+            logits = np.ascontiguousarray(np.moveaxis(outputs[BY_PIXEL][0].astype(np.float32), -1, 0))
+        if "mask" in outputs:
+            return Prediction(outputs["mask"][0].astype(np.int64), logits)
+        if logits is None:
+            raise RunError(f"{self.name} gives neither mask nor logits", "Export it with the output mask.")
+        return Prediction(logits.argmax(0), logits)
+
+
+def graph_input(metadata: Metadata, interface: Interface, image: Image) -> NDArray[Any]:
+    """An RGB image [H, W, 3] as a graph takes it: [H, W, 3] uint8 in its colour order, or [3, H, W] normalised."""
+    if interface.input == "float":
+        return as_input(metadata, image).numpy()
+    return np.ascontiguousarray(image if metadata.colour_order == "RGB" else image[..., ::-1])
+
+
+class OnnxArtefact(GraphArtefact):
+    """An ONNX graph in ONNX Runtime on the CPU.
+
+    The logits before the last argmax are read too, where the file does not give them. A graph of less than fp32 runs
+    node by node as it is written, with every half value rounded (`with_rounding`), as a GPU computes it: left to
+    itself, ONNX Runtime has no bf16 convs for CPUs and leaves out roundings to fp16.
+
+    Args:
+        name: For messages and reports.
+        document: The graph; it is not changed.
+        metadata: As in the file.
+        interface: As in the file.
+        threads: For one operator.
+    """
+
+    kind = "onnx"
+
+    def __init__(
+        self, name: str, document: onnx.ModelProto, metadata: Metadata, interface: Interface, *, threads: int = 1
+    ) -> None:
+        super().__init__(name, metadata, interface)
+        self.document = with_rounding(document) if interface.precision in ("fp16", "bf16") else document
+        extra = [value] if (value := _logits_value(document)) is not None else []
+        as_written = interface.precision != "fp32" and not (
+            interface.precision == "int8" and interface.runtime == "cpu"
+        )
+        self.session = open_session(with_outputs(self.document, extra), name, threads=threads, exact=as_written)
+
+    def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """See `GraphArtefact.run`."""
+        return run_session(self.session, {INPUT_NAME: batch}, self.name)
+
+
+def _logits_value(document: onnx.ModelProto) -> str | None:
+    """The value with the full-size logits, if the graph does not give logits itself."""
+    given = {output.name for output in document.graph.output}
+    name, _ = full_logits(document)
+    return None if "logits" in given or name in given else name
+
+
+def with_outputs(document: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
+    """A copy that also gives these values."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(document)
+    copy.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
+    return copy
+
+
+def open_session(
+    document: onnx.ModelProto, name: str, *, threads: int = 1, exact: bool = False
+) -> ort.InferenceSession:
+    """ONNX Runtime on the CPU.
+
+    Args:
+        document: What to run.
+        name: For messages.
+        threads: For one operator.
+        exact: Run the nodes as they are written, without fusing any.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    if exact:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return ort.InferenceSession(document.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no common root
+        raise RunError(f"ONNX Runtime cannot load {name}: {_first_line(error)}", "Export it again.") from error
+
+
+def run_session(session: ort.InferenceSession, inputs: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    """All outputs by name."""
+    names = [output.name for output in session.get_outputs()]
+    try:
+        return dict(zip(names, session.run(names, inputs), strict=True))
+    except Exception as error:  # its exceptions have no common root
+        raise RunError(f"ONNX Runtime cannot run {name}: {_first_line(error)}", "Export it again.") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+class EngineArtefact(GraphArtefact):
+    """A TensorRT engine on the first GPU."""
+
+    kind = "engine"
+
+    def __init__(self, path: Path) -> None:
+        from rcil_export.engine.run import EngineRunner
+
+        self._stack = contextlib.ExitStack()
+        self.runner = self._stack.enter_context(EngineRunner(path))
+        texts = self.runner.sidecar.metadata
+        try:
+            metadata = Metadata.model_validate_json(texts[METADATA_KEY])
+            interface = Interface.model_validate_json(texts[INTERFACE_KEY])
+        except (KeyError, ValidationError) as error:
+            self._stack.close()
+            raise CheckpointError(
+                f"{path} was built from an ONNX file without RCIL's description", "Build it with rcil-export."
+            ) from error
+        super().__init__(str(path), metadata, interface)
+
+    def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """See `GraphArtefact.run`."""
+        return self.runner.run(batch)
+
+    def close(self) -> None:
+        """Leave the GPU."""
+        self._stack.close()
+
+
+def open_artefact(path: Path, *, threads: int = 1) -> Artefact:
+    """Open a model file by its suffix; every way it can be wrong gives an `RcilError` that names it.
+
+    Args:
+        path: `.safetensors`, `.onnx`, or `.engine` / `.plan` with its sidecar.
+        threads: For ONNX Runtime; torch uses what `torch.set_num_threads` says.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".safetensors":
+        # inplace-ABN saves memory in training only; `abs` computes the same everywhere
+        stored = read_header(path).metadata.architecture.norm
+        model, metadata = load(path, norm="abs" if stored == "inplace" else None)
+        return CheckpointArtefact(str(path), model, metadata)
+    if suffix == ".onnx":
+        file = read_onnx(path)
+        return OnnxArtefact(str(path), file.document, file.metadata, file.interface, threads=threads)
+    if suffix in ENGINES:
+        return EngineArtefact(path)
+    raise ConfigError(
+        f"{path} is no model file that can be compared",
+        "Give a checkpoint (.safetensors), an ONNX file (.onnx) or an engine (.engine, .plan).",
+    )

@@ -1,0 +1,88 @@
+"""What two artefacts may differ by: defaults for every precision, each of which the user can set. No torch here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rcil.errors import ConfigError, did_you_mean
+from rcil_export.interface import PRECISIONS, Precision
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Points = Annotated[float, Field(ge=0)]
+
+
+class Limits(BaseModel):
+    """What the second artefact may differ by from the first. Errors are shares of the range of an image's logits."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    error: Positive | None
+    """Largest error of any logit; None: not limited."""
+    agreement: Share
+    """Least share of pixels with the same class, ties aside."""
+    agreement_old_new: Share
+    """The same among the pixels of old and of new classes, each on their own. Small objects are mostly border, and
+    rounding flips borders first, so this is wider than `agreement` wherever there is rounding."""
+    miou_drop: Points
+    """Points of mIoU that may be lost over old, new and all classes, each on their own."""
+    tie: Share = 1e-5
+    """Two classes whose logits are closer than this are a tie: either is right."""
+    node: Positive
+    """Largest error that one layer may add by itself, as a share of the range of its output; for `--bisect`."""
+    drift: Positive | None = None
+    """Old-class logits of a step against its parent: the 99 % quantile of their drift; None: reported, not limited."""
+
+
+DEFAULTS: dict[Precision, Limits] = {
+    "fp32": Limits(error=1e-4, agreement=1, agreement_old_new=1, miou_drop=0.05, node=2e-5),
+    "fp16": Limits(error=0.02, agreement=0.999, agreement_old_new=0.995, miou_drop=0.1, node=0.01),
+    "bf16": Limits(error=0.15, agreement=0.995, agreement_old_new=0.97, miou_drop=0.5, node=0.08),
+    "int8": Limits(error=None, agreement=0.97, agreement_old_new=0.9, miou_drop=1, node=0.4),
+}
+"""Why these numbers.
+
+fp32: two orders of summation of one network differ by about 1e-6 of the logit range, and no pixel may change its class
+unless it was a tie. A branch that counts a thousandth too much can stay below all of this: later layers wash it out.
+`node` sees it, because layers are compared one by one: rounding is at most 5e-6 there, such a branch 1e-4 and more.
+fp16: one rounding is 5e-4, and over a hundred layers they add up like a random walk to some 5e-3; 0.02 leaves room.
+bf16: eight times coarser than fp16, so eight times the error and the flipped border.
+`node` of the coarser ones is for finding gross mistakes; rounding alone was seen to reach 0.004, 0.04 and 0.2.
+int8: single logits are clipped on purpose, so their largest error says nothing. What counts is the mask: one point of
+mIoU is what post-training quantisation is commonly granted, and 3 % of pixels is about the border of the objects.
+"""
+
+
+def limits_for(first: Precision, second: Precision, changes: dict[str, float] | None = None) -> Limits:
+    """The limits for a pair: those of the less exact of the two, with what the user changed."""
+    coarser = max(first, second, key=PRECISIONS.index)
+    return _checked({**DEFAULTS[coarser].model_dump(), **(changes or {})})
+
+
+def parse_limits(text: str) -> dict[str, float]:
+    """`agreement=0.995,miou_drop=1` -> those changes, checked; for `limits_for`."""
+    changes: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if name not in Limits.model_fields:
+            raise ConfigError(f"there is no limit '{name}'", did_you_mean(name, Limits.model_fields))
+        try:
+            changes[name] = float(value)
+        except ValueError as error:
+            raise ConfigError(
+                f"the limit {name} needs a number, not '{value if equals else ''}'", f"Write for example {name}=0.5."
+            ) from error
+    _checked({**DEFAULTS["fp32"].model_dump(), **changes})
+    return changes
+
+
+def _checked(values: dict[str, Any]) -> Limits:
+    try:
+        return Limits.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        hint = "Agreement and tie are shares from 0 to 1; errors are shares of a range; miou_drop is in points."
+        raise ConfigError(f"the limit {name}={first['input']} is not possible: {first['msg']}", hint) from error

@@ -1,0 +1,25 @@
+"""What a conversion gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+from rcil_export.check.certificate import Conversion
+from rcil_export.interface import Precision
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A graph, and what its precision cost."""
+
+    document: onnx.ModelProto
+    notes: dict[str, Any] = field(default_factory=dict)
+    """JSON-ready: nodes left in fp32 and why, layers left out of the quantisation, and so on."""
+    repeat: dict[Precision, Conversion] = field(default_factory=dict)
+    """The same conversion with the same choices, for another graph with the same names."""

@@ -1,0 +1,73 @@
+"""What a file says about itself. No torch here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rcil.checkpoint.header import read_header
+from rcil.checkpoint.metadata import Metadata
+from rcil.errors import CheckpointError
+from rcil_export.engine.inspect import describe_engine
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """JSON-ready description of a checkpoint, an ONNX file or an engine, told apart by the ending of the name."""
+    match path.suffix:
+        case ".safetensors":
+            header = read_header(path)
+            return {
+                "kind": "checkpoint",
+                "bytes": header.file_bytes,
+                "parameters": header.parameters,
+                **_model(header.metadata),
+            }
+        case ".onnx":
+            return _graph(path)
+        case ".engine" | ".plan":
+            return {"kind": "engine", **describe_engine(path)}
+        case _:
+            raise CheckpointError(
+                f"{path}: no artefact has the ending '{path.suffix}'", "Give a .safetensors, .onnx or .engine file."
+            )
+
+
+def _graph(path: Path) -> dict[str, Any]:
+    from rcil_export.onnx_file import read_onnx
+
+    file = read_onnx(path)
+    return {
+        "kind": "onnx",
+        "bytes": path.stat().st_size,
+        "interface": file.interface.model_dump(),
+        "shape": str(file.interface.shape),
+        "nodes": dict(Counter(node.op_type for node in file.document.graph.node).most_common()),
+        **_model(file.metadata),
+    }
+
+
+def _model(metadata: Metadata) -> dict[str, Any]:
+    return {
+        "backbone": metadata.architecture.backbone,
+        "folded": metadata.architecture.folded,
+        "step": metadata.step,
+        "classes": {c.name: c.step for c in metadata.classes},
+        "colour_order": metadata.colour_order,
+        "rejected": metadata.rejected,
+        "lineage": [entry.model_dump(exclude_defaults=True) for entry in metadata.lineage],
+    }
+
+
+def lines(document: dict[str, Any]) -> Iterator[str]:
+    """The description as text, one fact a line."""
+    for key, value in document.items():
+        if isinstance(value, dict):
+            yield f"{key:14} " + ", ".join(f"{name} {inner}" for name, inner in value.items())
+        elif isinstance(value, list):
+            yield f"{key:14} {len(value)} entries" if key == "lineage" else f"{key:14} {', '.join(map(str, value))}"
+        elif value is not None:
+            yield (
+                f"{key:14} {value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{key:14} {value}"
+            )

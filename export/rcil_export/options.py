@@ -1,0 +1,38 @@
+"""Command-line options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A checkpoint (.safetensors) of any step.")]
+OutputFolder = Annotated[Path, typer.Option("-o", "--out", help="Folder for what is made; files are replaced.")]
+Size = Annotated[
+    str | None, typer.Option("--size", metavar="HxW", help="Height and width of the images. [default: 512x512]")
+]
+Dynamic = Annotated[
+    str | None,
+    typer.Option("--dynamic", metavar="HxW:HxW:HxW", help="Or a range: smallest, usual, largest."),
+]
+Batch = Annotated[str, typer.Option("--batch", metavar="N|N:N:N", help="Images at once, or a range.")]
+PrecisionName = Annotated[str, typer.Option("--precision", help="fp32, fp16, bf16 or int8.")]
+OutputNames = Annotated[str, typer.Option("--output", help="What the graph gives: any of mask, confidence, logits.")]
+InputName = Annotated[str, typer.Option("--input", help="uint8 (images as they are) or float (normalised planes).")]
+OpsetNumber = Annotated[int | None, typer.Option("--opset", help="ONNX opset, 18 to 23. [default: 18, for bf16 22]")]
+Gpus = Annotated[str, typer.Option("--gpu", metavar="SM,SM", help="GPUs to build for, such as sm86,sm89.")]
+Calibrate = Annotated[
+    Path | None, typer.Option("--calibrate", help="Images of the site, to measure ranges on; not for fp32.")
+]
+CalibrationMethod = Annotated[
+    Literal["percentile", "entropy"], typer.Option("--calibration", help="How int8 chooses ranges.")
+]
+Images = Annotated[
+    Path | None, typer.Option("--images", help="Images to compare outputs on; a site folder also gives mIoU.")
+]
+LimitTexts = Annotated[
+    str, typer.Option("--limits", metavar="NAME=NUMBER,...", help="Other limits, such as agreement=0.995,miou_drop=1.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Also a checkpoint that is marked as rejected.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

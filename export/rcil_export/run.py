@@ -1,0 +1,242 @@
+"""One command: fold, convert, build, check, report."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import onnxruntime
+import torch
+
+from rcil import __version__
+from rcil.checkpoint.metadata import Metadata
+from rcil.console import write_json
+from rcil.errors import ConfigError, RcilError, did_you_mean
+from rcil.evaluate import rows_by_value
+from rcil.files import sha256_of
+from rcil.nn import Segmenter
+from rcil_export.check.artefact import CheckpointArtefact, open_artefact
+from rcil_export.check.bisect import bisect
+from rcil_export.check.certificate import ENGINE_GPUS, certify
+from rcil_export.check.images import CheckImages, images_for
+from rcil_export.check.latency import LatencyOptions
+from rcil_export.check.limits import limits_for
+from rcil_export.check.lineage import compare_with_parent
+from rcil_export.check.outputs import OutputsReport, compare_outputs
+from rcil_export.check.report import as_document, write_html
+from rcil_export.check.result import Result
+from rcil_export.convert import convert, deployed_metadata
+from rcil_export.convert_types import Converted, Say
+from rcil_export.engine.build import build_engine
+from rcil_export.engine.options import EngineOptions
+from rcil_export.engine.progress import Listener
+from rcil_export.engine.sidecar import EngineSidecar, sidecar_path
+from rcil_export.fold_checkpoint import load_deployable
+from rcil_export.interface import Interface
+from rcil_export.onnx_file import write_onnx
+from rcil_export.precision.int8 import CalibrationOptions
+from rcil_export.triton.repository import publish
+
+Target = Literal["onnx", "engine"]
+TARGETS: tuple[Target, ...] = ("onnx", "engine")
+MOST_IMAGES = 32
+ONNX_NAME, ENGINE_NAME, JSON_NAME, HTML_NAME = "model.onnx", "model.engine", "report.json", "report.html"
+
+
+class CheckFailedError(RcilError):
+    """An export that was made and did not pass."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user wants."""
+
+    model: Path
+    output: Path
+    interface: Interface
+    targets: tuple[Target, ...] = ("onnx",)
+    flavour: Literal["auto", "rtx", "classic"] = "auto"
+    gpus: tuple[str, ...] = ()
+    calibrate: Path | None = None
+    calibration: CalibrationOptions | None = None
+    images: Path | None = None
+    """To compare outputs on; `calibrate` or generated ones without."""
+    parent: Path | None = None
+    """The checkpoint of the step before, to tell what changed since."""
+    limits: dict[str, float] = field(default_factory=dict)
+    rounds: int = 20
+    """Timed runs of the latency comparison; 0 leaves it out."""
+    triton: Path | None = None
+    name: str = "rcil"
+    """Of the model in the Triton repository."""
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was made and found."""
+
+    files: dict[str, Path]
+    results: tuple[Result, ...]
+    document: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed."""
+        return all(result.ok for result in self.results)
+
+
+def parse_targets(text: str) -> tuple[Target, ...]:
+    """`onnx,engine` -> those names, checked; an engine comes with its ONNX."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in TARGETS:
+            raise ConfigError(f"there is no target '{name}'", did_you_mean(name, TARGETS))
+    return TARGETS if "engine" in names else ("onnx",)
+
+
+def run_export(request: Request, say: Say = lambda text: None, listen: Listener | None = None) -> Exported:
+    """Make everything, check it, and move it into `request.output` if it passed; the report is written either way.
+
+    Args:
+        request: What to make.
+        say: Told what is going on, a line at a time.
+        listen: Progress of the engine build.
+    """
+    model, metadata = load_deployable(request.model, force=request.force)
+    deployed = deployed_metadata(metadata, request.model)
+    images = images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
+    if images.data is not None:
+        rows_by_value(images.data, model.names)  # complains before the long work, not after it
+    with _workshop(request.output) as folder:
+        say(f"ONNX: {request.interface.precision}, {request.interface.shape}")
+        drop = request.limits.get("miou_drop", 1.0)
+        converted = convert(
+            model,
+            deployed,
+            request.interface,
+            calibrate=request.calibrate,
+            miou_drop=drop,
+            calibration=request.calibration,
+            say=say,
+        )
+        made = [folder / ONNX_NAME]
+        write_onnx(made[0], converted.document)
+        sidecar = None
+        if "engine" in request.targets:
+            say("engine: building")
+            sidecar = _build(request, made[0], folder / ENGINE_NAME, listen)
+            made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
+        say("checking")
+        results, outputs = _check(request, model, metadata, made[0], converted, images)
+        ok = all(result.ok for result in results)
+        facts = _facts(request, metadata, converted, sidecar, folder)
+        document = {"facts": facts, "conversion": converted.notes, **as_document(results, outputs)}
+        write_html(folder / HTML_NAME, f"Export of {request.model.name}", facts, results, outputs)
+        write_json(folder / JSON_NAME, document)
+        kept = [*(made if ok else ()), folder / HTML_NAME, folder / JSON_NAME]
+        files = {path.name: path.replace(request.output / path.name) for path in kept}
+    if ok and request.triton is not None:
+        version = publish(
+            files[ENGINE_NAME if _classic(sidecar) else ONNX_NAME],
+            deployed,
+            request.interface,
+            request.triton,
+            name=request.name,
+            force=request.force,
+        )
+        say(f"Triton: {version}")
+    return Exported(files, results, document)
+
+
+def _classic(sidecar: EngineSidecar | None) -> bool:
+    """Triton's TensorRT backend runs engines of classic TensorRT; one of TensorRT-RTX goes as ONNX."""
+    return sidecar is not None and sidecar.flavour == "classic"
+
+
+@contextmanager
+def _workshop(output: Path) -> Iterator[Path]:
+    """A folder on the same disk as `output` that is gone in the end, so that nothing half-made is ever seen."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".rcil-export.", suffix=".part", dir=output))
+    except OSError as error:
+        raise RcilError(
+            f"cannot write to {output}: {error.strerror}", "Check the folder and its permissions."
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _build(request: Request, source: Path, target: Path, listen: Listener | None) -> EngineSidecar:
+    shape = request.interface.shape
+    options = EngineOptions(
+        precision=request.interface.precision,
+        flavour=request.flavour,
+        gpus=request.gpus,
+        profile=None if shape.static else shape,
+    )
+    return build_engine(source, target, options, listen)
+
+
+def _check(
+    request: Request, model: Segmenter, metadata: Metadata, graph: Path, converted: Converted, images: CheckImages
+) -> tuple[tuple[Result, ...], tuple[OutputsReport, ...]]:
+    """The checkpoint against the graph, the graph against the plain twin's, the step against its parent."""
+    reference = CheckpointArtefact(request.model.name, model, metadata)
+    with open_artefact(graph) as candidate:
+        candidate.name = graph.name
+        limits = limits_for("fp32", request.interface.precision, request.limits)
+        outputs = compare_outputs(reference, candidate, images, limits)
+        layers = bisect(reference, candidate, next(iter(images)).pixels, limits.node)
+    latency = (
+        LatencyOptions(rounds=request.rounds, warmup=2, threads=torch.get_num_threads()) if request.rounds else None
+    )
+    certificate = certify(
+        model,
+        metadata,
+        request.interface,
+        engine="engine" in request.targets,
+        latency=latency,
+        memory=latency is not None,
+        gpus=request.gpus or ENGINE_GPUS,
+        conversions=converted.repeat,
+    )
+    results = [outputs.as_result(), layers.as_result(), certificate]
+    if request.parent is not None:
+        results.append(_since_parent(request, images))
+    return tuple(results), (outputs,)
+
+
+def _since_parent(request: Request, images: CheckImages) -> Result:
+    assert request.parent is not None
+    limits = limits_for("fp32", "fp32", request.limits)
+    return compare_with_parent(request.model, request.parent, images, limits).as_result()
+
+
+def _facts(
+    request: Request, metadata: Metadata, converted: Converted, sidecar: EngineSidecar | None, folder: Path
+) -> dict[str, str]:
+    interface, nodes = request.interface, len(converted.document.graph.node)
+    facts = {
+        "checkpoint": f"{request.model.name}, sha256 {sha256_of(request.model)[:12]}",
+        "network": f"{metadata.architecture.backbone}, step {metadata.step}, {len(metadata.classes)} classes",
+        "graph": f"{interface.precision}, {interface.shape}, opset {interface.opset}, {nodes} nodes",
+        "outputs": ", ".join(interface.outputs),
+        "model.onnx": f"{(folder / ONNX_NAME).stat().st_size:,} bytes, sha256 {sha256_of(folder / ONNX_NAME)[:12]}",
+    }
+    if sidecar is not None:
+        size = (folder / ENGINE_NAME).stat().st_size
+        facts["model.engine"] = f"{size:,} bytes, sha256 {sidecar.engine_sha256[:12]}"
+        facts["TensorRT"] = f"{sidecar.flavour} {sidecar.version} for {', '.join(sidecar.gpus)}"
+    facts["versions"] = f"rcil {__version__}, torch {torch.__version__}, onnxruntime {onnxruntime.__version__}"
+    return facts

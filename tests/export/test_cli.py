@@ -1,0 +1,89 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from exports import described
+from typer.testing import CliRunner
+
+from rcil.checkpoint.file import save
+from rcil_export.cli import app
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    model, metadata = described("resnet18", 1)
+    path = tmp_path_factory.mktemp("cli") / "step1.safetensors"
+    save(path, model, metadata)
+    return path
+
+
+def rcil_export(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "rcil_export", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_file_alone_means_export(checkpoint, tmp_path):
+    done = rcil_export(checkpoint, "-o", tmp_path / "out", "--size", "48x64", "--rounds", "0")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "model.onnx").is_file()
+    assert "pass  parameters" in done.stdout
+
+
+def test_options_may_come_first(checkpoint, tmp_path):
+    arguments = ["-o", str(tmp_path / "out"), "--size", "48x64", "--rounds", "0", "--json", str(checkpoint)]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["ok"] is True
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["export", "--help"], ["check", "--help"], ["bench", "--help"]])
+def test_help_has_examples(arguments):
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0
+    assert "Example" in result.stdout
+
+
+def test_stage_by_stage(checkpoint, tmp_path):
+    graph = tmp_path / "model.onnx"
+    assert runner.invoke(app, ["onnx", str(checkpoint), "-o", str(graph), "--size", "48x64"]).exit_code == 0
+    shown = runner.invoke(app, ["inspect", str(graph), "--json"])
+    assert json.loads(shown.stdout)["classes"] == {"background": 0, "a": 0, "b": 0, "new1": 1}
+    page = tmp_path / "check.html"
+    checked = runner.invoke(app, ["check", str(checkpoint), str(graph), "--bisect", "--html", str(page)])
+    assert checked.exit_code == 0, checked.output
+    assert "layers agree" in checked.stdout
+    assert page.is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "x", "--size", "48"], "'48' is not a size"),
+        (["-o", "x", "--precision", "fp8"], "there is no 'fp8' here"),
+        (["-o", "x", "--output", "masks"], "there is no output 'masks'"),
+        (["-o", "x", "--opset", "12"], "opset 12 cannot be written"),
+        (["-o", "x", "--target", "plan"], "there is no target 'plan'"),
+        (["-o", "x", "--limits", "agree=1"], "there is no limit 'agree'"),
+    ],
+)
+def test_wrong_options_are_named(checkpoint, arguments, message, tmp_path):
+    done = rcil_export(checkpoint, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_difference_is_a_failure_with_a_layer(checkpoint, tmp_path):
+    from rcil.checkpoint.file import load
+
+    model, metadata = load(checkpoint)
+    model.backbone.stages[1][0].conv2.old.weight.data *= 1.01
+    save(tmp_path / "other.safetensors", model, metadata)
+    done = rcil_export("check", checkpoint, tmp_path / "other.safetensors", "--bisect")
+    assert done.returncode == 5
+    assert "backbone.stages.1.0.conv2" in done.stdout
+    assert "does not do what" in done.stderr

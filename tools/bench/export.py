@@ -1,0 +1,156 @@
+"""What the exported forms of one network cost, and what the final upsampling costs in it.
+
+ResNet-101 with random weights after two continual steps: the folded ONNX graph against its plain twin, the graph with
+both branches, int8, and torch eager (folded), one after the other in every round of one process. Then, for 21 and 151
+classes, the share of upsampling and argmax in the whole graph, in both forms.
+
+Examples:
+    python tools/bench/export.py
+    python tools/bench/export.py --backbone resnet18 --size 256x256 --rounds 30 --json export.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+
+from rcil.architecture import Architecture
+from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.nn import Segmenter, begin_step, build, fold, plain_twin
+from rcil_export.check.latency import bootstrap_ratio, interleaved, open_session, percentiles, run_of
+from rcil_export.interface import Interface, Runtime
+from rcil_export.onnx_graph.ends import input_dims
+from rcil_export.onnx_graph.export import to_onnx
+from rcil_export.precision.cpu import for_cpu
+from rcil_export.precision.feeds import find_feeds
+from rcil_export.precision.int8 import calibrate, quantise
+from rcil_export.shapes import InputShape, parse_size
+
+
+def network(backbone: str, first: int) -> tuple[Segmenter, Metadata]:
+    """A network after two continual steps of one class each, `first` classes before them; statistics settled."""
+    torch.manual_seed(0)
+    names = [[f"class {i}" for i in range(first)], ["new 1"], ["new 2"]]
+    model = build(Architecture(backbone=backbone), names[:1])
+    for step in names[1:]:
+        with torch.no_grad():
+            model.train()(torch.randn(2, 3, 128, 128))
+        model = begin_step(model, step, rows="balanced")
+    return model.eval(), Metadata(architecture=model.arch, classes=class_table(names), step=2)
+
+
+def timed(
+    documents: dict[str, onnx.ModelProto], threads: int, rounds: int, extra: dict[str, Callable[[], object]]
+) -> dict[str, list[float]]:
+    """Seconds of every run, all of them interleaved."""
+    runs: dict[str, Callable[[], object]] = {}
+    for name, document in documents.items():
+        session = open_session(document.SerializeToString(), threads)
+        shape = [d.dim_value for d in document.graph.input[0].type.tensor_type.shape.dim]
+        runs[name] = run_of(session, shape)
+    return interleaved(runs | extra, rounds, 2)
+
+
+def show(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """Print and return medians, the interquartile range, and the ratio to the first."""
+    first = next(iter(times.values()))
+    rows = {}
+    for name, values in times.items():
+        ratio, low, high = bootstrap_ratio(values, first)
+        p50, p95, _ = (1000 * value for value in percentiles(values))
+        rows[name] = {"p50_ms": p50, "p95_ms": p95, "ratio": ratio, "low": low, "high": high}
+        print(f"  {name:28} {p50:9.1f} ms (95 %: {p95:9.1f})   {ratio:6.3f} of the first ({low:.3f} to {high:.3f})")
+    return rows
+
+
+def upsampling_share(
+    backbone: str, classes: int, size: tuple[int, int], threads: int, rounds: int
+) -> dict[str, object]:
+    """Time of the graph with and without its last nodes, in both forms."""
+    model, metadata = network(backbone, classes - 2)
+    folded = fold(model)[0]
+    documents: dict[str, onnx.ModelProto] = {}
+    forms: tuple[Runtime, ...] = ("cpu", "tensorrt")
+    for form in forms:
+        interface = Interface(shape=InputShape.of(*size), runtime=form)
+        documents[form] = to_onnx(folded, metadata, interface)
+    documents["without upsampling"] = cut_off(documents["tensorrt"])
+    times = timed(documents, threads, rounds, {})
+    print(f"{classes} classes")
+    rows = show(times)
+    base = rows["without upsampling"]["p50_ms"]
+    for form in forms:
+        rows[form]["share"] = 1 - base / rows[form]["p50_ms"]
+        print(f"  form for {form}: upsampling and argmax take {rows[form]['share']:.1%} of the time")
+    return dict(rows)
+
+
+def cut_off(document: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph up to the low-resolution logits."""
+    cut = onnx.ModelProto.FromString(document.SerializeToString())
+    nodes = list(cut.graph.node)
+    at = next(i for i, node in enumerate(nodes) if node.op_type == "Resize")
+    del cut.graph.node[at:]
+    del cut.graph.output[:]
+    cut.graph.output.append(onnx.helper.make_tensor_value_info(nodes[at].input[0], onnx.TensorProto.FLOAT, None))
+    return cut
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backbone", default="resnet101")
+    parser.add_argument("--size", default="512x512", help="height x width (default 512x512)")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    size = parse_size(arguments.size)
+    interface = Interface(shape=InputShape.of(*size))
+    model, metadata = network(arguments.backbone, 19)
+    folded, twin = fold(model)[0], plain_twin(model).eval()
+    twin.load_state_dict(folded.state_dict())
+    exact = to_onnx(folded, metadata, interface)
+    start = time.perf_counter()
+    int8 = for_cpu(quantise(exact, calibrate(exact, find_feeds(None, metadata, interface))).without(()))
+    print(f"int8: calibrated and quantised in {time.perf_counter() - start:.0f} s")
+    documents = {
+        "folded": exact,
+        "plain twin": to_onnx(twin, metadata, interface),
+        "both branches": to_onnx(model, metadata, interface.model_copy(update={"folded": False})),
+        "int8": int8,
+    }
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 3, *size), np.float32))
+    assert input_dims(interface.shape, interface) == [1, *size, 3]
+
+    @torch.inference_mode()
+    def eager() -> None:
+        folded(x).argmax(1)
+
+    print(
+        f"{arguments.backbone}, {arguments.size}, {arguments.threads} threads, {arguments.rounds} rounds, interleaved"
+    )
+    rows: dict[str, object] = dict(
+        show(timed(documents, arguments.threads, arguments.rounds, {"torch eager, folded": eager}))
+    )
+    shares = {
+        str(classes): upsampling_share(arguments.backbone, classes, size, arguments.threads, arguments.rounds)
+        for classes in (21, 151)
+    }
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"peak memory of this script {peak:.1f} GiB")
+    if arguments.json:
+        document = {"arguments": {**vars(arguments), "json": None}, "forms": rows, "upsampling": shares}
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
