@@ -23,13 +23,10 @@ from rcil.errors import ConfigError
 from rcil.nn import Segmenter, fold, plain_twin
 from rcil_export.check.latency import (
     CLOCKS,
-    CPU,
     Clock,
     LatencyOptions,
     bootstrap_ratio,
-    check_providers,
     interleaved,
-    open_session,
     percentiles,
     random_image,
     run_of,
@@ -38,6 +35,7 @@ from rcil_export.interface import Interface
 from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.ends import input_dims
 from rcil_export.onnx_graph.export import to_onnx
+from rcil_export.sessions import CPU, check_providers, open_session
 from rcil_export.shapes import InputShape
 
 ON_GPU = ("CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
@@ -233,7 +231,7 @@ def _checkpoint_runs(
 
 
 def _graph_run(document: onnx.ModelProto, interface: Interface, timing: LatencyOptions) -> Run:
-    session = open_session(document.SerializeToString(), timing.threads, timing.providers)
+    session = open_session(document, timing.threads, timing.providers)
     return run_of(session, _dims(interface), timing.seed)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rcil_export.check.artefact import Artefact, open_artefact
+from rcil.errors import RcilError
+from rcil_export.check.artefact import Artefact, EngineArtefact, open_artefact
 from rcil_export.check.bisect import bisect as find_layer
+from rcil_export.check.bisect import check_same_network
 from rcil_export.check.images import common_shape, fit, images_for
 from rcil_export.check.limits import limits_for, parse_limits
 from rcil_export.check.outputs import OutputsReport, compare_outputs
-from rcil_export.check.result import Result
+from rcil_export.check.result import Item, Result
 
 
 def check_files(
@@ -20,10 +22,13 @@ def check_files(
     images: Path | None = None,
     limits: str = "",
     most: int = 64,
-    bisect: bool = False,
+    bisect: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[Result], OutputsReport]:
-    """What differs between two artefacts on images, and with `bisect` where it starts.
+    """What differs between two artefacts on images, and where it starts.
+
+    Errors in the middle of a network can vanish on the way to its end, so layers are compared too, unless one of the
+    two is an engine, whose layers nobody sees.
 
     Args:
         first: The reference.
@@ -40,12 +45,17 @@ def check_files(
         allowed = limits_for(a.precision, b.precision, changes)
         outputs = compare_outputs(a, b, chosen, allowed, progress=progress)
         results = [outputs.as_result()]
-        if bisect:
+        if bisect and not any(isinstance(artefact, EngineArtefact) for artefact in (a, b)):
             results.append(_bisected(a, b, images, allowed.node))
     return results, outputs
 
 
 def _bisected(a: Artefact, b: Artefact, images: Path | None, tolerance: float) -> Result:
+    try:
+        check_same_network(a, b)
+    except RcilError as error:
+        item = Item("layers", "Layer by layer", None, error.message, "two forms of one network")
+        return Result("bisect", f"Layers of {b.name} against {a.name}", (item,))
     shape = common_shape(a.shape, b.shape)
     image = fit(next(iter(images_for(images, shape, most=1))), shape)
     return find_layer(a, b, image.pixels, tolerance).as_result()

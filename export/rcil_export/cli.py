@@ -248,7 +248,7 @@ def check(
     first: Annotated[Path, typer.Argument(metavar="A", help="The reference: a checkpoint, ONNX file or engine.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="What is checked against it.")],
     images: o.Images = None,
-    bisect: Annotated[bool, typer.Option("--bisect", help="Find the first layer that differs by itself.")] = False,
+    bisect: Annotated[bool, typer.Option(help="Also layer by layer: names the first that differs by itself.")] = True,
     limits: o.LimitTexts = "",
     most: Annotated[int, typer.Option(min=1, help="Images to use, spread over the folder.")] = 64,
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
@@ -274,8 +274,9 @@ def check(
     else:
         typer.echo(as_text(results))
     if not all(result.ok for result in results):
-        hint = "Run it again with --bisect to find the layer." if not bisect else "The layer is named above."
-        raise CheckFailedError(f"{second} does not do what {first} does", hint)
+        raise CheckFailedError(
+            f"{second} does not do what {first} does", "What failed is named above. Limits can be set with --limits."
+        )
 
 
 @app.command()

@@ -10,10 +10,11 @@ from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.errors import ConfigError
 from rcil.nn import fold
 from rcil_export.bench import BenchOptions, bench, report_of, torch_run
-from rcil_export.check.latency import CPU, LatencyOptions, open_session, run_of
+from rcil_export.check.latency import LatencyOptions, run_of
 from rcil_export.interface import Interface
 from rcil_export.onnx_file import write_onnx
 from rcil_export.onnx_graph.export import to_onnx
+from rcil_export.sessions import CPU, open_session
 from rcil_export.shapes import InputShape, parse_shape
 
 FEW = LatencyOptions(rounds=3, warmup=1)
@@ -78,7 +79,7 @@ def test_torch_does_the_work_of_the_graph(checkpoint, kind):
     folded = fold(model)[0]
     interface = Interface(shape=InputShape.of(32, 48, 2), input=kind, outputs=("mask", "confidence", "logits"))
     ours = torch_run(folded, metadata, interface, seed=5)()
-    session = open_session(to_onnx(folded, metadata, interface).SerializeToString(), 1)
+    session = open_session(to_onnx(folded, metadata, interface), 1)
     shape = (2, 32, 48, 3) if kind == "uint8" else (2, 3, 32, 48)
     mask, confidence, logits = run_of(session, shape, seed=5)()
     assert ours["mask"].dtype == mask.dtype

@@ -25,13 +25,14 @@ import torch
 from rcil.architecture import Architecture
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build, fold, plain_twin
-from rcil_export.check.latency import bootstrap_ratio, interleaved, open_session, percentiles, run_of
+from rcil_export.check.latency import bootstrap_ratio, interleaved, percentiles, run_of
 from rcil_export.interface import Interface, Runtime
 from rcil_export.onnx_graph.ends import input_dims
 from rcil_export.onnx_graph.export import to_onnx
 from rcil_export.precision.cpu import for_cpu
 from rcil_export.precision.feeds import find_feeds
 from rcil_export.precision.int8 import calibrate, quantise
+from rcil_export.sessions import open_session
 from rcil_export.shapes import InputShape, parse_size
 
 
@@ -53,7 +54,7 @@ def timed(
     """Seconds of every run, all of them interleaved."""
     runs: dict[str, Callable[[], object]] = {}
     for name, document in documents.items():
-        session = open_session(document.SerializeToString(), threads)
+        session = open_session(document, threads)
         shape = [d.dim_value for d in document.graph.input[0].type.tensor_type.shape.dim]
         runs[name] = run_of(session, shape)
     return interleaved(runs | extra, rounds, 2)

@@ -27,6 +27,7 @@ from rcil_export.interface import INPUT_NAME, INTERFACE_KEY, Interface, Precisio
 from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.ends import BY_PIXEL, full_logits
 from rcil_export.precision.compare import with_rounding
+from rcil_export.sessions import open_session
 from rcil_export.shapes import InputShape
 
 Logits = NDArray[np.float32]
@@ -169,7 +170,7 @@ class OnnxArtefact(GraphArtefact):
         as_written = interface.precision != "fp32" and not (
             interface.precision == "int8" and interface.runtime == "cpu"
         )
-        self.session = open_session(with_outputs(self.document, extra), name, threads=threads, exact=as_written)
+        self.session = open_session(with_outputs(self.document, extra), threads, exact=as_written, name=name)
 
     def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """See `GraphArtefact.run`."""
@@ -189,28 +190,6 @@ def with_outputs(document: onnx.ModelProto, names: list[str]) -> onnx.ModelProto
     copy.CopyFrom(document)
     copy.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
     return copy
-
-
-def open_session(
-    document: onnx.ModelProto, name: str, *, threads: int = 1, exact: bool = False
-) -> ort.InferenceSession:
-    """ONNX Runtime on the CPU.
-
-    Args:
-        document: What to run.
-        name: For messages.
-        threads: For one operator.
-        exact: Run the nodes as they are written, without fusing any.
-    """
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    if exact:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        return ort.InferenceSession(document.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its exceptions have no common root
-        raise RunError(f"ONNX Runtime cannot load {name}: {_first_line(error)}", "Export it again.") from error
 
 
 def run_session(session: ort.InferenceSession, inputs: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:

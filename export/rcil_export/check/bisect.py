@@ -17,6 +17,7 @@ from rcil_export.check.images import CheckImage, common_shape, fit
 from rcil_export.check.limits import limits_for
 from rcil_export.check.places import CLASSIFIER, FULL_SIZE, PlacedNetwork, placed
 from rcil_export.check.result import Item, Result
+from rcil_export.sessions import SessionError
 
 FLAT = 1e-3
 """A map whose range is below this share of its values is flat, and its range is rounding alone."""
@@ -143,14 +144,14 @@ def _run_if_possible(network: PlacedNetwork, image: Image) -> dict[str, Array] |
     """All places, or None where a layer of another shape stops the rest."""
     try:
         return network.run(image)
-    except (RunError, RuntimeError):
+    except (RunError, SessionError, RuntimeError):
         return None
 
 
 def _feed_if_possible(network: PlacedNetwork, place: str, image: Image, given: dict[str, Array]) -> Array | None:
     try:
         return network.feed(place, image, given)
-    except (RunError, RuntimeError):
+    except (RunError, SessionError, RuntimeError):
         return None
 
 

@@ -16,17 +16,7 @@ from rcil.checkpoint.metadata import Metadata
 from rcil.errors import MissingDependencyError
 from rcil.nn import Cost, Segmenter, cost, fold, plain_twin
 from rcil_export.check.graph import canonical, first_difference, parameters_and_macs
-from rcil_export.check.latency import (
-    CLOCKS,
-    CPU,
-    Clock,
-    LatencyOptions,
-    bootstrap_ratio,
-    interleaved,
-    open_session,
-    percentiles,
-    run_of,
-)
+from rcil_export.check.latency import CLOCKS, Clock, LatencyOptions, bootstrap_ratio, interleaved, percentiles, run_of
 from rcil_export.check.memory import MemoryMeasureError, peak_memory
 from rcil_export.check.result import Item, Result
 from rcil_export.engine.build import build_engine
@@ -35,6 +25,7 @@ from rcil_export.interface import Interface, Precision
 from rcil_export.onnx_file import write_onnx
 from rcil_export.onnx_graph.ends import input_dims
 from rcil_export.onnx_graph.export import to_onnx
+from rcil_export.sessions import CPU, open_session
 from rcil_export.shapes import InputShape
 
 Conversion = Callable[[onnx.ModelProto], onnx.ModelProto]
@@ -228,7 +219,7 @@ def _timed(
 ) -> Comparison:
     runs = {}
     for name, document in (("folded", own), ("plain", plain)):
-        session = open_session(document.SerializeToString(), options.threads, options.providers)
+        session = open_session(document, options.threads, options.providers)
         runs[name] = run_of(session, shape, options.seed)
     times = interleaved(runs, options.rounds, options.warmup, options.seed, CLOCKS[clock])
     ratio, low, high = bootstrap_ratio(times["folded"], times["plain"], options.seed)

@@ -5,27 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from rcil.errors import ConfigError, RcilError, did_you_mean
+from rcil.errors import ConfigError
 from rcil_export.interface import InputKind
+from rcil_export.sessions import CPU
 
-CPU = "CPUExecutionProvider"
 RESAMPLES = 2000
 Clock = Literal["wall", "processor"]
 CLOCKS: dict[Clock, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.process_time}
 """The processor's clock counts the work of this process and not its waiting for a processor that others use."""
-
-
-class SessionError(RcilError):
-    """ONNX Runtime does not take a graph."""
-
-    exit_code = 5
 
 
 @dataclass(frozen=True)
@@ -105,44 +98,6 @@ def bootstrap_ratio(a: Sequence[float], b: Sequence[float], seed: int = 0) -> tu
     low, high = np.percentile(above / below, (2.5, 97.5))
     middle_a, middle_b = np.median(pairs, axis=1)
     return float(middle_a / middle_b), float(low), float(high)
-
-
-def check_providers(providers: Sequence[str]) -> None:
-    """Raise for an execution provider that this ONNX Runtime does not have."""
-    available = ort.get_available_providers()
-    for name in providers or ("",):
-        if name not in available:
-            raise ConfigError(
-                f"ONNX Runtime has no execution provider '{name}' here",
-                f"{did_you_mean(name, available)} Available: {', '.join(available)}.",
-            )
-
-
-def open_session(model: bytes | Path, threads: int, providers: Sequence[str] = (CPU,)) -> ort.InferenceSession:
-    """A session that runs on the first of `providers`, or an error: ONNX Runtime itself would fall back silently.
-
-    Its threads stop waiting busily when a run ends, so that they do not slow down what is timed next.
-    """
-    check_providers(providers)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    source = str(model) if isinstance(model, Path) else model
-    try:
-        session = ort.InferenceSession(source, options, providers=list(providers))
-    except Exception as error:  # its exceptions have no common root
-        raise SessionError(
-            f"ONNX Runtime cannot load the graph: {str(error).strip().splitlines()[0]}",
-            "Choose another precision or execution provider, or export it again.",
-        ) from error
-    if session.get_providers()[0] != providers[0]:
-        raise ConfigError(
-            f"{providers[0]} could not start; ONNX Runtime would have used {session.get_providers()[0]}",
-            "Install the driver and libraries it needs, or choose another provider.",
-        )
-    return session
 
 
 def random_image(shape: Sequence[int], kind: InputKind, seed: int = 0) -> NDArray[Any]:

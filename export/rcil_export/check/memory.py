@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rcil.errors import RcilError
-from rcil_export.check.latency import open_session, run_of
+from rcil_export.check.latency import run_of
+from rcil_export.sessions import open_session
 
 STATUS = Path("/proc/self/status")
 

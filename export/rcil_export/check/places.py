@@ -34,13 +34,13 @@ from rcil_export.check.artefact import (
     CheckpointArtefact,
     OnnxArtefact,
     graph_input,
-    open_session,
     run_session,
     with_outputs,
 )
 from rcil_export.interface import INPUT_NAME
 from rcil_export.onnx_graph.ends import BY_PIXEL
 from rcil_export.onnx_graph.trace import intermediates, trace, value_name
+from rcil_export.sessions import open_session
 
 Array = NDArray[Any]
 CLASSIFIER, FULL_SIZE = "classifier", "interpolate"
@@ -233,7 +233,7 @@ class OnnxPlaces(PlacedNetwork):
         """See `PlacedNetwork.run`."""
         given = {output.name for output in self.document.graph.output}
         wanted = [name for name in self.output_of.values() if name not in given]
-        session = open_session(with_outputs(self.document, wanted), self.artefact.name, exact=True)
+        session = open_session(with_outputs(self.document, wanted), exact=True, name=self.artefact.name)
         values = run_session(session, {INPUT_NAME: self._batch(image)}, self.artefact.name)
         return {place: _as_nchw(name, values[name])[:1] for place, name in self.output_of.items()}
 
@@ -261,7 +261,7 @@ class OnnxPlaces(PlacedNetwork):
             if name not in self._constants
         }
         name = f"{place} of {self.artefact.name}"
-        return _as_nchw(target, run_session(open_session(part, name, exact=True), feeds, name)[target])[:1]
+        return _as_nchw(target, run_session(open_session(part, exact=True, name=name), feeds, name)[target])[:1]
 
     def _behind(self, target: str, stops: Iterable[str]) -> tuple[list[onnx.NodeProto], list[str]]:
         """The nodes between `stops` (or image and constants) and `target`, in order, and what they read beyond."""

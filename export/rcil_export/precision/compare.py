@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil_export.onnx_graph.ends import full_logits
-from rcil_export.precision.document import session_of
 from rcil_export.precision.feeds import Feed
 from rcil_export.precision.ranges import float_values
+from rcil_export.sessions import open_session
 
 Rows = NDArray[np.int64]
 
@@ -35,7 +35,7 @@ def logits_of(document: onnx.ModelProto, feeds: Iterable[Feed], *, exact: bool) 
     probe = onnx.ModelProto.FromString(document.SerializeToString())
     del probe.graph.output[:]
     probe.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
-    session = session_of(probe, exact=exact)
+    session = open_session(probe, exact=exact)
     return (session.run([name], feed)[0] for feed in feeds)
 
 

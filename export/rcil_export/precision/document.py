@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import onnx
-import onnxruntime as ort
 
 from rcil.checkpoint.header import METADATA_KEY
 from rcil.checkpoint.metadata import Metadata
@@ -37,20 +36,3 @@ def finish(document: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
     describe(document, metadata, interface)
     check_graph(document, interface)
     return document
-
-
-def session_of(document: onnx.ModelProto, *, exact: bool = False, threads: int = 1) -> ort.InferenceSession:
-    """A session on the CPU.
-
-    Args:
-        document: The graph.
-        exact: Run it node by node as it is written; otherwise ONNX Runtime may fuse and reorder.
-        threads: For the work inside a node.
-    """
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    if exact:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(document.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from rcil_export.precision.document import session_of
 from rcil_export.precision.feeds import Feed
 from rcil_export.precision.graph import constants_of
+from rcil_export.sessions import open_session
 
 CHUNK = 8
 """Values that are fetched in one pass over the images; all at once would not fit into memory."""
@@ -70,7 +70,7 @@ def measure_ranges(
 
 
 def _measure_values(document: onnx.ModelProto, names: Sequence[str], feeds: Iterable[Feed]) -> dict[str, ValueRange]:
-    session = session_of(_with_outputs(document, names))
+    session = open_session(_with_outputs(document, names))
     largest = dict.fromkeys(names, 0.0)
     percentile = dict.fromkeys(names, 0.0)
     for feed in feeds:
@@ -88,7 +88,7 @@ def _measure_sums(document: onnx.ModelProto, feeds: Iterable[Feed]) -> dict[str,
     probe, outputs = _with_sums(document)
     if not outputs:
         return {}
-    session = session_of(probe)
+    session = open_session(probe)
     largest = dict.fromkeys(outputs, 0.0)
     for feed in feeds:
         for name, value in zip(outputs, session.run(list(outputs.values()), feed), strict=True):

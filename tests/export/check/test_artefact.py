@@ -11,6 +11,7 @@ from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, RunErro
 from rcil_export.check.images import generated_images
 from rcil_export.interface import Interface
 from rcil_export.onnx_file import write_onnx
+from rcil_export.sessions import SessionError
 from rcil_export.shapes import InputShape, parse_shape
 
 
@@ -97,7 +98,7 @@ def test_a_graph_that_does_not_run_is_explained(image):
     document = models.document(models.folded())
     conv = next(node for node in document.graph.node if node.name == "head.paths.1.0")
     del conv.input[1:]
-    with pytest.raises(RunError, match="ONNX Runtime cannot load graph"):
+    with pytest.raises(SessionError, match="ONNX Runtime cannot load graph"):
         OnnxArtefact("graph", document, models.metadata(models.folded()), models.INTERFACE)
     artefact = models.graph(models.folded())
     with pytest.raises(RunError, match="ONNX Runtime cannot run graph"):

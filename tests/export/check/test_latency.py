@@ -4,18 +4,8 @@ from onnx_models import segmenter
 
 from rcil.errors import ConfigError
 from rcil_export.check import latency
-from rcil_export.check.latency import (
-    CPU,
-    LatencyOptions,
-    SessionError,
-    bootstrap_ratio,
-    check_providers,
-    interleaved,
-    open_session,
-    percentiles,
-    random_image,
-    run_of,
-)
+from rcil_export.check.latency import LatencyOptions, bootstrap_ratio, interleaved, percentiles, random_image, run_of
+from rcil_export.sessions import CPU, SessionError, check_providers, open_session
 
 
 def test_every_round_runs_all_in_changing_order():

@@ -6,10 +6,11 @@ from precision_graphs import FIRST, SECOND, feeds_of, scaled, small_graph
 
 from rcil.errors import ConfigError
 from rcil_export.precision.compare import agreement, rows_of, with_rounding
-from rcil_export.precision.document import description_of, session_of
+from rcil_export.precision.document import description_of
 from rcil_export.precision.half import LARGEST_FP16, to_half
 from rcil_export.precision.half_measured import half_within
 from rcil_export.precision.ranges import Ranges, ValueRange, float_values, measure_ranges
+from rcil_export.sessions import open_session
 from rcil_export.shapes import parse_shape
 
 ALL = ("mask", "confidence", "logits")
@@ -31,7 +32,7 @@ def ranges(document, feeds):
 
 
 def run(document, feed):
-    return dict(zip(ALL, session_of(with_rounding(document), exact=True).run(list(ALL), feed), strict=True))
+    return dict(zip(ALL, open_session(with_rounding(document), exact=True).run(list(ALL), feed), strict=True))
 
 
 def test_fp16_everywhere_but_the_pixels_and_nearly_the_same_numbers(document, feeds, ranges):
@@ -120,7 +121,7 @@ def test_the_simulation_rounds_every_value(document, feeds, ranges):
 
 def test_onnx_runtime_runs_fp16_itself(document, feeds, ranges):
     half = to_half(document, "fp16", ranges)[0]
-    mask = session_of(half).run(["mask"], feeds[0])[0]
+    mask = open_session(half).run(["mask"], feeds[0])[0]
     assert (mask == run(document, feeds[0])["mask"]).mean() > 0.99
 
 
@@ -132,7 +133,7 @@ def test_varying_sizes_and_float_input(feeds):
     varying = small_graph(shape=parse_shape(None, "32x32:48x48:64x64"))
     half = to_half(varying, "fp16", measure_ranges(varying, feeds))[0]
     small = np.zeros((1, 32, 40, 3), np.uint8)
-    assert session_of(half).run(None, {"image": small})[0].shape == (1, 32, 40)
+    assert open_session(half).run(None, {"image": small})[0].shape == (1, 32, 40)
 
 
 def test_converting_twice_is_an_error(document, ranges):

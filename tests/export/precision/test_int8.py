@@ -10,10 +10,11 @@ from precision_graphs import FIRST, SECOND, feeds_of, scaled, small_graph
 from rcil.errors import ConfigError, RcilError
 from rcil_export.precision.compare import agreement, rows_of
 from rcil_export.precision.cpu import for_cpu
-from rcil_export.precision.document import description_of, session_of
+from rcil_export.precision.document import description_of
 from rcil_export.precision.graph import constants_of
 from rcil_export.precision.int8 import CalibrationOptions, calibrate, conv_names, quantise, to_int8
 from rcil_export.precision.search import layer_errors, search
+from rcil_export.sessions import open_session
 
 PAIR = {"QuantizeLinear", "DequantizeLinear"}
 
@@ -107,7 +108,7 @@ def _value(name, document, feed, *, exact=True):
     probe = onnx.ModelProto.FromString(document.SerializeToString())
     del probe.graph.output[:]
     probe.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
-    return session_of(probe, exact=exact).run([name], feed)[0]
+    return open_session(probe, exact=exact).run([name], feed)[0]
 
 
 def _kernels(document):
@@ -133,7 +134,7 @@ def test_relu6_is_absorbed_on_the_cpu(tmp_path):
         assert numpy_helper.to_array(constants[node.input[2]]) == np.uint8(0)
         old = numpy_helper.to_array(constants_of(graph)[before[node.input[0]]])
         assert numpy_helper.to_array(constants[node.input[1]]) == pytest.approx(old * 127 / 255)
-    assert session_of(cpu).run(None, feeds[0])[0].shape == (1, 32, 32)
+    assert open_session(cpu).run(None, feeds[0])[0].shape == (1, 32, 32)
 
 
 def test_search_takes_nothing_out_of_a_network_that_is_good_enough(quantised, feeds, reference):

@@ -1,0 +1,75 @@
+"""Sessions of ONNX Runtime that run where they were asked to, or say why not. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+
+from rcil.errors import ConfigError, RcilError, did_you_mean
+
+CPU = "CPUExecutionProvider"
+
+
+class SessionError(RcilError):
+    """ONNX Runtime does not take a graph."""
+
+    exit_code = 5
+
+
+def check_providers(providers: Sequence[str]) -> None:
+    """Raise for an execution provider that this ONNX Runtime does not have."""
+    available = ort.get_available_providers()
+    for name in providers or ("",):
+        if name not in available:
+            raise ConfigError(
+                f"ONNX Runtime has no execution provider '{name}' here",
+                f"{did_you_mean(name, available)} Available: {', '.join(available)}.",
+            )
+
+
+def open_session(
+    model: onnx.ModelProto | bytes | Path,
+    threads: int = 1,
+    providers: Sequence[str] = (CPU,),
+    *,
+    exact: bool = False,
+    name: str = "the graph",
+) -> ort.InferenceSession:
+    """A session that runs on the first of `providers`, or an error: ONNX Runtime itself would fall back silently.
+
+    Its threads stop waiting busily when a run ends, so that they do not slow down what runs next.
+
+    Args:
+        model: The graph.
+        threads: For the work inside a node.
+        providers: Execution providers, in the order of preference.
+        exact: Run it node by node as it is written; otherwise ONNX Runtime may fuse and reorder.
+        name: For messages.
+    """
+    check_providers(providers)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    if exact:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    source = str(model) if isinstance(model, Path) else model
+    if isinstance(source, onnx.ModelProto):
+        source = source.SerializeToString()
+    try:
+        session = ort.InferenceSession(source, options, providers=list(providers))
+    except Exception as error:  # its exceptions have no common root
+        raise SessionError(
+            f"ONNX Runtime cannot load {name}: {str(error).strip().splitlines()[0]}",
+            "Choose another precision or execution provider, or export it again.",
+        ) from error
+    if session.get_providers()[0] != providers[0]:
+        raise ConfigError(
+            f"{providers[0]} could not start; ONNX Runtime would have used {session.get_providers()[0]}",
+            "Install the driver and libraries it needs, or choose another provider.",
+        )
+    return session
