@@ -45,6 +45,7 @@ bench: setup
 	$(BIN)/python tools/bench/pcd.py
 	$(BIN)/python tools/bench/train_step.py
 	$(BIN)/python tools/bench/loader.py
+	$(BIN)/python tools/bench/export.py
 
 clean:
 	rm -rf $(VENV) demo build dist

@@ -30,7 +30,7 @@ def test_a_file_alone_means_export(checkpoint, tmp_path):
     done = rcil_export(checkpoint, "-o", tmp_path / "out", "--size", "48x64", "--rounds", "0")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "model.onnx").is_file()
-    assert "pass  parameters" in done.stdout
+    assert "pass  Parameters" in done.stdout
 
 
 def test_options_may_come_first(checkpoint, tmp_path):

@@ -92,7 +92,7 @@ def graph_item(difference: str | None, nodes: int) -> Item:
     """The verdict on two graphs of which `difference` is the first."""
     return Item(
         "graph",
-        "same graph as the plain network",
+        "Same graph as the plain network",
         difference is None,
         difference or f"{nodes} nodes, all with the same op, attributes, wiring, types and shapes",
         "the same node for node",
@@ -102,7 +102,7 @@ def graph_item(difference: str | None, nodes: int) -> Item:
 
 def cost_items(own: onnx.ModelProto, plain: Cost) -> list[Item]:
     """Parameters and multiply-accumulates, counted in the folded ONNX graph and in the plain torch network."""
-    titles = {"parameters": "parameters", "macs": f"multiply-accumulates at {plain.size[0]}x{plain.size[1]}"}
+    titles = {"parameters": "Parameters", "macs": f"Multiply-accumulates at {plain.size[0]}x{plain.size[1]}"}
     counted = dict(zip(titles, parameters_and_macs(own), strict=True))
     expected = {"parameters": plain.parameters, "macs": plain.macs}
     return [
@@ -120,7 +120,7 @@ def cost_items(own: onnx.ModelProto, plain: Cost) -> list[Item]:
 
 def engine_item(own: onnx.ModelProto, plain: onnx.ModelProto, precision: Precision, gpus: tuple[str, ...]) -> Item:
     """Whether TensorRT-RTX builds the same bytes from both, under canonical names: engines contain those of nodes."""
-    key, title, required = f"engine_{precision}", f"same TensorRT-RTX engine in {precision}", "the same bytes"
+    key, title, required = f"engine_{precision}", f"Same TensorRT-RTX engine in {precision}", "the same bytes"
     options = EngineOptions(precision=precision, flavour="rtx", gpus=gpus)
     with tempfile.TemporaryDirectory(prefix="rcil-certificate-") as folder:
         try:
@@ -202,7 +202,7 @@ def latency_verdict(found: Sequence[Comparison], options: LatencyOptions) -> Ite
         texts.append("too noisy here to tell: try again on a quiet machine or with more rounds")
     return Item(
         "latency",
-        "latency over the plain network's, with its 95 % interval",
+        "Latency over the plain network's, with its 95 % interval",
         passed,
         "; ".join(texts),
         f"not above {1 + LATENCY_LIMIT:.2f}",
@@ -230,7 +230,7 @@ def _timed(
 
 def memory_item(own: onnx.ModelProto, plain: onnx.ModelProto, shape: tuple[int, ...], threads: int) -> Item:
     """Peak memory of both in processes of their own, in turns; the smallest of several runs."""
-    title, required = "peak memory over the plain network's", f"not above {1 + MEMORY_LIMIT:.2f}"
+    title, required = "Peak memory over the plain network's", f"not above {1 + MEMORY_LIMIT:.2f}"
     peaks: dict[str, list[int]] = {"folded": [], "plain": []}
     with tempfile.TemporaryDirectory(prefix="rcil-certificate-") as folder:
         for name, document in (("folded", own), ("plain", plain)):
