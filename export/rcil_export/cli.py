@@ -256,7 +256,7 @@ def check(
 ) -> None:
     """Compare two artefacts on images: logits, masks, mIoU; old and new classes apart. Exit code 5 if they differ.
 
-    Example: `rcil-export check step1.safetensors model.onnx --images my_site --bisect --html check.html`
+    Example: `rcil-export check step1.safetensors model.onnx --images my_site --html check.html`
     """
     from rcil_export.check.report import as_document, as_text, write_html
     from rcil_export.check_files import check_files

@@ -28,7 +28,7 @@ def test_wrong_overrides(ask, override, text):
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("fields", [{"scale": 0}, {"scale": 1.5}, {"max_drop": -1}])
+@pytest.mark.parametrize("fields", [{"scale": 0}, {"scale": 4.5}, {"max_drop": -1}])
 def test_impossible_numbers(ask, fields):
     with pytest.raises(ConfigError):
         ask(**fields)
