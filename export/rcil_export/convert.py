@@ -19,6 +19,11 @@ from rcil_export.precision.half_measured import half_within
 from rcil_export.precision.int8 import CalibrationOptions
 from rcil_export.precision.ranges import measure_ranges
 
+MOST_IMAGES = {"fp16": 16, "bf16": 16, "int8": 48}
+"""Images that ranges are measured on: extremes for half precision, whole histograms for int8."""
+AGREEMENT_BATCHES = 3
+"""Batches that decide what half precision leaves in fp32."""
+
 
 def deployed_metadata(metadata: Metadata, source: Path) -> Metadata:
     """The description of the deployed form of the checkpoint `source`."""
@@ -53,7 +58,7 @@ def convert(
     document = to_onnx(folded, metadata, exact)
     if interface.precision == "fp32":
         return Converted(document)
-    feeds = find_feeds(calibrate, metadata, exact)
+    feeds = find_feeds(calibrate, metadata, exact, limit=MOST_IMAGES[interface.precision])
     if feeds.generated:
         say("No --calibrate folder: ranges are measured on generated images, which say little about a site.")
     if interface.precision == "int8":
@@ -66,7 +71,11 @@ def _convert_half(document: onnx.ModelProto, interface: Interface, feeds: Feeds,
     assert kind in ("fp16", "bf16")
     ranges = measure_ranges(document, feeds)
     half = half_within(
-        document, kind, feeds, ranges, progress=lambda what, share: say(f"{kind}, {what}: {share:.3%} same class")
+        document,
+        kind,
+        feeds.first(AGREEMENT_BATCHES),
+        ranges,
+        progress=lambda what, share: say(f"{kind}, {what}: {share:.3%} same class"),
     )
     kept = {node.node: node.reason for node in half.report.kept}
     notes = {"agreement": half.agreement, "goal_reached": half.reached, "kept_fp32": kept, "calibrated_on": feeds.count}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,9 +31,15 @@ def check_providers(providers: Sequence[str]) -> None:
             )
 
 
+def default_threads() -> int:
+    """Threads to use where nobody says: `OMP_NUM_THREADS`, which torch obeys too, or one for each core."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdigit() and int(asked) else len(os.sched_getaffinity(0))
+
+
 def open_session(
     model: onnx.ModelProto | bytes | Path,
-    threads: int = 1,
+    threads: int | None = None,
     providers: Sequence[str] = (CPU,),
     *,
     exact: bool = False,
@@ -44,14 +51,14 @@ def open_session(
 
     Args:
         model: The graph.
-        threads: For the work inside a node.
+        threads: For the work inside a node; None: as many as `OMP_NUM_THREADS` says, or as there are cores.
         providers: Execution providers, in the order of preference.
         exact: Run it node by node as it is written; otherwise ONNX Runtime may fuse and reorder.
         name: For messages.
     """
     check_providers(providers)
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads if threads is not None else default_threads()
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.force_spinning_stop", "1")

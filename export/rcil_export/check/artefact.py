@@ -162,7 +162,13 @@ class OnnxArtefact(GraphArtefact):
     kind = "onnx"
 
     def __init__(
-        self, name: str, document: onnx.ModelProto, metadata: Metadata, interface: Interface, *, threads: int = 1
+        self,
+        name: str,
+        document: onnx.ModelProto,
+        metadata: Metadata,
+        interface: Interface,
+        *,
+        threads: int | None = None,
     ) -> None:
         super().__init__(name, metadata, interface)
         self.document = with_rounding(document) if interface.precision in ("fp16", "bf16") else document
@@ -235,7 +241,7 @@ class EngineArtefact(GraphArtefact):
         self._stack.close()
 
 
-def open_artefact(path: Path, *, threads: int = 1) -> Artefact:
+def open_artefact(path: Path, *, threads: int | None = None) -> Artefact:
     """Open a model file by its suffix; every way it can be wrong gives an `RcilError` that names it.
 
     Args:

@@ -61,7 +61,7 @@ def images_for(folder: Path | None, shape: InputShape | None, *, most: int | Non
     """
     if folder is None:
         size = GENERATED_SIZE if shape is None else shape.usual[1:]
-        return generated_images(most or GENERATED, size)
+        return generated_images(min(most or GENERATED, GENERATED), size)
     existing_folder(folder, "Give a folder with images.")
     described = (folder / "classes.txt").exists() or (folder / "dataset.yaml").exists()
     if described and (folder / "masks").is_dir():
