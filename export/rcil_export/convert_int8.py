@@ -101,5 +101,5 @@ def miou(document: onnx.ModelProto, images: CheckImages) -> float:
         for image in images:
             fitted = fit(image, interface.shape)
             assert fitted.truth is not None
-            confusion.update(table[fitted.truth], artefact.mask(fitted.pixels).astype(np.uint8))
+            confusion.update(table[fitted.truth], artefact.predict(fitted.pixels).mask.astype(np.uint8))
     return 100 * mean_iou(confusion.iou, range(len(names)))

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import onnx
@@ -27,6 +27,7 @@ from rcil_export.interface import INPUT_NAME, INTERFACE_KEY, Interface, Precisio
 from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.ends import BY_PIXEL, full_logits
 from rcil_export.precision.compare import with_rounding
+from rcil_export.precision.graph import with_outputs
 from rcil_export.sessions import open_session
 from rcil_export.shapes import InputShape
 
@@ -61,8 +62,6 @@ class Artefact(ABC):
         shape: The sizes it takes; None: any. `images.fit` makes other images fit.
     """
 
-    kind: ClassVar[str]
-
     def __init__(self, name: str, metadata: Metadata, precision: Precision, shape: InputShape | None) -> None:
         self.name = name
         self.metadata = metadata
@@ -72,14 +71,6 @@ class Artefact(ABC):
     @abstractmethod
     def predict(self, image: Image) -> Prediction:
         """Logits and mask of one RGB image [H, W, 3] of a size that `shape` takes; one run for both."""
-
-    def logits(self, image: Image) -> Logits | None:
-        """Logits alone."""
-        return self.predict(image).logits
-
-    def mask(self, image: Image) -> Mask:
-        """The mask alone."""
-        return self.predict(image).mask
 
     def close(self) -> None:  # noqa: B027 -- most hold nothing
         """Give back what it holds."""
@@ -95,8 +86,6 @@ class Artefact(ABC):
 
 class CheckpointArtefact(Artefact):
     """A network in torch, folded or not, as it is."""
-
-    kind = "checkpoint"
 
     def __init__(self, name: str, model: Segmenter, metadata: Metadata) -> None:
         super().__init__(name, metadata, "fp32", None)
@@ -159,8 +148,6 @@ class OnnxArtefact(GraphArtefact):
         threads: For one operator.
     """
 
-    kind = "onnx"
-
     def __init__(
         self,
         name: str,
@@ -190,14 +177,6 @@ def _logits_value(document: onnx.ModelProto) -> str | None:
     return None if "logits" in given or name in given else name
 
 
-def with_outputs(document: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
-    """A copy that also gives these values."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(document)
-    copy.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
-    return copy
-
-
 def run_session(session: ort.InferenceSession, inputs: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
     """All outputs by name."""
     names = [output.name for output in session.get_outputs()]
@@ -213,8 +192,6 @@ def _first_line(error: Exception) -> str:
 
 class EngineArtefact(GraphArtefact):
     """A TensorRT engine on the first GPU."""
-
-    kind = "engine"
 
     def __init__(self, path: Path) -> None:
         from rcil_export.engine.run import EngineRunner

@@ -83,11 +83,6 @@ class BisectReport:
         return Result("bisect", f"Layers of {self.name_b} against {self.name_a}", (item,))
 
 
-def first_divergence(a: Artefact, b: Artefact, image: Image, tolerance: float | None = None) -> Divergence | None:
-    """The first layer of b that is out of line, or None; arguments as of `bisect`."""
-    return bisect(a, b, image, tolerance).divergence
-
-
 def bisect(a: Artefact, b: Artefact, image: Image, tolerance: float | None = None) -> BisectReport:
     """Run every layer of b on what the layers of a gave, and compare what comes out with a.
 

@@ -35,11 +35,11 @@ from rcil_export.check.artefact import (
     OnnxArtefact,
     graph_input,
     run_session,
-    with_outputs,
 )
 from rcil_export.interface import INPUT_NAME
 from rcil_export.onnx_graph.ends import BY_PIXEL
 from rcil_export.onnx_graph.trace import intermediates, trace, value_name
+from rcil_export.precision.graph import with_outputs
 from rcil_export.sessions import open_session
 
 Array = NDArray[Any]

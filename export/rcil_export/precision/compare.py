@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rcil_export.onnx_graph.ends import full_logits
 from rcil_export.precision.feeds import Feed
+from rcil_export.precision.graph import with_outputs
 from rcil_export.precision.ranges import float_values
 from rcil_export.sessions import open_session
 
@@ -32,10 +33,7 @@ def rows_of(document: onnx.ModelProto, feeds: Iterable[Feed], *, exact: bool = T
 def logits_of(document: onnx.ModelProto, feeds: Iterable[Feed], *, exact: bool) -> Iterator[NDArray[np.float32]]:
     """Full-size logits of every batch, whatever the graph's outputs are; the axis of classes is `full_logits`'s."""
     name = full_logits(document)[0]
-    probe = onnx.ModelProto.FromString(document.SerializeToString())
-    del probe.graph.output[:]
-    probe.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
-    session = open_session(probe, exact=exact)
+    session = open_session(with_outputs(document, [name], only=True), exact=exact)
     return (session.run([name], feed)[0] for feed in feeds)
 
 

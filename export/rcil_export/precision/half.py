@@ -122,7 +122,7 @@ def _risky(
     limit = LARGEST_FP16 / SAFETY
     reasons: dict[str, str] = {}
     for node in nodes:
-        largest = {name: ranges.values[name].largest for name in [*node.input, *node.output] if name in kinds}
+        largest = {name: ranges.values[name] for name in [*node.input, *node.output] if name in kinds}
         name = max(largest, key=lambda key: largest[key])
         total = ranges.accumulated.get(node.name, 0.0)
         if not largest[name] <= limit:

@@ -31,7 +31,7 @@ def test_a_checkpoint_is_taken_as_it_is(tmp_path, image, expected):
     path = models.save_model(tmp_path / "model.safetensors", models.model())
     with open_artefact(path) as artefact:
         found = artefact.predict(image)
-        assert artefact.kind == "checkpoint" and artefact.precision == "fp32" and artefact.shape is None
+        assert artefact.precision == "fp32" and artefact.shape is None
         assert not artefact.metadata.architecture.folded
     assert (found.logits == expected).all()
     assert (found.mask == expected.argmax(0)).all()
@@ -44,9 +44,9 @@ def test_logits_are_had_whatever_the_file_gives(tmp_path, image, expected, outpu
     path = tmp_path / "model.onnx"
     write_onnx(path, models.document(models.folded(), interface))
     with open_artefact(path) as artefact:
-        assert artefact.kind == "onnx" and artefact.shape == interface.shape
-        assert np.abs(artefact.logits(image) - expected).max() <= 1e-5 * np.ptp(expected)
-        assert (artefact.mask(image) == expected.argmax(0)).mean() > 0.999
+        assert artefact.shape == interface.shape
+        assert np.abs(artefact.predict(image).logits - expected).max() <= 1e-5 * np.ptp(expected)
+        assert (artefact.predict(image).mask == expected.argmax(0)).mean() > 0.999
 
 
 def test_a_graph_for_several_images_is_compared_one_by_one(image, expected):
@@ -62,9 +62,9 @@ def test_bgr_models_get_bgr(image):
     document = models.document(network)
     graph = OnnxArtefact("graph", document, metadata, models.INTERFACE)
     reference = CheckpointArtefact("checkpoint", network, metadata)
-    straight = CheckpointArtefact("rgb", network, models.metadata(network)).logits(image)
-    assert np.abs(graph.logits(image) - reference.logits(image)).max() <= 1e-5 * np.ptp(straight)
-    assert np.abs(graph.logits(image) - straight).max() > 1e-3 * np.ptp(straight)
+    straight = CheckpointArtefact("rgb", network, models.metadata(network)).predict(image).logits
+    assert np.abs(graph.predict(image).logits - reference.predict(image).logits).max() <= 1e-5 * np.ptp(straight)
+    assert np.abs(graph.predict(image).logits - straight).max() > 1e-3 * np.ptp(straight)
 
 
 def test_opening_does_not_change_the_document():

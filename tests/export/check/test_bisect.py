@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from rcil.errors import RcilError
 from rcil.nn.rc import RCConv
 from rcil_export.check.artefact import Artefact, OnnxArtefact
-from rcil_export.check.bisect import bisect, first_divergence
+from rcil_export.check.bisect import bisect
 from rcil_export.check.images import generated_images
 from rcil_export.check.places import unit_paths
 from rcil_export.interface import Interface
@@ -63,7 +63,7 @@ RC_LAYERS = [name for name, module in models.model().named_modules() if isinstan
 @pytest.mark.parametrize("as_onnx", [False, True])
 def test_a_branch_scaled_by_a_thousandth_is_named(forms, image, layer, as_onnx):
     wrong = models.scaled_branch("resnet18", layer)
-    found = first_divergence(forms["unfolded"], models.graph(wrong) if as_onnx else models.checkpoint(wrong), image)
+    found = bisect(forms["unfolded"], models.graph(wrong) if as_onnx else models.checkpoint(wrong), image).divergence
     assert found is not None and found.layer == layer
     assert 5e-5 < found.error < 5e-3
 
@@ -87,13 +87,13 @@ def test_a_dilation_dropped_in_the_onnx_file_is_named(forms, image):
         if attribute.name in ("dilations", "pads"):
             attribute.ints[:] = [1] * len(attribute.ints)
     wrong = OnnxArtefact("wrong", document, models.metadata(models.folded()), models.INTERFACE)
-    found = first_divergence(forms["unfolded"], wrong, image)
+    found = bisect(forms["unfolded"], wrong, image).divergence
     assert found.layer == "head.paths.1"
     assert "dilations=[1, 1]" in found.second and "dilation=(6, 6)" in found.first
 
 
 def test_a_norm_left_in_is_named(forms, image):
-    found = first_divergence(forms["unfolded"], models.checkpoint(models.norm_left_in(LAYER)), image)
+    found = bisect(forms["unfolded"], models.checkpoint(models.norm_left_in(LAYER)), image).divergence
     assert found.layer == LAYER
     assert "BatchNorm2d" in found.second
 
@@ -115,7 +115,7 @@ def test_a_norm_left_in_the_onnx_file_is_named(forms, image):
     del document.graph.node[:]
     document.graph.node.extend(kept)
     wrong = OnnxArtefact("wrong", document, models.metadata(models.folded()), models.INTERFACE)
-    found = first_divergence(forms["folded"], wrong, image)
+    found = bisect(forms["folded"], wrong, image).divergence
     assert found.layer == LAYER and "BatchNormalization" in found.second
 
 
@@ -126,7 +126,7 @@ def test_a_norm_left_in_the_onnx_file_is_named(forms, image):
 def test_places_that_fold_in_their_own_way_are_named(forms, image, layer, path):
     wrong = models.folded()
     wrong.get_submodule(path).bias.data += 0.1
-    assert first_divergence(forms["unfolded"], models.checkpoint(wrong), image).layer == layer
+    assert bisect(forms["unfolded"], models.checkpoint(wrong), image).divergence.layer == layer
 
 
 def test_a_wrong_resize_is_named(forms, image):
@@ -134,7 +134,7 @@ def test_a_wrong_resize_is_named(forms, image):
     resize = next(node for node in document.graph.node if node.op_type == "Resize")
     next(a for a in resize.attribute if a.name == "coordinate_transformation_mode").s = b"align_corners"
     wrong = OnnxArtefact("wrong", document, models.metadata(models.folded()), models.INTERFACE)
-    assert first_divergence(forms["folded"], wrong, image).layer == "interpolate"
+    assert bisect(forms["folded"], wrong, image).divergence.layer == "interpolate"
 
 
 def test_only_the_first_of_two_wrong_layers_is_named_and_errors_do_not_travel(forms, image):
@@ -159,8 +159,8 @@ def test_rows_in_another_order_are_matched_by_name(forms, image):
     by_name = {c.name: c for c in artefact.metadata.classes}
     classes = tuple(by_name[name].model_copy(update={"step": 0}) for name in other.names)
     artefact.metadata = artefact.metadata.model_copy(update={"classes": classes})
-    assert first_divergence(forms["onnx"], artefact, image) is None
-    assert first_divergence(artefact, forms["onnx"], image) is None
+    assert bisect(forms["onnx"], artefact, image).divergence is None
+    assert bisect(artefact, forms["onnx"], image).divergence is None
 
 
 def test_a_step_against_its_parent_compares_common_rows(image):
