@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rcil.checkpoint.file import load
-from rcil.checkpoint.header import read_header
+from rcil.checkpoint.file import load_for_inference
 from rcil.checkpoint.metadata import Metadata
 from rcil.errors import ConfigError
 from rcil.nn import Segmenter, fold, plain_twin
@@ -199,9 +198,7 @@ def _runs_of(path: Path, interface: Interface, timing: LatencyOptions, notes: li
             name = f"ONNX {file.interface.precision}" + ("" if file.interface.folded else ", two branches")
             return {name: _graph_run(file.document, interface, timing)}
         case ".safetensors":
-            # inplace-ABN saves memory in training only; `abs` computes the same everywhere
-            stored = read_header(path).metadata.architecture.norm
-            return _checkpoint_runs(*load(path, norm="abs" if stored == "inplace" else None), interface, timing, notes)
+            return _checkpoint_runs(*load_for_inference(path), interface, timing, notes)
         case _:
             raise ConfigError(
                 f"{path} cannot be timed", "Give a checkpoint (.safetensors) or an ONNX file (.onnx) of rcil-export."

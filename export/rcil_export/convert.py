@@ -21,7 +21,7 @@ from rcil_export.precision.ranges import measure_ranges
 
 MOST_IMAGES = {"fp16": 16, "bf16": 16, "int8": 48}
 """Images that ranges are measured on: extremes for half precision, whole histograms for int8."""
-AGREEMENT_BATCHES = 3
+AGREEMENT_BATCHES = 2
 """Batches that decide what half precision leaves in fp32."""
 
 

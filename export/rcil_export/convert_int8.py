@@ -13,10 +13,10 @@ from rcil.metrics import Confusion, mean_iou
 from rcil.nn import Segmenter
 from rcil_export.check.artefact import OnnxArtefact
 from rcil_export.check.images import CheckImages, fit, images_for
-from rcil_export.convert_types import Converted, Say
+from rcil_export.convert_types import Converted, PrecisionError, Say
+from rcil_export.onnx_file import description_of
 from rcil_export.precision.compare import agreement, rows_of
 from rcil_export.precision.cpu import for_cpu
-from rcil_export.precision.document import description_of
 from rcil_export.precision.feeds import Feeds
 from rcil_export.precision.int8 import CalibrationOptions, calibrate, quantise
 from rcil_export.precision.risk import risk_table
@@ -62,12 +62,17 @@ def convert_int8(
             f"  {what} {step.score:.2f}, {step.drop:.2f} points lost; {len(step.excluded)} convs in fp32"
         ),
     )
+    if not found.reached:
+        raise PrecisionError(
+            f"int8 loses {found.best.drop:.2f} points of {what}, {drop:g} are allowed, and leaving "
+            f"{len(found.best.excluded)} convs in fp32 did not help",
+            "Allow more with miou_drop, calibrate on more images, or choose --precision fp16.",
+        )
     notes = {
         "score": what,
         "reference": found.reference,
         "drop": found.best.drop,
         "drop_allowed": drop,
-        "reached": found.reached,
         "fp32_convs": list(found.best.excluded),
         "path": [asdict(step) for step in found.path],
         "risks": [{**asdict(risk), "score": risk.score} for risk in risks],

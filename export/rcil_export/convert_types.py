@@ -8,10 +8,17 @@ from typing import Any
 
 import onnx
 
+from rcil.errors import RcilError
 from rcil_export.check.certificate import Conversion
 from rcil_export.interface import Precision
 
 Say = Callable[[str], None]
+
+
+class PrecisionError(RcilError):
+    """A precision that costs more than the user allows."""
+
+    exit_code = 5
 
 
 @dataclass(frozen=True)

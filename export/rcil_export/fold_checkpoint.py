@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rcil.checkpoint.file import load, save
+from rcil.checkpoint.file import load_for_inference, save
 from rcil.checkpoint.metadata import LineageEntry, Metadata
 from rcil.errors import GateError, RcilError
 from rcil.files import sha256_of
@@ -52,7 +52,7 @@ class FoldCheck:
 
 def load_deployable(source: Path, *, force: bool = False) -> tuple[Segmenter, Metadata]:
     """Load a checkpoint, unless it is marked as rejected and nobody insists."""
-    model, metadata = load(source)
+    model, metadata = load_for_inference(source)
     if metadata.rejected is not None and not force:
         raise GateError(
             f"{source} is marked as rejected: {metadata.rejected}",

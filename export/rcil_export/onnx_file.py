@@ -7,13 +7,12 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
-from pydantic import ValidationError
 
-from rcil.checkpoint.header import METADATA_KEY
 from rcil.checkpoint.metadata import Metadata
 from rcil.errors import CheckpointError
 from rcil.files import replacing
-from rcil_export.interface import INTERFACE_KEY, Interface
+from rcil_export.description import Description, parse_description
+from rcil_export.interface import Interface
 
 
 @dataclass(frozen=True)
@@ -27,25 +26,28 @@ class OnnxFile:
 
 def read_onnx(path: Path) -> OnnxFile:
     """Read an exported file; every way it can be wrong gives a `CheckpointError` that names it."""
+    document = load_document(path)
+    return OnnxFile(document, *description_of(document, path))
+
+
+def load_document(path: Path) -> onnx.ModelProto:
+    """Any ONNX file; a `CheckpointError` names what is none."""
     try:
-        document = onnx.load(path)
+        return onnx.load(path)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
     except (DecodeError, ValueError) as error:
         raise CheckpointError(f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export.") from error
-    texts = {entry.key: entry.value for entry in document.metadata_props}
-    if METADATA_KEY not in texts or INTERFACE_KEY not in texts:
-        raise CheckpointError(
-            f"{path} is an ONNX file without RCIL's description", "Export it from a checkpoint with rcil-export."
-        )
-    try:
-        metadata = Metadata.model_validate_json(texts[METADATA_KEY])
-        interface = Interface.model_validate_json(texts[INTERFACE_KEY])
-    except ValidationError as error:
-        raise CheckpointError(
-            f"{path}: its description is damaged: {error.errors()[0]['msg']}", "Export it again with rcil-export."
-        ) from error
-    return OnnxFile(document, metadata, interface)
+
+
+def texts_of(document: onnx.ModelProto) -> dict[str, str]:
+    """What is written into a file beside its graph, in the order of the keys."""
+    return {entry.key: entry.value for entry in sorted(document.metadata_props, key=lambda entry: entry.key)}
+
+
+def description_of(document: onnx.ModelProto, source: Path | str = "the graph") -> Description:
+    """What a graph that rcil-export wrote says about itself."""
+    return parse_description(texts_of(document), source)
 
 
 def write_onnx(path: Path, document: onnx.ModelProto) -> None:

@@ -117,13 +117,12 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
         rows_by_value(images.data, model.names)  # complains before the long work, not after it
     with _workshop(request.output) as folder:
         say(f"ONNX: {request.interface.precision}, {request.interface.shape}")
-        drop = request.limits.get("miou_drop", 1.0)
         converted = convert(
             model,
             deployed,
             request.interface,
             calibrate=request.calibrate,
-            miou_drop=drop,
+            miou_drop=limits_for("fp32", request.interface.precision, request.limits).miou_drop,
             calibration=request.calibration,
             say=say,
         )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import onnx
 import onnxruntime as ort
 
 from rcil.errors import ConfigError, RcilError, did_you_mean
+
+if TYPE_CHECKING:
+    import onnx
 
 CPU = "CPUExecutionProvider"
 
@@ -64,9 +67,7 @@ def open_session(
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if exact:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    source = str(model) if isinstance(model, Path) else model
-    if isinstance(source, onnx.ModelProto):
-        source = source.SerializeToString()
+    source = str(model) if isinstance(model, Path) else model if isinstance(model, bytes) else model.SerializeToString()
     try:
         session = ort.InferenceSession(source, options, providers=list(providers))
     except Exception as error:  # its exceptions have no common root

@@ -62,6 +62,12 @@ def load(path: Path, *, norm: str | None = None) -> tuple[Segmenter, Metadata]:
     return model.eval(), metadata
 
 
+def load_for_inference(path: Path) -> tuple[Segmenter, Metadata]:
+    """`load` without the compiled inplace-ABN, which saves memory in training only; `abs` computes the same."""
+    stored = read_header(path).metadata.architecture.norm
+    return load(path, norm="abs" if stored == "inplace" else None)
+
+
 def load_into(model: Segmenter, path: Path) -> None:
     """Load the tensors of `path` into `model`; each class row goes to the row of the same name.
 

@@ -9,11 +9,14 @@ from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.data.site import read_site
 from rcil.evaluate import evaluate
 from rcil.nn import build, fold
+from rcil_export import convert_int8
 from rcil_export.check.images import images_for
 from rcil_export.convert import convert
 from rcil_export.convert_int8 import miou
+from rcil_export.convert_types import PrecisionError
 from rcil_export.interface import Interface
 from rcil_export.onnx_graph.export import to_onnx
+from rcil_export.precision.search import search
 from rcil_export.shapes import InputShape
 
 
@@ -23,7 +26,7 @@ def test_int8_is_measured_and_described(runtime):
     interface = Interface(shape=InputShape.of(48, 64), precision="int8", runtime=runtime)
     said = []
     converted = convert(model, metadata, interface, miou_drop=100, say=said.append)
-    assert converted.notes["reached"] is True
+    assert converted.notes["drop"] <= converted.notes["drop_allowed"] == 100
     assert converted.notes["score"] == "agreement"
     assert len(converted.notes["risks"]) > 10
     assert any("harder to quantise" in line for line in said)
@@ -44,3 +47,11 @@ def test_miou_is_that_of_the_evaluation(tmp_path):
     data = read_site(tmp_path / "site")
     expected = evaluate(model, metadata, data, data.splits["val"]).all
     assert miou(document, images_for(tmp_path / "site", None)) == pytest.approx(100 * expected, abs=1e-3)
+
+
+def test_a_drop_that_cannot_be_reached_is_an_error(monkeypatch):
+    model, metadata = described("resnet18", 1)
+    interface = Interface(shape=InputShape.of(48, 64), precision="int8", runtime="cpu")
+    monkeypatch.setattr(convert_int8, "search", lambda *args, **options: search(*args, evaluations=2, **options))
+    with pytest.raises(PrecisionError, match=r"int8 loses .* points of agreement, -1 are allowed, and leaving 0 convs"):
+        convert(model, metadata, interface, miou_drop=-1)

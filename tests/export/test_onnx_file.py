@@ -49,9 +49,9 @@ def test_foreign_and_damaged_files_are_named(exported, tmp_path):
     (tmp_path / "empty.onnx").write_bytes(b"")
     (tmp_path / "cut.onnx").write_bytes(path.read_bytes()[:1000])
     for name, match in (
-        ("foreign.onnx", "without RCIL"),
+        ("foreign.onnx", "no description of RCIL"),
         ("text.onnx", "not an ONNX file"),
-        ("empty.onnx", "without RCIL|not an ONNX"),
+        ("empty.onnx", "no description of RCIL|not an ONNX"),
         ("cut.onnx", "not an ONNX file"),
         ("absent.onnx", "cannot read"),
     ):

@@ -11,8 +11,8 @@ from onnx import numpy_helper
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.nn import fold
 from rcil_export.interface import Interface
+from rcil_export.onnx_file import description_of
 from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.precision.document import description_of
 from rcil_export.precision.feeds import find_feeds
 from rcil_export.shapes import InputShape
 

@@ -14,16 +14,16 @@ import onnx
 import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from rcil.checkpoint.file import load
-from rcil.checkpoint.header import METADATA_KEY, read_header
+from rcil.checkpoint.file import load_for_inference
 from rcil.checkpoint.metadata import Metadata
-from rcil.errors import CheckpointError, ConfigError, RcilError
+from rcil.errors import ConfigError, RcilError
 from rcil.evaluate import as_input
 from rcil.images import Image
 from rcil.nn import Segmenter
-from rcil_export.interface import INPUT_NAME, INTERFACE_KEY, Interface, Precision
+from rcil_export.description import parse_description
+from rcil_export.image_input import image_input
+from rcil_export.interface import INPUT_NAME, Interface, Precision
 from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.ends import BY_PIXEL, full_logits
 from rcil_export.precision.compare import with_rounding
@@ -112,7 +112,7 @@ class GraphArtefact(Artefact):
     def predict(self, image: Image) -> Prediction:
         """See `Artefact.predict`. A graph for several images gets the same one several times."""
         outputs = self.run(
-            np.stack([graph_input(self.metadata, self.interface, image)] * self.interface.shape.batch.low)
+            np.stack([image_input(self.metadata, self.interface, image)] * self.interface.shape.batch.low)
         )
         logits = None
         if "logits" in outputs:
@@ -124,13 +124,6 @@ class GraphArtefact(Artefact):
         if logits is None:
             raise RunError(f"{self.name} gives neither mask nor logits", "Export it with the output mask.")
         return Prediction(logits.argmax(0), logits)
-
-
-def graph_input(metadata: Metadata, interface: Interface, image: Image) -> NDArray[Any]:
-    """An RGB image [H, W, 3] as a graph takes it: [H, W, 3] uint8 in its colour order, or [3, H, W] normalised."""
-    if interface.input == "float":
-        return as_input(metadata, image).numpy()
-    return np.ascontiguousarray(image if metadata.colour_order == "RGB" else image[..., ::-1])
 
 
 class OnnxArtefact(GraphArtefact):
@@ -198,16 +191,12 @@ class EngineArtefact(GraphArtefact):
 
         self._stack = contextlib.ExitStack()
         self.runner = self._stack.enter_context(EngineRunner(path))
-        texts = self.runner.sidecar.metadata
         try:
-            metadata = Metadata.model_validate_json(texts[METADATA_KEY])
-            interface = Interface.model_validate_json(texts[INTERFACE_KEY])
-        except (KeyError, ValidationError) as error:
+            description = parse_description(self.runner.sidecar.metadata, path)
+        except RcilError:
             self._stack.close()
-            raise CheckpointError(
-                f"{path} was built from an ONNX file without RCIL's description", "Build it with rcil-export."
-            ) from error
-        super().__init__(str(path), metadata, interface)
+            raise
+        super().__init__(str(path), *description)
 
     def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """See `GraphArtefact.run`."""
@@ -227,9 +216,7 @@ def open_artefact(path: Path, *, threads: int | None = None) -> Artefact:
     """
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
-        # inplace-ABN saves memory in training only; `abs` computes the same everywhere
-        stored = read_header(path).metadata.architecture.norm
-        model, metadata = load(path, norm="abs" if stored == "inplace" else None)
+        model, metadata = load_for_inference(path)
         return CheckpointArtefact(str(path), model, metadata)
     if suffix == ".onnx":
         file = read_onnx(path)

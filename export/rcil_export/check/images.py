@@ -94,7 +94,7 @@ def _spread(items: list[T], most: int | None) -> list[T]:
     """At most this many, evenly spread."""
     if most is None or len(items) <= most:
         return items
-    return [items[index * len(items) // most] for index in range(most)]
+    return [items[round(place)] for place in np.linspace(0, len(items) - 1, most)]
 
 
 def _reader(name: str, image: Path, mask: Path | None = None) -> Callable[[], CheckImage]:
@@ -110,6 +110,8 @@ def _reader(name: str, image: Path, mask: Path | None = None) -> Callable[[], Ch
 
 def generated_images(count: int = GENERATED, size: tuple[int, int] = GENERATED_SIZE, *, seed: int = 0) -> CheckImages:
     """Gradients with shapes and a little noise: flat areas, edges and texture, as photographs have. No masks.
+
+    Each uses all pixel values from 0 to 255.
 
     Args:
         count: How many.
@@ -135,7 +137,8 @@ def _scene(random: np.random.Generator, height: int, width: int) -> Image:
         else:
             cv2.rectangle(canvas, centre, (centre[0] + axes[0], centre[1] + axes[1]), colour, -1)
     canvas += random.normal(0, 6, canvas.shape).astype(np.float32)
-    return np.clip(np.rint(canvas), 0, 255).astype(np.uint8)
+    low, high = canvas.min(), canvas.max()
+    return np.asarray(np.rint(255 * (canvas - low) / (high - low)), np.uint8)
 
 
 def common_shape(first: InputShape | None, second: InputShape | None) -> InputShape | None:

@@ -49,28 +49,44 @@ def interleaved(
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of every run of every function; each round runs all of them once, in an order shuffled anew.
+    """`interleaved_by` with one clock: seconds of every run of every function."""
+    return interleaved_by({"wall": clock}, functions, rounds, warmup, seed)["wall"]
+
+
+def interleaved_by(
+    clocks: Mapping[Clock, Callable[[], float]],
+    functions: Mapping[str, Callable[[], object]],
+    rounds: int,
+    warmup: int,
+    seed: int = 0,
+    enough: Callable[[int], bool] = lambda done: False,
+) -> dict[Clock, dict[str, list[float]]]:
+    """Seconds of every run by every clock; each round runs all functions once, in an order shuffled anew.
 
     Whatever slows the machine down for a while slows all of them down, and no one always runs after the same other.
 
     Args:
+        clocks: Tell seconds, by name.
         functions: What to time, by name.
         rounds: Timed runs of each.
         warmup: Runs of each before the first timed one.
         seed: For the order.
-        clock: Tells seconds.
+        enough: Asked after every round with the number of rounds done: whether to stop here.
     """
     names = list(functions)
     for _ in range(warmup):
         for name in names:
             functions[name]()
-    times: dict[str, list[float]] = {name: [] for name in names}
+    times: dict[Clock, dict[str, list[float]]] = {clock: {name: [] for name in names} for clock in clocks}
     random = np.random.default_rng(seed)
-    for _ in range(rounds):
+    for done in range(1, rounds + 1):
         for index in random.permutation(len(names)):
-            start = clock()
+            starts = [clock() for clock in clocks.values()]
             functions[names[index]]()
-            times[names[index]].append(clock() - start)
+            for (name, clock), start in zip(clocks.items(), starts, strict=True):
+                times[name][names[index]].append(clock() - start)
+        if enough(done):
+            break
     return times
 
 

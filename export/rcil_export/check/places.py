@@ -33,9 +33,9 @@ from rcil_export.check.artefact import (
     Artefact,
     CheckpointArtefact,
     OnnxArtefact,
-    graph_input,
     run_session,
 )
+from rcil_export.image_input import image_input
 from rcil_export.interface import INPUT_NAME
 from rcil_export.onnx_graph.ends import BY_PIXEL
 from rcil_export.onnx_graph.trace import intermediates, trace, value_name
@@ -227,7 +227,7 @@ class OnnxPlaces(PlacedNetwork):
 
     def _batch(self, image: Image) -> Array:
         interface = self.artefact.interface
-        return np.stack([graph_input(self.metadata, interface, image)] * interface.shape.batch.low)
+        return np.stack([image_input(self.metadata, interface, image)] * interface.shape.batch.low)
 
     def run(self, image: Image) -> dict[str, Array]:
         """See `PlacedNetwork.run`."""

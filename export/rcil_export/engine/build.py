@@ -6,10 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import onnx as onnx_package
-from google.protobuf.message import DecodeError
-
-from rcil.errors import CheckpointError, ConfigError
+from rcil.errors import ConfigError
 from rcil.files import replacing, sha256_of
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import Flavour, find_flavour
@@ -22,6 +19,7 @@ from rcil_export.engine.progress import BuildWatch, Listener, interrupt_stops, m
 from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
 from rcil_export.engine.targets import choose_gpus
 from rcil_export.interface import INPUT_NAME
+from rcil_export.onnx_file import load_document, texts_of
 
 _NUMPY_NAMES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}
 
@@ -42,7 +40,7 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
     """
     if engine.resolve() == onnx.resolve():
         raise ConfigError(f"{engine} would replace the ONNX file it is built from", "Choose another name.")
-    metadata = _read_metadata(onnx)
+    metadata = texts_of(load_document(onnx))
     flavour = find_flavour(options.flavour)
     gpus = choose_gpus(flavour, options.gpus, options.precision)
     with (
@@ -75,17 +73,6 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
         engine_part.write_bytes(plan)
         sidecar_part.write_text(sidecar.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return sidecar
-
-
-def _read_metadata(path: Path) -> dict[str, str]:
-    """The file's own description, in the order of its keys."""
-    try:
-        document = onnx_package.load(path, load_external_data=False)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
-    except (DecodeError, ValueError) as error:
-        raise CheckpointError(f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export.") from error
-    return {entry.key: entry.value for entry in sorted(document.metadata_props, key=lambda entry: entry.key)}
 
 
 def _parse(flavour: Flavour, builder: Any, onnx: Path, errors: list[str]) -> tuple[Any, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from rcil.errors import CheckpointError
 from rcil.files import sha256_of
+from rcil_export.description import read_described
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import INSTALL, TITLES, Flavour, FlavourName, installed
 from rcil_export.interface import Precision
@@ -62,25 +63,13 @@ def sidecar_path(engine: Path) -> Path:
 
 def read_sidecar(engine: Path) -> EngineSidecar:
     """What the file beside `engine` says."""
-    path = sidecar_path(engine)
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError as error:
-        raise CheckpointError(
-            f"{engine} has no description: {path} is missing",
-            "An engine and its .json belong together: copy both, or build it again with rcil-export.",
-        ) from error
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
-    try:
-        return EngineSidecar.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise CheckpointError(
-            f"{path} does not describe an engine: {f'{where}: ' if where else ''}{first['msg']}",
-            "Build the engine again with this version of rcil-export.",
-        ) from error
+    return read_described(
+        sidecar_path(engine),
+        EngineSidecar,
+        "an engine",
+        missing="An engine and its .json belong together: copy both, or build it again with rcil-export.",
+        wrong="Build the engine again with this version of rcil-export.",
+    )
 
 
 def check_unchanged(engine: Path) -> EngineSidecar:
@@ -96,13 +85,6 @@ def check_unchanged(engine: Path) -> EngineSidecar:
             f"its sha256 is {found[:12]}…, not {sidecar.engine_sha256[:12]}…",
             "It was damaged, or replaced without its .json. Copy both files again, or build the engine again.",
         )
-    return sidecar
-
-
-def check_engine(engine: Path) -> EngineSidecar:
-    """The sidecar, if the engine is unchanged and the TensorRT that it was built with is installed here."""
-    sidecar = check_unchanged(engine)
-    check_installed(engine, sidecar)
     return sidecar
 
 

@@ -1,21 +1,14 @@
-"""What every conversion of a graph needs: its description, and a session to run it."""
+"""How every conversion of a graph begins and ends."""
 
 from __future__ import annotations
 
 import onnx
 
-from rcil.checkpoint.header import METADATA_KEY
-from rcil.checkpoint.metadata import Metadata
 from rcil.errors import ConfigError
-from rcil_export.interface import INTERFACE_KEY, Interface, Precision
+from rcil_export.interface import Interface, Precision
+from rcil_export.onnx_file import description_of
 from rcil_export.onnx_graph.export import describe
 from rcil_export.onnx_graph.lint import check_graph
-
-
-def description_of(document: onnx.ModelProto) -> tuple[Metadata, Interface]:
-    """Both descriptions that `describe` stored."""
-    texts = {entry.key: entry.value for entry in document.metadata_props}
-    return Metadata.model_validate_json(texts[METADATA_KEY]), Interface.model_validate_json(texts[INTERFACE_KEY])
 
 
 def fp32_interface(document: onnx.ModelProto, wanted: Precision) -> Interface:

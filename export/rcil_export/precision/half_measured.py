@@ -35,7 +35,9 @@ def half_within(
     goal: float = GOAL,
     progress: Callable[[str, float], None] = lambda what, agreement: None,
 ) -> MeasuredHalf:
-    """Try the cheapest form first: all in `kind`, then the final upsampling in fp32, then the classifier too.
+    """The cheapest form that reaches the goal: all in `kind`, the final upsampling in fp32, or the classifier too.
+
+    If the dearest form does not reach it, the one between is not tried.
 
     Args:
         document: In fp32.
@@ -45,21 +47,21 @@ def half_within(
         goal: Share of pixels that must get the same class.
         progress: Told what was tried and the agreement it gave.
     """
-    reference = rows_of(document, feeds)
+    reference = rows_of(document, feeds, exact=False)
     tail = dict.fromkeys(tail_of(document), "final upsampling: argmax agreement")
     classifier = {classifier_of(document): "classifier: argmax agreement"}
-    best: MeasuredHalf | None = None
-    for what, keep in (
-        ("all", {}),
-        ("upsampling in fp32", tail),
-        ("upsampling and classifier in fp32", tail | classifier),
-    ):
+
+    def measured(what: str, keep: dict[str, str]) -> MeasuredHalf:
         converted, report = to_half(document, kind, ranges, keep)
         share = agreement(reference, rows_of(converted, feeds))
         progress(what, share)
-        if best is None or share > best.agreement:
-            best = MeasuredHalf(converted, report, share, share >= goal)
-        if best.reached:
-            break
-    assert best is not None
-    return best
+        return MeasuredHalf(converted, report, share, share >= goal)
+
+    cheapest = measured("all", {})
+    if cheapest.reached:
+        return cheapest
+    dearest = measured("upsampling and classifier in fp32", tail | classifier)
+    if not dearest.reached:
+        return max(cheapest, dearest, key=lambda half: half.agreement)
+    between = measured("upsampling in fp32", tail)
+    return between if between.reached else dearest

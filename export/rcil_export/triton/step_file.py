@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from rcil.checkpoint.metadata import ClassInfo
-from rcil.errors import CheckpointError
+from rcil_export.description import read_described
 from rcil_export.triton.signature import Signature
 
 FILE_NAME = "step.json"
@@ -32,18 +32,10 @@ class StepFile(BaseModel):
 
 def read_step_file(version: Path) -> StepFile:
     """What the folder of a version says about itself."""
-    path = version / FILE_NAME
-    try:
-        return StepFile.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot read {path}: {error.strerror}",
-            "The folder was not written by rcil-export: publish under another name.",
-        ) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise CheckpointError(
-            f"{path} does not describe a step: {f'{where}: ' if where else ''}{first['msg']}",
-            "It was damaged, or written by another version of rcil-export: publish under another name.",
-        ) from error
+    return read_described(
+        version / FILE_NAME,
+        StepFile,
+        "a step",
+        missing="The folder was not written by rcil-export: publish under another name.",
+        wrong="It was damaged, or written by another version of rcil-export: publish under another name.",
+    )

@@ -152,7 +152,7 @@ def test_a_slower_graph_is_found_out():
     item = latency_item(convs(128), convs(8), (1, 64, 64, 3), LatencyOptions(rounds=12, warmup=1))
     assert item.passed is False
     measured = item.detail["measurements"]
-    assert [one["clock"] for one in measured] == ["wall", "processor"]
+    assert [one["clock"] for one in measured] == ["wall", "processor"] * 2
     assert measured[1]["low"] > 3
 
 
@@ -164,7 +164,7 @@ def test_a_faster_graph_passes():
 
 
 def test_memory_is_the_smallest_of_runs_in_turns(monkeypatch):
-    peaks = {"folded.onnx": [130, 109, 150], "plain.onnx": [100, 140, 120]}
+    peaks = {"folded.onnx": [130, 125, 109], "plain.onnx": [100, 140, 120]}
     turns = []
 
     def peak(path, shape, threads):
@@ -179,6 +179,10 @@ def test_memory_is_the_smallest_of_runs_in_turns(monkeypatch):
     assert turns == ["folded.onnx", "plain.onnx"] * 3
     assert item.passed is True
     assert item.detail["ratio"] == pytest.approx(1.09)
+    turns.clear()
+    peaks["folded.onnx"] = [130, 105, 150]
+    assert memory_item(document, document, (1, 64, 64, 3), 1).passed is True
+    assert len(turns) == 4  # two rounds sufficed
     turns.clear()
     peaks["folded.onnx"] = [130, 115, 150]
     assert memory_item(document, document, (1, 64, 64, 3), 1).passed is False

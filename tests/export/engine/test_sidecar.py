@@ -11,7 +11,7 @@ from rcil_export.engine.errors import EngineError
 from rcil_export.engine.sidecar import (
     EngineSidecar,
     TensorInfo,
-    check_engine,
+    check_installed,
     check_unchanged,
     read_sidecar,
     sidecar_path,
@@ -50,19 +50,20 @@ def write(path, **changes):
 
 def test_an_engine_as_it_was_built(engine):
     assert sidecar_path(engine).name == "model.engine.json"
-    assert check_engine(engine) == read_sidecar(engine) == write(engine)
+    assert check_unchanged(engine) == read_sidecar(engine) == write(engine)
+    assert check_installed(engine, read_sidecar(engine)).name == "rtx"
 
 
 def test_the_sidecar_is_missing(engine):
     sidecar_path(engine).unlink()
-    with pytest.raises(CheckpointError, match=r"model\.engine has no description: .*model\.engine\.json is missing"):
-        check_engine(engine)
+    with pytest.raises(CheckpointError, match=r"cannot read .*model\.engine\.json: No such file(.|\n)*copy both"):
+        check_unchanged(engine)
 
 
 def test_the_engine_is_missing(engine):
     engine.unlink()
     with pytest.raises(CheckpointError, match=r"cannot read .*model\.engine: No such file"):
-        check_engine(engine)
+        check_unchanged(engine)
 
 
 def test_the_engine_was_changed(engine):
@@ -96,7 +97,7 @@ def test_a_sidecar_that_is_not_json(engine):
 def test_another_version_of_tensorrt(engine):
     write(engine, version="1.2.3")
     with pytest.raises(EngineError) as caught:
-        check_engine(engine)
+        check_installed(engine, read_sidecar(engine))
     assert f"was built with TensorRT-RTX 1.2.3, and installed is TensorRT-RTX {trt.__version__}" in caught.value.message
     assert "build it again from model.onnx" in caught.value.hint
     check_unchanged(engine)
@@ -107,12 +108,12 @@ def test_another_flavour(engine):
     with pytest.raises(
         EngineError, match=r"needs TensorRT 10\.3\.0, and installed is TensorRT-RTX .*\n.*rcil\[tensorrt\]"
     ):
-        check_engine(engine)
+        check_installed(engine, read_sidecar(engine))
 
 
 def test_no_tensorrt(engine, no_rtx):
     with pytest.raises(EngineError, match=r"and installed is no TensorRT\n.*rcil\[rtx\]"):
-        check_engine(engine)
+        check_installed(engine, read_sidecar(engine))
 
 
 def test_a_sidecar_does_not_change(engine):

@@ -8,9 +8,9 @@ from onnx import helper, numpy_helper
 from precision_graphs import FIRST, SECOND, feeds_of, scaled, small_graph
 
 from rcil.errors import ConfigError, RcilError
+from rcil_export.onnx_file import description_of
 from rcil_export.precision.compare import agreement, rows_of
 from rcil_export.precision.cpu import for_cpu
-from rcil_export.precision.document import description_of
 from rcil_export.precision.graph import constants_of
 from rcil_export.precision.int8 import CalibrationOptions, calibrate, conv_names, quantise, to_int8
 from rcil_export.precision.search import layer_errors, search
@@ -63,7 +63,7 @@ def test_every_conv_is_symmetric_int8_per_channel_with_a_float_bias(document, qu
 @pytest.mark.parametrize("method", ["percentile", "entropy"])
 def test_masks_survive(document, feeds, reference, method):
     graph = to_int8(document, calibrate(document, feeds, CalibrationOptions(method=method)))
-    assert agreement(reference, rows_of(graph, feeds)) > 0.9
+    assert agreement(reference, rows_of(graph, feeds)) > 0.85
 
 
 def test_excluded_convs_compute_in_fp32(document, quantised):
