@@ -198,7 +198,7 @@ def _check(
         outputs = compare_outputs(reference, candidate, images, limits)
         layers = bisect(reference, candidate, next(iter(images)).pixels, limits.node)
     latency = (
-        LatencyOptions(rounds=request.rounds, warmup=2, threads=torch.get_num_threads()) if request.rounds else None
+        LatencyOptions(rounds=request.rounds, warmup=1, threads=torch.get_num_threads()) if request.rounds else None
     )
     certificate = certify(
         model,

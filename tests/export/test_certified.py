@@ -1,13 +1,18 @@
 """Full-size networks after two continual steps: every certificate item, in fp32 and fp16."""
 
+import re
+
 import pytest
 import torch
 from networks import randomise
+from torch.nn import functional
 
 from rcil.architecture import Architecture
 from rcil.checkpoint.file import save
 from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.evaluate import as_input
 from rcil.nn import begin_step, build
+from rcil_export.check.images import generated_images
 from rcil_export.interface import Interface
 from rcil_export.run import Request, run_export
 from rcil_export.shapes import InputShape
@@ -15,17 +20,61 @@ from rcil_export.shapes import InputShape
 NAMES = [[f"class {i}" for i in range(19)], ["forklift"], ["pallet"]]
 
 
+# A random network is no stand-in for a deployed one: its blocks amplify every rounding, its norms know no image, and
+# its rows decide by next to nothing. The three functions below give it what training gives, without the training.
+
+
+@torch.no_grad()
+def damp_residuals(model):
+    """Let every residual block change little, as in trained networks."""
+    for name, scale in model.backbone.named_parameters():
+        last = "conv3" if model.arch.bottleneck else "conv2"
+        if re.fullmatch(rf"stages\.\d+\.\d+\.{last}\..*norm\.weight", name):
+            scale *= 0.2
+
+
+@torch.no_grad()
+def show_images(model, metadata):
+    """Let the norms see images until their statistics are those of images."""
+    x = torch.stack([as_input(metadata, image.pixels) for image in generated_images(3, (128, 128), seed=1)])
+    for _ in range(15):
+        model.train()(x)
+
+
+@torch.no_grad()
+def teach_brightness(model, metadata):
+    """Fit the classifier to tell four levels of brightness apart, by least squares on the images that exports use."""
+    inputs, greys = [], []
+    handle = model.classifier.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    for image in generated_images(3, (512, 512)):
+        model(as_input(metadata, image.pixels)[None])
+        grey = torch.from_numpy(image.pixels).double().mean(2)[None, None]
+        greys.append(functional.adaptive_avg_pool2d(grey, inputs[-1].shape[2:]).flatten())
+    handle.remove()
+    grey = torch.cat(greys)
+    level = torch.bucketize(grey, torch.quantile(grey, torch.tensor([0.25, 0.5, 0.75], dtype=grey.dtype)))
+    wanted = 10 * functional.one_hot(torch.tensor([0, 5, 19, 20])[level], len(model.names)).double()
+    x = torch.cat([values[0].flatten(1).T for values in inputs]).double()
+    centred = x - x.mean(0)
+    gram = centred.T @ centred
+    ridge = 0.01 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
+    rows = torch.linalg.solve(gram + ridge, centred.T @ (wanted - wanted.mean(0)))
+    model.classifier.set_rows(rows.T[:, :, None, None], wanted.mean(0) - x.mean(0) @ rows)
+
+
 @pytest.fixture(params=["resnet101", "resnet18", "efficientnet_lite0"])
 def checkpoint(request, tmp_path):
     pytest.importorskip("tensorrt_rtx")
     torch.manual_seed(0)
     model = build(Architecture(backbone=request.param), NAMES[:1])
-    for step in NAMES[1:]:
-        with torch.no_grad():
-            model.train()(torch.randn(2, 3, 128, 128))
+    damp_residuals(model)
+    for count, step in enumerate(NAMES[1:], 1):
+        show_images(model, Metadata(architecture=model.arch, classes=class_table(NAMES[:count]), step=count - 1))
         model = begin_step(model, step, rows="balanced")
+    metadata = Metadata(architecture=model.arch, classes=class_table(NAMES), step=2)
+    teach_brightness(model.eval(), metadata)
     path = tmp_path / "step2.safetensors"
-    save(path, model.eval(), Metadata(architecture=model.arch, classes=class_table(NAMES), step=2))
+    save(path, model, metadata)
     return path
 
 
@@ -33,8 +82,6 @@ def checkpoint(request, tmp_path):
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_all_items_pass(checkpoint, tmp_path, precision):
     interface = Interface(shape=InputShape.of(512, 512), precision=precision, runtime="tensorrt")
-    # Random weights decide between classes by next to nothing, so fp16 flips more pixels than in a trained network.
-    limits = {"agreement": 0.98, "agreement_old_new": 0.9} if precision == "fp16" else {}
     exported = run_export(
         Request(
             checkpoint,
@@ -43,14 +90,13 @@ def test_all_items_pass(checkpoint, tmp_path, precision):
             targets=("onnx", "engine"),
             gpus=("sm86",),
             rounds=10,
-            limits=limits,
         )
     )
     items = {item.key: item for result in exported.results for item in result.items}
     assert exported.ok, {key: item.measured for key, item in items.items() if item.passed is False}
     for key in ("graph", "parameters", "macs", "engine_fp32", f"engine_{precision}", "error", "agreement", "layers"):
         assert items[key].passed is True, key
-    assert items["agreement"].detail["agreement"] >= (1 if precision == "fp32" else 0.98)
+    assert items["agreement"].detail["agreement"] >= (1 if precision == "fp32" else 0.999)
 
 
 def test_random_statistics_do_not_hide_a_wrong_item(tmp_path):

@@ -168,7 +168,7 @@ def _error(place: str, reference: Array, found: Array | None, match: ClassMatch)
         reference, found = reference[:, list(match.rows_a)], found[:, list(match.rows_b)]
     if reference.shape != found.shape:
         return float("inf")
-    reference, found = reference.astype(np.float64), found.astype(np.float64)
+    reference, found = reference.astype(np.float32, copy=False), found.astype(np.float32, copy=False)
     scale = max(np.ptp(reference), FLAT * np.abs(reference).max(), 1e-30)
     error = float(np.abs(reference - found).max() / scale)
     return error if np.isfinite(error) else float("inf")

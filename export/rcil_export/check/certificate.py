@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,6 @@ from rcil_export.check.result import Item, Result
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.options import EngineOptions
 from rcil_export.interface import Interface, Precision
-from rcil_export.onnx_file import write_onnx
 from rcil_export.onnx_graph.ends import input_dims
 from rcil_export.onnx_graph.export import to_onnx
 from rcil_export.sessions import CPU, open_session
@@ -162,11 +160,11 @@ def engine_item(own: onnx.ModelProto, plain: onnx.ModelProto, precision: Precisi
 
 def _built(document: onnx.ModelProto, stem: Path, options: EngineOptions) -> dict[str, Any]:
     source, target = stem.with_suffix(".onnx"), stem.with_suffix(".engine")
-    write_onnx(source, document)
+    source.write_bytes(document.SerializeToString())
     start = time.perf_counter()
     sidecar = build_engine(source, target, options)
     return {
-        "sha256": hashlib.sha256(target.read_bytes()).hexdigest(),
+        "sha256": sidecar.engine_sha256,
         "bytes": target.stat().st_size,
         "onnx_sha256": sidecar.onnx_sha256,
         "version": sidecar.version,
@@ -274,7 +272,7 @@ def memory_item(own: onnx.ModelProto, plain: onnx.ModelProto, shape: tuple[int, 
     peaks: dict[str, list[int]] = {"folded": [], "plain": []}
     with tempfile.TemporaryDirectory(prefix="rcil-certificate-") as folder:
         for name, document in (("folded", own), ("plain", plain)):
-            write_onnx(Path(folder) / f"{name}.onnx", document)
+            (Path(folder) / f"{name}.onnx").write_bytes(document.SerializeToString())
         try:
             for _ in range(MEMORY_RUNS):
                 for name, values in peaks.items():

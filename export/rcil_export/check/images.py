@@ -20,7 +20,7 @@ from rcil.images import SUFFIXES, Image, read_rgb
 from rcil_export.shapes import Extent, InputShape
 
 T = TypeVar("T", Path, Sample)
-GENERATED, GENERATED_SIZE = 4, (256, 320)
+GENERATED, GENERATED_SIZE = 3, (256, 320)
 
 
 @dataclass(frozen=True)
