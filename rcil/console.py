@@ -17,7 +17,10 @@ from rcil import __version__
 from rcil.errors import MissingDependencyError, RcilError
 from rcil.files import replacing
 
-_PACKAGES = dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard", "onnx", "onnxruntime"), "cpu")
+_PACKAGES = {
+    **dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard", "onnx", "onnxruntime"), "cpu"),
+    **dict.fromkeys(("av", "fastapi", "uvicorn", "prometheus_client", "multipart"), "serve"),
+}
 
 
 class DefaultCommand(TyperGroup):

@@ -1,0 +1,59 @@
+"""ONNX Runtime as a backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from rcil.errors import CheckpointError
+from rcil.files import sha256_of
+from rcil_export.description import parse_description
+from rcil_export.interface import INPUT_NAME
+from rcil_export.sessions import CPU, SessionError, open_session
+from rcil_serve.backends.protocol import Outputs, RunError, outputs_of
+
+TITLES = {CPU: "CPU", "CUDAExecutionProvider": "GPU (CUDA)", "TensorrtExecutionProvider": "GPU (TensorRT)"}
+
+
+class OnnxBackend:
+    """An exported ONNX file.
+
+    Args:
+        path: The file.
+        provider: ONNX Runtime's execution provider that must run it.
+        threads: For the work inside a node; None: as many as there are cores.
+    """
+
+    def __init__(self, path: Path, provider: str = CPU, threads: int | None = None) -> None:
+        self.name = str(path)
+        try:
+            self.sha256 = sha256_of(path)
+        except OSError as error:
+            raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
+        providers = (provider,) if provider == CPU else (provider, CPU)
+        try:
+            self._session = open_session(path, threads, providers, name=str(path))
+        except SessionError as error:
+            if "INVALID_PROTOBUF" in error.message:
+                raise CheckpointError(
+                    f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export."
+                ) from error
+            raise
+        self.device = TITLES.get(provider, provider)
+        texts = self._session.get_modelmeta().custom_metadata_map
+        self.metadata, self.interface = parse_description(texts, path)
+        self._outputs = [output.name for output in self._session.get_outputs()]
+
+    def run(self, batch: NDArray[Any]) -> Outputs:
+        """See `Backend.run`."""
+        try:
+            values = self._session.run(self._outputs, {INPUT_NAME: batch})
+        except Exception as error:  # its exceptions have no common root
+            reason = str(error).strip().splitlines()[0]
+            raise RunError(f"ONNX Runtime cannot run {self.name}: {reason}", "Export it again.") from error
+        return outputs_of(dict(zip(self._outputs, values, strict=True)), self.name)
+
+    def close(self) -> None:
+        """See `Backend.close`. A session goes with its last reference, which a running request may still hold."""

@@ -1,0 +1,52 @@
+"""From a file to a backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+from rcil.errors import ConfigError, did_you_mean
+from rcil_serve.backends.protocol import Backend
+
+Device = Literal["auto", "cpu", "cuda", "tensorrt"]
+DEVICES: tuple[Device, ...] = get_args(Device)
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+
+
+def open_backend(path: Path, device: str = "auto", threads: int | None = None) -> Backend:
+    """Load a model; every way it can fail gives an `RcilError` that names it.
+
+    Args:
+        path: `.onnx`, or `.engine` / `.plan` with its sidecar.
+        device: Where an ONNX file runs; `auto` takes CUDA where ONNX Runtime has it. Engines run on the GPU.
+        threads: For ONNX Runtime on the CPU.
+    """
+    if device not in DEVICES:
+        raise ConfigError(f"there is no device '{device}'", did_you_mean(device, DEVICES))
+    match path.suffix.lower():
+        case ".onnx":
+            from rcil_serve.backends.onnx import OnnxBackend
+
+            return OnnxBackend(path, _provider(device), threads)
+        case ".engine" | ".plan":
+            from rcil_serve.backends.engine import EngineBackend
+
+            if device == "cpu":
+                raise ConfigError(f"{path} is an engine, and engines run on a GPU", "Use the ONNX file it came from.")
+            return EngineBackend(path)
+        case ".safetensors":
+            raise ConfigError(
+                f"{path} is a checkpoint, which serving does not run",
+                f"Export it first: rcil-export {path} -o deployed",
+            )
+        case _:
+            raise ConfigError(f"{path} is no model that can be served", "Give a .onnx or an .engine of rcil-export.")
+
+
+def _provider(device: str) -> str:
+    if device != "auto":
+        return PROVIDERS[device]
+    import onnxruntime
+
+    here = onnxruntime.get_available_providers()
+    return PROVIDERS["cuda"] if PROVIDERS["cuda"] in here else PROVIDERS["cpu"]
