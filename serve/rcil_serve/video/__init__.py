@@ -1,0 +1,1 @@
+"""Video: from any source through a model to files, with every frame accounted for."""

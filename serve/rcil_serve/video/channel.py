@@ -1,0 +1,100 @@
+"""Bounded queues between threads that end, fail and drop in defined ways."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class StoppedError(Exception):
+    """Another stage failed; the one that sees this has nothing to add."""
+
+
+class Failure:
+    """The first error of a pipeline; wakes everybody who waits."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._waiting: list[threading.Condition] = []
+
+    def watch(self, condition: threading.Condition) -> None:
+        """Wake this condition on failure."""
+        self._waiting.append(condition)
+
+    def fail(self, error: BaseException) -> None:
+        """Note an error, unless there is one already."""
+        with self._lock:
+            self.error = self.error or error
+        for condition in self._waiting:
+            with condition:
+                condition.notify_all()
+
+
+class Channel(Generic[T]):
+    """A queue of at most `size` items.
+
+    Args:
+        size: Items it holds.
+        failure: Of the pipeline; once set, `put` and iterating raise `StoppedError`.
+        on_drop: None: `put` waits for room. Otherwise the oldest item that may be dropped makes room, and goes here.
+        may_drop: Which items may be dropped.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        failure: Failure,
+        on_drop: Callable[[T], None] | None = None,
+        may_drop: Callable[[T], bool] = lambda item: True,
+    ) -> None:
+        self._items: deque[T] = deque()
+        self._size, self._failure, self._on_drop, self._may_drop = size, failure, on_drop, may_drop
+        self._changed = threading.Condition()
+        self._closed = False
+        failure.watch(self._changed)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: T) -> None:
+        """Add an item at the end."""
+        with self._changed:
+            if self._on_drop is not None and len(self._items) >= self._size:
+                self._drop_oldest(self._on_drop)
+            while len(self._items) >= self._size and self._failure.error is None:
+                self._changed.wait()
+            if self._failure.error is not None:
+                raise StoppedError
+            self._items.append(item)
+            self._changed.notify_all()
+
+    def _drop_oldest(self, on_drop: Callable[[T], None]) -> None:
+        for place, item in enumerate(self._items):
+            if self._may_drop(item):
+                del self._items[place]
+                on_drop(item)
+                return
+
+    def close(self) -> None:
+        """Nothing more will be put."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            with self._changed:
+                while not self._items and not self._closed and self._failure.error is None:
+                    self._changed.wait()
+                if self._failure.error is not None:
+                    raise StoppedError
+                if not self._items:
+                    return
+                item = self._items.popleft()
+                self._changed.notify_all()
+            yield item

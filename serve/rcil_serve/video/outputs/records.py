@@ -1,0 +1,76 @@
+"""`frames.jsonl`: one line a frame, flushed often, so that a killed run keeps its records."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil.errors import RcilError
+from rcil_serve.video.outputs.movie import OutputError
+from rcil_serve.video.pipeline import Seen
+
+FLUSH_SECONDS = 1.0
+
+
+class Records:
+    """Lines of JSON: frame, time, share of each class that is seen, confidence, latency.
+
+    Args:
+        path: The file; what stood there is replaced.
+        names: Of the classes, in the order of rows.
+    """
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        self.path, self._names = path, names
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[str] = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror}", "Check the folder.") from error
+        self._flushed = time.monotonic()
+
+    def write(self, seen: Seen, shares: NDArray[np.float64], lag: float) -> None:
+        """One frame.
+
+        Args:
+            seen: The frame.
+            shares: Of its pixels, by row.
+            lag: Seconds since it was decoded.
+        """
+        line = {
+            "frame": seen.frame.index,
+            "time": round(seen.frame.time, 6),
+            "shares": {
+                name: round(float(share), 6) for name, share in zip(self._names, shares, strict=True) if share > 0
+            },
+            "confidence": None if seen.found.confidence is None else round(seen.found.confidence, 4),
+            "infer_ms": round(1000 * seen.infer_seconds, 3),
+            "latency_ms": round(1000 * lag, 3),
+        }
+        if seen.frame.name:
+            line["file"] = seen.frame.name
+        self._put(json.dumps(line) + "\n")
+
+    def _put(self, text: str) -> None:
+        try:
+            self._file.write(text)
+            if time.monotonic() - self._flushed > FLUSH_SECONDS:
+                self._file.flush()
+                self._flushed = time.monotonic()
+        except OSError as error:
+            raise self._explained(error) from error
+
+    def close(self) -> None:
+        """Write what is left."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: OSError) -> RcilError:
+        return OutputError(f"cannot write {self.path}: {error.strerror}", "Check free space and permissions.")

@@ -1,0 +1,90 @@
+"""How much of the picture each class takes over time, in memory that does not grow, and as a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil.checkpoint.metadata import ClassInfo
+from rcil.files import replacing
+
+MOST_BINS = 2000
+
+
+@dataclass
+class Timeline:
+    """Mean share of every class in bins of time; bins double their length whenever there are too many.
+
+    Args:
+        count: Number of classes.
+        seconds: Length of the first bins.
+    """
+
+    count: int
+    seconds: float = 0.02
+    _sums: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    _frames: dict[int, int] = field(default_factory=dict)
+    marks: list[tuple[float, str]] = field(default_factory=list)
+    """Times of drops, gaps and model swaps, and what happened."""
+
+    def add(self, time: float, shares: NDArray[np.float64]) -> None:
+        """One frame: its time in seconds and the shares of all classes [count]."""
+        place = int(time / self.seconds)
+        if place not in self._sums:
+            self._sums[place], self._frames[place] = np.zeros(self.count), 0
+        self._sums[place] += shares
+        self._frames[place] += 1
+        if len(self._sums) > MOST_BINS:
+            self._halve()
+
+    def mark(self, time: float, text: str) -> None:
+        """Note an event; of very many the later ones are left out."""
+        if len(self.marks) < MOST_BINS:
+            self.marks.append((time, text))
+
+    def _halve(self) -> None:
+        sums, frames = self._sums, self._frames
+        self._sums, self._frames = {}, {}
+        self.seconds *= 2
+        for place in sums:
+            self._sums[place // 2] = self._sums.get(place // 2, np.zeros(self.count)) + sums[place]
+            self._frames[place // 2] = self._frames.get(place // 2, 0) + frames[place]
+
+    def curves(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Times in seconds [bins] and mean shares [bins, count]."""
+        places = sorted(self._sums)
+        times = np.array([place * self.seconds for place in places])
+        return times, np.array([self._sums[place] / self._frames[place] for place in places]).reshape(-1, self.count)
+
+
+def draw_timeline(path: Path, timeline: Timeline, classes: Sequence[ClassInfo], title: str) -> None:
+    """A PNG: one curve a class in its colour, the background left out, events as lines."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    times, shares = timeline.curves()
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for row, info in enumerate(classes):
+        if row == 0 or not shares[:, row].any():
+            continue
+        red, green, blue = (value / 255 for value in info.colour)
+        axes.plot(times, 100 * shares[:, row], color=(red, green, blue), linewidth=1.5, label=info.name)
+    styles = dict(zip(sorted({text for _, text in timeline.marks}), ("--", ":", "-."), strict=False))
+    named: set[str] = set()
+    for time, text in timeline.marks:
+        style = styles.get(text, "-")
+        label = None if text in named else text
+        axes.axvline(time, color="#b00020", alpha=0.6, linewidth=1, linestyle=style, label=label)
+        named.add(text)
+    axes.set(xlabel="seconds", ylabel="share of the picture in %", title=title, ylim=(0, None))
+    axes.grid(alpha=0.25)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    with replacing(path) as part:
+        figure.savefig(part, format="png", dpi=120)

@@ -1,0 +1,161 @@
+"""Decode, infer and write side by side: three threads, two bounded queues, one first error."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from rcil_serve.predictor import Predictor, Segmentation
+from rcil_serve.video.channel import Channel, Failure, StoppedError
+from rcil_serve.video.frames import Frame, Item, Sound
+from rcil_serve.video.latencies import Stages
+from rcil_serve.video.sources import Source
+
+WAITING = 4
+"""Items between two stages: enough to even out their pace, little enough to keep lag and memory small."""
+TICK = 0.1
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A frame and what the model sees in it."""
+
+    frame: Frame
+    found: Segmentation
+    infer_seconds: float
+    """Its share of the time of its batch."""
+
+
+class Sink(Protocol):
+    """Takes what the pipeline gives."""
+
+    def write(self, seen: Seen) -> None:
+        """A frame with its segmentation, in the order of time."""
+
+    def write_sound(self, sound: Sound) -> None:
+        """A packet of sound."""
+
+
+def run_pipeline(
+    source: Source,
+    predictor: Predictor,
+    sink: Sink,
+    stages: Stages,
+    tick: Callable[[], None] = lambda: None,
+) -> bool:
+    """Run until the source ends; False if the user ended it. All threads have ended when this returns or raises.
+
+    Ctrl-C ends the source; what was read by then goes through to the sink. The first error of any stage ends all.
+
+    Args:
+        source: Its frames wait for room; those of a live source make room by dropping the oldest.
+        predictor: Segments frames.
+        sink: Gets every frame that was segmented.
+        stages: Notes how long every stage takes.
+        tick: Called ten times a second.
+    """
+    failure = Failure()
+
+    def drop(item: Item) -> None:
+        del item
+        source.counts.dropped += 1
+
+    decoded: Channel[Item] = Channel(
+        WAITING, failure, drop if source.info.live else None, lambda item: isinstance(item, Frame)
+    )
+    segmented: Channel[Seen | Sound] = Channel(WAITING, failure)
+    ended = threading.Event()
+    threads = [
+        _stage("decode", failure, lambda: _decode(source, decoded, stages, ended), decoded.close),
+        _stage("infer", failure, lambda: _infer(decoded, predictor, segmented, source, stages), segmented.close),
+        _stage("write", failure, lambda: _write(segmented, sink, source, stages), lambda: None),
+    ]
+    finished = True
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        try:
+            threads[-1].join(TICK)
+            tick()
+        except KeyboardInterrupt:
+            finished = False
+            ended.set()
+            if source.info.live:
+                source.close()
+    tick()
+    if failure.error is not None:
+        raise failure.error
+    return finished
+
+
+def _stage(name: str, failure: Failure, work: Callable[[], None], close: Callable[[], None]) -> threading.Thread:
+    def run() -> None:
+        try:
+            work()
+        except StoppedError:
+            pass
+        except BaseException as error:
+            failure.fail(error)
+        finally:
+            close()
+
+    return threading.Thread(target=run, name=f"rcil-{name}")
+
+
+def _decode(source: Source, decoded: Channel[Item], stages: Stages, ended: threading.Event) -> None:
+    items = iter(source)
+    while not ended.is_set():
+        start = time.perf_counter()
+        item = next(items, None)
+        if item is None:
+            return
+        stages.decode.add(time.perf_counter() - start)
+        decoded.put(item)
+
+
+def _infer(
+    decoded: Channel[Item], predictor: Predictor, segmented: Channel[Seen | Sound], source: Source, stages: Stages
+) -> None:
+    for group in _batches(decoded, predictor.layout.batch):
+        frames = [item for item in group if isinstance(item, Frame)]
+        start = time.perf_counter()
+        found = predictor.segment_all([frame.pixels for frame in frames]) if frames else []
+        share = (time.perf_counter() - start) / max(1, len(frames))
+        source.counts.inferred += len(frames)
+        results = iter(found)
+        for item in group:
+            if isinstance(item, Sound):
+                segmented.put(item)
+            else:
+                stages.infer.add(share)
+                segmented.put(Seen(item, next(results), share))
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Groups with `size` frames each and the sound between them; the last may have fewer."""
+    group: list[Item] = []
+    frames = 0
+    for item in items:
+        group.append(item)
+        frames += isinstance(item, Frame)
+        if frames == size or (isinstance(item, Sound) and frames == 0):
+            yield group
+            group, frames = [], 0
+    if group:
+        yield group
+
+
+def _write(segmented: Channel[Seen | Sound], sink: Sink, source: Source, stages: Stages) -> None:
+    for item in segmented:
+        if isinstance(item, Sound):
+            sink.write_sound(item)
+            continue
+        start = time.perf_counter()
+        sink.write(item)
+        now = time.perf_counter()
+        stages.write.add(now - start)
+        stages.lag.add(now - item.frame.ready)
+        source.counts.written += 1

@@ -1,0 +1,181 @@
+"""Video files through PyAV: presentation times, rotation and sound are kept, damage is counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import av
+import av.error
+import cv2
+import numpy as np
+
+from rcil.images import Image
+from rcil_serve.geometry import letterbox
+from rcil_serve.video.frames import Counts, Frame, Item, Sound, SourceError, SourceInfo
+from rcil_serve.video.sources.protocol import Selection
+
+TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
+"""PyAV tells by how many degrees a frame is to be turned against the clock."""
+HINT = "Play it with another program to see whether it is whole, or convert it to MP4 with H.264."
+
+
+class FileSource:
+    """Frames of one video file.
+
+    Args:
+        path: A file, or the address of one.
+        name: What messages call it.
+        selection: Which frames are wanted.
+        options: For FFmpeg's demuxer.
+        timeout: Seconds to wait for an address to answer.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        selection: Selection,
+        *,
+        options: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._selection, self._name = selection, name
+        self._container = open_container(path, name, options, timeout)
+        self._stream = video_stream(self._container, name)
+        self.counts = Counts()
+        self._first, self._turn = self._peek()
+        self._origin = self._first_time()
+        height, width = self._first.height, self._first.width
+        rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(25)
+        frames = self._stream.frames or _frames_by_duration(self._container, rate)
+        self._announced = self._stream.frames or None
+        audio = self._container.streams.audio
+        self.info = SourceInfo(
+            name=name,
+            size=(width, height) if self._turn in (90, 270) else (height, width),
+            rate=Fraction(rate),
+            time_base=Fraction(self._stream.time_base),
+            frames=selection.expected(frames, float(rate)) if frames else None,
+            sound=audio[0] if audio else None,
+        )
+
+    def _peek(self) -> tuple[Any, int]:
+        """The first whole frame, for its size and rotation; the file is wound back after it."""
+        try:
+            for frame in self._container.decode(self._stream):
+                if not frame.is_corrupt:
+                    turn = int(frame.rotation) % 360
+                    self._container.seek(0)
+                    return frame, turn
+        except av.error.FFmpegError as error:
+            self.close()
+            raise SourceError(f"{self._name} holds no picture that can be decoded: {reason(error)}", HINT) from error
+        self.close()
+        raise SourceError(f"{self._name} holds no picture", HINT)
+
+    def _first_time(self) -> int:
+        return self._first.pts if self._first.pts is not None else 0
+
+    def __iter__(self) -> Iterator[Item]:
+        wanted = [self._stream] if self.info.sound is None else [self._stream, self.info.sound]
+        base, taken, index, last = self.info.time_base, 0, 0, -1.0
+        for packet in self._packets(wanted):
+            if packet.stream is not self._stream:
+                if packet.dts is not None and self._hears(packet):
+                    yield Sound(packet)
+                continue
+            for frame in self._decoded(packet):
+                pts = frame.pts if frame.pts is not None else self._origin + round(index / self.info.rate / base)
+                seconds = float((pts - self._origin) * base)
+                index, last = index + 1, max(last, seconds)
+                if self._selection.over(seconds, taken):
+                    self.counts.left_out += 1
+                    return
+                if not self._selection.wants(index - 1, seconds, taken):
+                    self.counts.left_out += 1
+                    continue
+                taken += 1
+                self.counts.read += 1
+                yield Frame(index - 1, pts, seconds, self._upright(frame), time.perf_counter())
+        self._note_missing(index)
+
+    def _packets(self, streams: list[Any]) -> Iterator[Any]:
+        """All packets; a file that ends in the middle of one ends the source, with a note."""
+        try:
+            yield from self._container.demux(streams)
+        except av.error.FFmpegError as error:
+            self.counts.problems.append(f"{self._name} cannot be read to its end: {reason(error)}")
+
+    def _decoded(self, packet: Any) -> Iterator[Any]:
+        try:
+            frames = packet.decode()
+        except av.error.FFmpegError:
+            self.counts.corrupt += 1
+            return
+        for frame in frames:
+            if frame.is_corrupt:
+                self.counts.corrupt += 1
+            else:
+                yield frame
+
+    def _hears(self, packet: Any) -> bool:
+        """Whether sound of this time is wanted."""
+        seconds = float(packet.pts * packet.time_base) - float(self._origin * self.info.time_base)
+        return seconds >= self._selection.start and (self._selection.end is None or seconds < self._selection.end)
+
+    def _upright(self, frame: Any) -> Image:
+        return fitted(upright(frame.to_ndarray(format="rgb24"), self._turn), self.info.size)
+
+    def _note_missing(self, index: int) -> None:
+        if self._announced and index + self.counts.corrupt < self._announced:
+            self.counts.problems.append(
+                f"{self._name} is cut off: it announces {self._announced} frames and has {index}"
+                + (f" and {self.counts.corrupt} damaged ones" if self.counts.corrupt else "")
+            )
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        self._container.close()
+
+
+def open_container(
+    path: str, name: str, options: dict[str, str] | None, timeout: float | None, form: str | None = None
+) -> Any:
+    """PyAV's container, or an error that says what is wrong with the file."""
+    try:
+        return av.open(path, options=options or {}, timeout=timeout, format=form)
+    except av.error.FFmpegError as error:
+        raise SourceError(f"{name} cannot be opened as a video: {reason(error)}", HINT) from error
+
+
+def video_stream(container: Any, name: str) -> Any:
+    """The first video stream, decoded with all cores."""
+    if not container.streams.video:
+        container.close()
+        raise SourceError(f"{name} has no picture, only other streams", "Give a video.")
+    stream = container.streams.video[0]
+    stream.thread_type = "AUTO"
+    return stream
+
+
+def upright(pixels: Image, turn: int) -> Image:
+    """The picture turned as its metadata asks."""
+    return np.asarray(cv2.rotate(pixels, TURNS[turn]), np.uint8) if turn in TURNS else pixels
+
+
+def fitted(pixels: Image, size: tuple[int, int]) -> Image:
+    """The picture at the size of the first one, with bars where its shape differs; nearly always as it is."""
+    found = (pixels.shape[0], pixels.shape[1])
+    return pixels if found == size else letterbox(found, size).place(pixels, (0, 0, 0))
+
+
+def reason(error: Any) -> str:
+    """What FFmpeg says, without the code and the file's name."""
+    return str(error.strerror or error)
+
+
+def _frames_by_duration(container: Any, rate: Fraction) -> int | None:
+    return round(container.duration / av.time_base * rate) if container.duration else None

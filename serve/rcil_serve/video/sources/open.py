@@ -1,0 +1,78 @@
+"""From what the user typed to a source."""
+
+from __future__ import annotations
+
+import re
+import sys
+from fractions import Fraction
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from rcil_serve.video.frames import SourceError
+from rcil_serve.video.sources.file import FileSource, open_container
+from rcil_serve.video.sources.live import LiveOptions, LiveSource
+from rcil_serve.video.sources.pictures import PictureSource, find_pictures
+from rcil_serve.video.sources.protocol import Selection, Source
+
+STREAMS = ("rtsp", "rtsps", "rtmp", "rtmps", "udp", "rtp", "srt", "tcp")
+WEB = ("http", "https")
+_CAMERA = {"linux": ("/dev/video{}", "v4l2"), "darwin": ("{}", "avfoundation"), "win32": ("video={}", "dshow")}
+
+
+def open_source(
+    text: str,
+    selection: Selection | None = None,
+    *,
+    rate: Fraction = Fraction(10),
+    live: LiveOptions | None = None,
+) -> Source:
+    """Open a source.
+
+    Args:
+        text: A video file, a folder of images, a pattern, a list of images (.txt), the number of a camera, or an
+            address (rtsp, http, ...).
+        selection: Which frames are wanted.
+        rate: Frames a second of image files.
+        live: How patient to be with cameras and streams.
+    """
+    selection, live = selection or Selection(), live or LiveOptions()
+    if re.fullmatch(r"\d{1,3}", text):
+        address, form = _CAMERA.get(sys.platform, _CAMERA["linux"])
+        return LiveSource(address.format(text), f"camera {text}", selection, live, form=form)
+    scheme = urlsplit(text).scheme.lower()
+    if scheme in STREAMS:
+        options = {"rtsp_transport": "tcp"} if scheme.startswith("rtsp") else {}
+        return LiveSource(text, redacted(text), selection, live, options)
+    if scheme in WEB:
+        return _web_source(text, selection, live)
+    pictures = find_pictures(text)
+    if pictures is not None:
+        return PictureSource(pictures, text, rate, selection)
+    return FileSource(_existing(text), text, selection)
+
+
+def _web_source(text: str, selection: Selection, live: LiveOptions) -> Source:
+    """A file behind an address has a length; a live stream has none."""
+    name = redacted(text)
+    container = open_container(text, name, None, live.timeout)
+    finite = bool(container.duration)
+    container.close()
+    if finite:
+        return FileSource(text, name, selection, timeout=live.timeout)
+    return LiveSource(text, name, selection, live)
+
+
+def _existing(text: str) -> str:
+    path = Path(text)
+    if not path.exists():
+        raise SourceError(f"{text} does not exist", "Give a video, a folder, a pattern, a camera number or an address.")
+    if path.is_file() and path.stat().st_size == 0:
+        raise SourceError(f"{text} is empty", "Copy the file again.")
+    return text
+
+
+def redacted(address: str) -> str:
+    """An address without the name and password in it, and without what follows the question mark."""
+    parts = urlsplit(address)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, f"***@{host}" if "@" in parts.netloc else host, parts.path, "", ""))

@@ -1,0 +1,85 @@
+"""Image files as a source: a folder, a pattern, or a list."""
+
+from __future__ import annotations
+
+import glob
+import time
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from rcil.data.errors import DataError, read_bytes
+from rcil.images import SUFFIXES, read_rgb
+from rcil_serve.video.frames import Counts, Frame, Item, SourceError, SourceInfo
+from rcil_serve.video.sources.file import fitted
+from rcil_serve.video.sources.protocol import Selection
+
+
+class PictureSource:
+    """Image files, one a frame; what cannot be read is counted as corrupt.
+
+    Args:
+        paths: The files, in order.
+        name: What messages call them all.
+        rate: Frames a second.
+        selection: Which of them are wanted.
+    """
+
+    def __init__(self, paths: Sequence[Path], name: str, rate: Fraction, selection: Selection) -> None:
+        self._paths, self._selection = paths, selection
+        self.counts = Counts()
+        first = read_rgb(paths[0])
+        self.info = SourceInfo(
+            name=name,
+            size=(first.shape[0], first.shape[1]),
+            rate=rate,
+            time_base=1 / rate,
+            frames=selection.expected(len(paths), float(rate)),
+        )
+
+    def __iter__(self) -> Iterator[Item]:
+        taken = 0
+        for index, path in enumerate(self._paths):
+            seconds = float(index * self.info.time_base)
+            if self._selection.over(seconds, taken):
+                return
+            if not self._selection.wants(index, seconds, taken):
+                self.counts.left_out += 1
+                continue
+            try:
+                pixels = fitted(read_rgb(path), self.info.size)
+            except DataError as error:
+                self.counts.corrupt += 1
+                self.counts.problems.append(error.message)
+                continue
+            taken += 1
+            self.counts.read += 1
+            yield Frame(index, index, seconds, pixels, time.perf_counter(), str(path))
+
+    def close(self) -> None:
+        """See `Source.close`."""
+
+
+def find_pictures(text: str) -> list[Path] | None:
+    """The image files that a folder, a pattern, a list or a single image stands for; None: `text` is none of these."""
+    path = Path(text)
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        return _some(found, f"{path} holds no images", f"Give a folder with {', '.join(SUFFIXES)} files.")
+    if path.suffix.lower() == ".txt":
+        lines = read_bytes(path, "Give a text file with one image a line.").decode("utf-8", "replace").splitlines()
+        listed = [path.parent / line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        return _some(listed, f"{path} lists no images", "Write one image file a line.")
+    if path.suffix.lower() in SUFFIXES:
+        return [path]
+    if any(sign in text for sign in "*?["):
+        matches = sorted(Path(match) for match in glob.glob(text, recursive=True))  # noqa: PTH207 -- takes any pattern
+        images = [match for match in matches if match.suffix.lower() in SUFFIXES]
+        return _some(images, f"no image matches {text}", "Quote the pattern and check the folder.")
+    return None
+
+
+def _some(paths: list[Path], message: str, hint: str) -> list[Path]:
+    if not paths:
+        raise SourceError(message, hint)
+    return paths
