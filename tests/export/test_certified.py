@@ -35,11 +35,13 @@ def damp_residuals(model):
 
 
 @torch.no_grad()
-def show_images(model, metadata):
-    """Let the norms see images until their statistics are those of images."""
+def show_images(model, part, metadata):
+    """Let the norms of a part of the model see images until their statistics are those of images."""
     x = torch.stack([as_input(metadata, image.pixels) for image in generated_images(3, (128, 128), seed=1)])
+    model.eval()
+    part.train()
     for _ in range(15):
-        model.train()(x)
+        model(x)
 
 
 @torch.no_grad()
@@ -76,9 +78,8 @@ def checkpoint(request, tmp_path):
     else:
         damp_residuals(model)
     for count, step in enumerate(NAMES[1:], 1):
-        show_images(
-            model, Metadata(architecture=model.arch, classes=class_table(NAMES[:count]), step=count - 1, **look)
-        )
+        before = Metadata(architecture=model.arch, classes=class_table(NAMES[:count]), step=count - 1, **look)
+        show_images(model, model.head if look else model, before)
         model = begin_step(model, step, rows="balanced")
     metadata = Metadata(architecture=model.arch, classes=class_table(NAMES), step=2, **look)
     teach_brightness(model.eval(), metadata)

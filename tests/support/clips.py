@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import av
+import av.error
 import numpy as np
 
 BASE = Fraction(1, 12800)
@@ -89,10 +91,10 @@ class Contents:
     pictures: list[np.ndarray]
 
 
-def contents(path: Path, *, pictures: bool = False, form: str = "rgb24") -> Contents:
-    """Everything in a file, decoded."""
+def contents(path: Path, *, pictures: bool = False, form: str = "rgb24", cut: bool = False) -> Contents:
+    """Everything in a file, decoded; with `cut` up to the frame that is not whole, as players do."""
     times, sizes, rotations, kept = [], set(), set(), []
-    with av.open(str(path)) as container:
+    with av.open(str(path)) as container, contextlib.suppress(*([av.error.InvalidDataError] if cut else [])):
         for frame in container.decode(container.streams.video[0]):
             times.append(float(frame.pts * frame.time_base))
             sizes.add((frame.height, frame.width))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from pathlib import Path
 from typing import Any, Self
@@ -153,10 +154,11 @@ class Movie:
 
     def abandon(self) -> None:
         """Close what is there after an error; it stays under its temporary name and can be played."""
-        try:
+        with contextlib.suppress(av.error.FFmpegError):
             self._container.close()
-        except av.error.FFmpegError:
-            return
+        if not self._lossless:
+            with contextlib.suppress(OSError):
+                cut_to_fragments(self.part)
 
     def _explained(self) -> _Explained:
         return _Explained(self)
@@ -215,6 +217,23 @@ def disk_full(part: Path, frames: int) -> DiskFullError:
     except OSError:
         written = 0
     return DiskFullError(part, written, frames)
+
+
+def cut_to_fragments(path: Path) -> None:
+    """Take away what follows the last whole fragment of an MP4 file, so that no player stumbles over its rest."""
+    end, whole, length = 0, 0, path.stat().st_size
+    with path.open("r+b") as file:
+        while end + 8 <= length:
+            file.seek(end)
+            head = file.read(16)
+            size = int.from_bytes(head[:4], "big")
+            size = int.from_bytes(head[8:16], "big") if size == 1 else size
+            if size < 8 or end + size > length:
+                break
+            end += size
+            if head[4:8] in (b"mdat", b"moov"):
+                whole = end
+        file.truncate(whole)
 
 
 def _even(size: tuple[int, int]) -> tuple[int, int]:

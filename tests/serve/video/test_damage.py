@@ -1,0 +1,201 @@
+"""Bad sources, full disks, kills and stalls: clear errors, nothing lost, no thread left."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from clips import contents, make_clip
+from served import FIXED, write_model
+
+from rcil_serve.video.frames import SourceError
+from rcil_serve.video.outputs.movie import DiskFullError
+from rcil_serve.video.outputs.sink import Targets
+from rcil_serve.video.run import VideoRequest, run_video
+from rcil_serve.video.sources import open_source
+from rcil_serve.video.sources.live import LiveOptions
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "model.onnx", FIXED)
+
+
+def request_of(model, source, folder, **changes):
+    fields = {"targets": Targets(folder / "out.mp4"), "receipt": folder / "receipt.json", "device": "cpu", "threads": 1}
+    return VideoRequest(source=str(source), model=model, **(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("absent.mp4", None, "absent.mp4 does not exist"),
+        ("empty.mp4", b"", "empty.mp4 is empty"),
+        ("text.mp4", b"this is no video at all\n" * 40, "text.mp4 cannot be opened as a video: Invalid data"),
+    ],
+)
+def test_what_is_no_video_is_named_and_nothing_is_written(model, tmp_path, name, data, words):
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(SourceError, match=words):
+        run_video(request_of(model, tmp_path / name, tmp_path))
+    assert not (tmp_path / "out.mp4").exists() and not list(tmp_path.glob("*.part*"))
+
+
+def test_a_file_without_its_index_is_an_error(model, tmp_path):
+    make_clip(tmp_path / "in.mp4", 30)
+    data = (tmp_path / "in.mp4").read_bytes()
+    (tmp_path / "in.mp4").write_bytes(data[: len(data) // 2])
+    with pytest.raises(SourceError, match=r"in\.mp4 cannot be opened as a video"):
+        run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
+
+
+def test_what_a_cut_file_has_is_written_and_the_rest_is_reported(model, tmp_path):
+    make_clip(tmp_path / "in.mp4", 60, options={"movflags": "faststart"})
+    data = (tmp_path / "in.mp4").read_bytes()
+    (tmp_path / "in.mp4").write_bytes(data[: len(data) * 2 // 3])
+    result = run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
+    frames = result.document["frames"]
+    assert 10 < frames["written"] < 60 and frames["written"] == len(contents(tmp_path / "out.mp4").times)
+    assert any("is cut off: it announces 60 frames" in text for text in frames["problems"])
+    command = [sys.executable, "-m", "rcil_serve", "video", "in.mp4", "-m", str(model), "-o", "again.mp4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 6 and "cut off" in done.stderr and "Traceback" not in done.stderr
+    assert (tmp_path / "again.mp4").exists()
+
+
+def test_damaged_frames_are_counted_not_replaced(model, tmp_path):
+    make_clip(tmp_path / "in.mp4", 40, (96, 128))
+    data = bytearray((tmp_path / "in.mp4").read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 300] = bytes(300)
+    (tmp_path / "in.mp4").write_bytes(bytes(data))
+    frames = run_video(request_of(model, tmp_path / "in.mp4", tmp_path)).document["frames"]
+    assert frames["corrupt"] > 0
+    assert frames["corrupt"] + frames["written"] <= 40 and frames["written"] == frames["read"]
+    assert len(contents(tmp_path / "out.mp4").times) == frames["written"]
+
+
+class Broken:
+    """A backend that fails at its third frame."""
+
+    def __init__(self, backend):
+        self.__dict__.update(name=backend.name, sha256=backend.sha256, device="here")
+        self.metadata, self.interface, self.count = backend.metadata, backend.interface, 0
+
+    def run(self, batch):
+        self.count += 1
+        if self.count == 3:
+            raise ZeroDivisionError("in the third frame")
+        from rcil_serve.backends.protocol import Outputs
+
+        return Outputs(batch[..., 0] * 0, None)
+
+    def close(self):
+        pass
+
+
+def test_the_first_error_ends_all_threads_and_stands_in_the_receipt(model, tmp_path, monkeypatch):
+    from rcil_serve.backends import open_backend
+    from rcil_serve.video import run
+
+    make_clip(tmp_path / "in.mp4", 40)
+    monkeypatch.setattr(run, "open_backend", lambda *args: Broken(open_backend(*args)))
+    with pytest.raises(ZeroDivisionError):
+        run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
+    assert threading.active_count() == 1
+    receipt = json.loads((tmp_path / "receipt.json").read_text())
+    assert receipt["status"] == "failed" and "in the third frame" in receipt["error"]
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def wait_for(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def start(folder, model, source, *options):
+    command = [sys.executable, "-m", "rcil_serve", "video", str(source), "-m", str(model), "-o", "out.mp4", *options]
+    return subprocess.Popen(
+        [*command, "--threads", "1", "--device", "cpu"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+@pytest.fixture
+def long_clip(tmp_path):
+    make_clip(tmp_path / "in.mp4", 4000, (160, 208), times=[512 * index for index in range(4000)])
+    return tmp_path / "in.mp4"
+
+
+def size_of(path):
+    return path.stat().st_size if path.exists() else 0
+
+
+def test_kill_leaves_a_playable_file_and_a_receipt(model, tmp_path, long_clip):
+    process = start(tmp_path, model, long_clip, "--jsonl", "frames.jsonl")
+    try:
+        wait_for(lambda: size_of(tmp_path / "out.part.mp4") > 30_000 and (tmp_path / "out.receipt.json").exists())
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    found = contents(tmp_path / "out.part.mp4", cut=True)
+    assert len(found.times) > 10
+    assert found.times == sorted(found.times)
+    receipt = json.loads((tmp_path / "out.receipt.json").read_text())
+    assert receipt["status"] == "running" and receipt["source"]["name"].endswith("in.mp4")
+
+
+def test_interrupt_finishes_what_was_read(model, tmp_path, long_clip):
+    process = start(tmp_path, model, long_clip)
+    wait_for(lambda: size_of(tmp_path / "out.part.mp4") > 10_000)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert b"Traceback" not in err
+    assert process.returncode == 130 or b"interrupted" in out
+    receipt = json.loads((tmp_path / "out.receipt.json").read_text())
+    assert receipt["status"] == "interrupted"
+    assert len(contents(tmp_path / "out.mp4").times) == receipt["frames"]["written"] > 0
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 200 kB, where one may be mounted."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small disk needs the right to mount")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_names_the_space_needed_and_keeps_what_fits(model, tmp_path, small_disk, long_clip):
+    with pytest.raises(DiskFullError, match="the disk is full") as caught:
+        run_video(
+            request_of(model, long_clip, tmp_path, targets=Targets(small_disk / "out.mp4"), receipt=tmp_path / "r.json")
+        )
+    assert "All 4000 frames need about" in caught.value.hint
+    assert len(contents(small_disk / "out.part.mp4").times) > 10
+    assert json.loads((tmp_path / "r.json").read_text())["status"] == "failed"
+    assert threading.active_count() == 1
+
+
+def test_a_stream_that_stalls_is_given_up_with_an_error(tmp_path):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        address = f"http://user:secret@127.0.0.1:{server.getsockname()[1]}/live.ts"
+        start_time = time.monotonic()
+        with pytest.raises(SourceError, match=r"http://\*\*\*@127.0.0.1:\d+/live.ts cannot be opened") as caught:
+            open_source(address, live=LiveOptions(timeout=0.5, attempts=1))
+    assert "secret" not in str(caught.value)
+    assert time.monotonic() - start_time < 20
