@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -116,6 +119,41 @@ def running(app: FastAPI) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(timeout=30)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from rcil_serve.http.options import HttpOptions
+from rcil_serve.http.run import serve
+try:
+    serve(HttpOptions(Path(sys.argv[1]), port=0, threads=1, {options}))
+finally:
+    print("torch" in sys.modules)
+"""
+
+
+@contextlib.contextmanager
+def server_process(model: Path, log: Path, **options: object) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`serve` in a process of its own; its address with scheme, once it listens, and the process.
+
+    Args:
+        model: To serve.
+        log: File for what the server says; its last line is whether torch was imported.
+        options: Of `HttpOptions`.
+    """
+    script = SCRIPT.format(options=", ".join(f"{name}={value!r}" for name, value in options.items()))
+    with log.open("w") as out:
+        process = subprocess.Popen([sys.executable, "-c", script, str(model)], stdout=out, stderr=out, text=True)
+    try:
+        until = time.monotonic() + 60
+        while (found := re.search(r"listening on (http://\S+)", log.read_text())) is None:
+            assert process.poll() is None and time.monotonic() < until, log.read_text()
+            time.sleep(0.02)
+        yield found[1], process
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
 
 
 @contextlib.contextmanager

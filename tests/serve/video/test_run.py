@@ -39,6 +39,14 @@ def test_times_sound_and_rotation_are_kept(model, tmp_path):
     assert result.document["status"] == "done"
 
 
+def test_a_turned_picture_is_turned_back(model, tmp_path):
+    make_clip(tmp_path / "in.mp4", 2, rotation=90)
+    run_video(request_of(model, tmp_path / "in.mp4", tmp_path, alpha=0.0))
+    shown = contents(tmp_path / "out.mp4", pictures=True).pictures[1].astype(int)
+    assert np.abs(shown - np.rot90(picture(1, 48, 64))).mean() < 6
+    assert np.abs(shown - np.rot90(picture(1, 48, 64), 3)).mean() > 20
+
+
 def test_masks_without_loss_records_and_receipt_agree(model, tmp_path):
     from rcil_serve.backends import open_backend
     from rcil_serve.predictor import Predictor
@@ -132,3 +140,19 @@ def test_batches_change_nothing(tmp_path):
 def test_a_run_without_outputs_is_an_error(model, tmp_path):
     with pytest.raises(ConfigError, match="nothing is to be written"):
         run_video(request_of(model, "in.mp4", tmp_path, targets=Targets()))
+
+
+def test_sound_and_picture_that_begin_apart_stay_apart(model, tmp_path):
+    times = make_clip(tmp_path / "in.mp4", times=[4000 + 512 * index for index in range(12)], sound="aac")
+    run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
+    np.testing.assert_allclose(contents(tmp_path / "out.mp4").times, [float(pts * BASE) for pts in times], atol=1e-3)
+
+
+def test_a_720p_clip_with_everything_goes_through_whole(model, tmp_path):
+    times = make_clip(tmp_path / "in.mp4", 40, (720, 1280), sound="aac", rotation=180)
+    result = run_video(request_of(model, tmp_path / "in.mp4", tmp_path, targets=Targets(tmp_path / "out.mp4")))
+    source, found = contents(tmp_path / "in.mp4"), contents(tmp_path / "out.mp4")
+    assert len(found.times) == len(source.times) == result.document["frames"]["written"] == len(times)
+    np.testing.assert_allclose(found.times, source.times, atol=1e-3)
+    assert found.sound == "aac" and found.sound_seconds == pytest.approx(source.sound_seconds, abs=1e-3)
+    assert found.sizes == {(720, 1280)} and source.rotations == {180} and found.rotations == {0}

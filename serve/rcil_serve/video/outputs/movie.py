@@ -18,7 +18,7 @@ from rcil.images import Image
 from rcil_serve.backends.protocol import Mask
 from rcil_serve.video.frames import Sound, SourceInfo
 
-FRAGMENTS = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
+FRAGMENTS = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "flush_packets": "1"}
 """Every fragment can be played by itself, so that a file without its end loses the last one only."""
 COPIED = ("aac", "mp3", "ac3", "eac3", "opus", "alac", "flac")
 """Sound that players accept inside MP4 as it is; other sound becomes AAC."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import time
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from rcil.data.errors import DataError, read_bytes
-from rcil.images import SUFFIXES, read_rgb
+from rcil.images import SUFFIXES, Image, read_rgb
 from rcil_serve.video.frames import Counts, Frame, Item, SourceError, SourceInfo
 from rcil_serve.video.sources.file import fitted
 from rcil_serve.video.sources.protocol import Selection
@@ -28,7 +29,7 @@ class PictureSource:
     def __init__(self, paths: Sequence[Path], name: str, rate: Fraction, selection: Selection) -> None:
         self._paths, self._selection = paths, selection
         self.counts = Counts()
-        first = read_rgb(paths[0])
+        first = _first_readable(paths, name)
         self.info = SourceInfo(
             name=name,
             size=(first.shape[0], first.shape[1]),
@@ -60,9 +61,20 @@ class PictureSource:
         """See `Source.close`."""
 
 
+def _first_readable(paths: Sequence[Path], name: str) -> Image:
+    for path in paths:
+        with contextlib.suppress(DataError):
+            return read_rgb(path)
+    raise SourceError(f"no image of {name} can be read; the first is {paths[0]}", "Give PNG or JPEG files.")
+
+
 def find_pictures(text: str) -> list[Path] | None:
     """The image files that a folder, a pattern, a list or a single image stands for; None: `text` is none of these."""
     path = Path(text)
+    if any(sign in text for sign in "*?[") and not path.exists():
+        matches = sorted(Path(match) for match in glob.glob(text, recursive=True))  # noqa: PTH207 -- takes any pattern
+        images = [match for match in matches if match.suffix.lower() in SUFFIXES]
+        return _some(images, f"no image matches {text}", "Quote the pattern and check the folder.")
     if path.is_dir():
         found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
         return _some(found, f"{path} holds no images", f"Give a folder with {', '.join(SUFFIXES)} files.")
@@ -72,10 +84,6 @@ def find_pictures(text: str) -> list[Path] | None:
         return _some(listed, f"{path} lists no images", "Write one image file a line.")
     if path.suffix.lower() in SUFFIXES:
         return [path]
-    if any(sign in text for sign in "*?["):
-        matches = sorted(Path(match) for match in glob.glob(text, recursive=True))  # noqa: PTH207 -- takes any pattern
-        images = [match for match in matches if match.suffix.lower() in SUFFIXES]
-        return _some(images, f"no image matches {text}", "Quote the pattern and check the folder.")
     return None
 
 

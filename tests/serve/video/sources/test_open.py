@@ -1,0 +1,110 @@
+import socket
+import threading
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from clips import make_clip, picture
+
+from rcil.errors import ConfigError
+from rcil.images import write_image
+from rcil_serve.video.frames import Frame, SourceError
+from rcil_serve.video.sources import Selection, open_source
+from rcil_serve.video.sources.live import LiveOptions, LiveSource
+from rcil_serve.video.sources.open import redacted
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("rtsp://user:pass@cam.local:554/1?token=abc", "rtsp://***@cam.local:554/1"),
+        ("http://cam.local/live.m3u8", "http://cam.local/live.m3u8"),
+    ],
+)
+def test_credentials_are_never_shown(address, shown):
+    assert redacted(address) == shown
+
+
+def shots(folder, count=4):
+    for index in range(count):
+        write_image(folder / f"{index}.png", picture(index, 20, 30))
+    return folder
+
+
+def test_folders_patterns_and_lists_are_the_same_images(tmp_path):
+    shots(tmp_path / "s")
+    (tmp_path / "list.txt").write_text("# what to read\ns/0.png\ns/2.png\n\n")
+    for text, names in (
+        (str(tmp_path / "s"), "0123"),
+        (str(tmp_path / "s" / "[12].png"), "12"),
+        (str(tmp_path / "list.txt"), "02"),
+        (str(tmp_path / "s" / "3.png"), "3"),
+    ):
+        frames = list(open_source(text, rate=Fraction(5)))
+        assert [frame.name[-5] for frame in frames] == list(names)
+        assert [frame.time for frame in frames] == pytest.approx([index / 5 for index in range(len(names))])
+    np.testing.assert_array_equal(frames[0].pixels, picture(3, 20, 30))
+
+
+@pytest.mark.parametrize(("name", "words"), [("empty", "holds no images"), ("x*.png", "no image matches")])
+def test_nothing_to_read_is_an_error(tmp_path, name, words):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceError, match=words):
+        open_source(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("fields", [{"stride": 0}, {"start": -1.0}, {"start": 2.0, "end": 1.0}, {"most": 0}])
+def test_impossible_selections_are_refused(fields):
+    with pytest.raises(ConfigError):
+        Selection(**fields)
+
+
+def test_a_camera_that_is_not_there_is_an_error():
+    with pytest.raises(SourceError, match="camera 97 cannot be opened"):
+        open_source("97")
+
+
+class Feed:
+    """Serves the same MPEG-TS bytes to every connection, as often as told, and then closes."""
+
+    def __init__(self, data, connections):
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, args=(data, connections))
+        self._thread.start()
+
+    def _run(self, data, connections):
+        for _ in range(connections):
+            client = self._server.accept()[0]
+            with client:
+                client.sendall(data)
+        self._server.close()
+
+    def close(self):
+        self._thread.join()
+
+
+def test_a_stream_that_breaks_is_taken_up_again_and_the_gap_is_noted(tmp_path, monkeypatch):
+    from rcil_serve.video.sources import live
+
+    monkeypatch.setattr(live, "FIRST_WAIT", 0.01)
+    make_clip(tmp_path / "a.ts", 30, times=[512 * index for index in range(30)])
+    feed = Feed((tmp_path / "a.ts").read_bytes(), 2)
+    source = LiveSource(
+        f"tcp://127.0.0.1:{feed.port}", "stream", Selection(), LiveOptions(timeout=5, attempts=2), form="mpegts"
+    )
+    frames = []
+    with pytest.raises(SourceError, match="stream is gone: 2 attempts to connect again failed"):
+        frames.extend(iter_frames(source, frames))
+    feed.close()
+    source.close()
+    assert source.counts.reconnects == 1 and len(source.counts.gaps) == 1
+    assert source.counts.read == len(frames) > 40
+    assert [frame.pts for frame in frames] == sorted({frame.pts for frame in frames})
+
+
+def iter_frames(source, into):
+    for item in source:
+        assert isinstance(item, Frame)
+        into.append(item)
+    return []
