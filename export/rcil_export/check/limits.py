@@ -39,7 +39,7 @@ class Limits(BaseModel):
 DEFAULTS: dict[Precision, Limits] = {
     "fp32": Limits(error=1e-4, agreement=1, agreement_old_new=1, miou_drop=0.05, node=2e-5),
     "fp16": Limits(error=0.02, agreement=0.999, agreement_old_new=0.995, miou_drop=0.1, node=0.01),
-    "bf16": Limits(error=0.15, agreement=0.995, agreement_old_new=0.97, miou_drop=0.5, node=0.08),
+    "bf16": Limits(error=0.15, agreement=0.99, agreement_old_new=0.96, miou_drop=0.5, node=0.08),
     "int8": Limits(error=None, agreement=0.97, agreement_old_new=0.9, miou_drop=1, node=0.4),
 }
 """Why these numbers.
