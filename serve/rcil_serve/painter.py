@@ -67,10 +67,20 @@ class Painter:
     def _add_legend(self, drawn: Image) -> None:
         width = drawn.shape[1]
         if width not in self._legends:
-            self._legends[width] = legend(self._entries, min(width, 480))
+            self._legends[width] = _panel(self._entries, width)
         panel = self._legends[width][: drawn.shape[0], :width]
         corner = drawn[-panel.shape[0] :, : panel.shape[1]]
         corner[:] = cv2.addWeighted(corner, 0.25, panel, 0.75, 0)
+
+
+def _panel(entries: list[tuple[str, tuple[int, int, int]]], width: int) -> Image:
+    """A legend in proportion to a picture of this width."""
+    scale = min(2.0, max(0.45, width / 1000))
+    panel = legend(entries, max(120, round(0.6 * width / scale)))
+    sides = round(panel.shape[1] * scale), round(panel.shape[0] * scale)
+    return np.asarray(
+        cv2.resize(panel, sides, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR), np.uint8
+    )
 
 
 def colour_image(mask: Mask, classes: Sequence[ClassInfo]) -> Image:
