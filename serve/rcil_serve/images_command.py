@@ -1,0 +1,73 @@
+"""`rcil-serve images`; `rcil_serve.cli` registers it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcil.console import print_json, progress_line
+from rcil.data.errors import DataError
+from rcil_serve.options import (
+    AlphaOption,
+    BatchOption,
+    ClassesOption,
+    DeviceOption,
+    JsonOption,
+    LegendOption,
+    ModelOption,
+    OverlapOption,
+    SizeOption,
+    ThreadsOption,
+    TileOption,
+    layout_of,
+    names_of,
+)
+
+
+def images(
+    source: Annotated[str, typer.Argument(help="An image, a folder, a 'pattern*.jpg' or a list.txt.")],
+    model: ModelOption,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for overlays, masks and images.json.")],
+    size: SizeOption = None,
+    tile: TileOption = None,
+    overlap: OverlapOption = 64,
+    batch: BatchOption = 1,
+    alpha: AlphaOption = 0.5,
+    classes: ClassesOption = "",
+    legend: LegendOption = False,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Segment images, each at its own size.
+
+    Example: `rcil-serve images site/images --model deployed/model.onnx -o seen`
+    """
+    from rcil_serve.backends import open_backend
+    from rcil_serve.images import segment_images
+    from rcil_serve.painter import Painter
+    from rcil_serve.predictor import Predictor
+    from rcil_serve.video.sources.pictures import find_pictures
+
+    paths = find_pictures(source)
+    if paths is None:
+        raise DataError(f"{source} is no image and no folder of images", "For videos use: rcil-serve video")
+    backend = open_backend(model, device, threads)
+    try:
+        predictor = Predictor(backend, layout_of(size, tile, overlap, batch))
+        painter = Painter(predictor.classes, alpha, names_of(classes), with_legend=legend)
+        with progress_line("segmenting") as progress:
+            result = segment_images(paths, backend, predictor, painter, output, progress)
+    finally:
+        backend.close()
+    if as_json:
+        print_json({"images": result.images, "problems": result.problems})
+    else:
+        typer.echo(f"{len(result.images)} images -> {output}")
+    if result.problems:
+        raise DataError(
+            f"{len(result.problems)} of {len(paths)} images could not be read; the first: {result.problems[0]}",
+            f"The others are in {output}.",
+        )

@@ -1,0 +1,159 @@
+"""`rcil-serve video`; `rcil_serve.cli` registers it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rcil.console import print_json
+from rcil_serve.options import (
+    AlphaOption,
+    AttemptsOption,
+    BatchOption,
+    ClassesOption,
+    CrfOption,
+    DeviceOption,
+    EndOption,
+    FpsOption,
+    JsonOption,
+    LegendOption,
+    MaxFramesOption,
+    ModelOption,
+    OverlapOption,
+    SizeOption,
+    SourceArgument,
+    StartOption,
+    StrideOption,
+    ThreadsOption,
+    TileOption,
+    TimeoutOption,
+    layout_of,
+    names_of,
+)
+
+if TYPE_CHECKING:
+    from rcil_serve.video.run import Progress
+
+
+def video(
+    source: SourceArgument,
+    model: ModelOption,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Overlay video, .mp4.")] = None,
+    masks: Annotated[Path | None, typer.Option(help="Class ids without loss: a .mkv, or a folder for PNGs.")] = None,
+    jsonl: Annotated[Path | None, typer.Option(help="One line a frame: time, class shares, latency.")] = None,
+    timeline: Annotated[Path | None, typer.Option(help="Plot of every class's area over time, .png.")] = None,
+    receipt: Annotated[
+        Path | None, typer.Option(help="Receipt of the run; beside the video if not given, .receipt.json.")
+    ] = None,
+    stride: StrideOption = 1,
+    start: StartOption = 0.0,
+    end: EndOption = None,
+    max_frames: MaxFramesOption = None,
+    fps: FpsOption = 10.0,
+    size: SizeOption = None,
+    tile: TileOption = None,
+    overlap: OverlapOption = 64,
+    batch: BatchOption = 1,
+    alpha: AlphaOption = 0.5,
+    classes: ClassesOption = "",
+    legend: LegendOption = False,
+    smooth: Annotated[int, typer.Option(help="A pixel changes its class after so many equal frames.")] = 1,
+    crf: CrfOption = 21,
+    timeout: TimeoutOption = 10.0,
+    attempts: AttemptsOption = 6,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Segment a video, camera or stream.
+
+    Times, sound and rotation of the source are kept. Every frame is accounted for in the receipt. A run that is killed
+    leaves a playable OUTPUT.part.mp4; Ctrl-C finishes what was read.
+
+    Examples:
+        rcil-serve video yard.mp4 --model deployed/model.onnx -o yard_seen.mp4 --timeline yard.png --jsonl yard.jsonl
+
+        rcil-serve video rtsp://camera.local/1 -m deployed/model.onnx -o gate.mp4 --end 3600
+    """
+    from rcil_serve.video.outputs.sink import Targets
+    from rcil_serve.video.run import VideoRequest, default_receipt, run_video
+    from rcil_serve.video.sources import Selection
+    from rcil_serve.video.sources.live import LiveOptions
+
+    request = VideoRequest(
+        source=source,
+        model=model,
+        targets=Targets(output, masks, jsonl, timeline),
+        receipt=receipt or default_receipt(output or masks or jsonl or timeline),
+        layout=layout_of(size, tile, overlap, batch),
+        selection=Selection(stride, start, end, max_frames),
+        live=LiveOptions(timeout, attempts),
+        rate=Fraction(fps).limit_denominator(1001),
+        alpha=alpha,
+        classes=names_of(classes),
+        legend=legend,
+        smooth=smooth,
+        crf=crf,
+        device=device,
+        threads=threads,
+    )
+    with frame_bar() as show:
+        result = run_video(request, (lambda text: None) if as_json else typer.echo, show)
+    if as_json:
+        print_json(result.document)
+    else:
+        _tell(result.document, request.receipt)
+    problems = result.document["frames"]["problems"]
+    if problems and not result.document["source"]["live"]:
+        from rcil_serve.video.frames import SourceError
+
+        raise SourceError(problems[0], f"What could be read is written; see {request.receipt}.")
+
+
+@contextlib.contextmanager
+def frame_bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar with frames a second and the time left, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.fields[name]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=None, name="", rate="")
+
+        def show(progress: Progress) -> None:
+            written = progress.counts.written
+            rate = f"{written / progress.seconds:.1f} fps" if progress.seconds > 0 else ""
+            bar.update(task, completed=written, total=progress.info.frames, name=progress.info.name, rate=rate)
+
+        yield show
+
+
+def _tell(document: dict[str, Any], receipt: Path) -> None:
+    frames, stages = document["frames"], document["stages"]
+    lost = ", ".join(f"{frames[key]} {key}" for key in ("dropped", "corrupt", "reconnects") if frames[key])
+    typer.echo(
+        f"{document['status']}: {frames['written']} frames in {document['seconds']:.1f} s "
+        f"({document['frames_a_second']:.1f} a second){', ' + lost if lost else ''}"
+    )
+    for name in ("decode", "infer", "paint", "encode"):
+        stage = stages[name]
+        if stage["count"]:
+            typer.echo(
+                f"  {name:8} p50 {stage['p50_ms']:8.2f}  p95 {stage['p95_ms']:8.2f}  p99 {stage['p99_ms']:8.2f} ms"
+            )
+    for output in document["outputs"].values():
+        typer.echo(f"  {output['path']}")
+    typer.echo(f"  {receipt}")
