@@ -1,14 +1,10 @@
-"""Runs the demo: a generated site, a first model, one more class with RCIL and with fine-tuning, export, pictures."""
+"""Runs the demo: a generated site, a first model, one more class with RCIL and with fine-tuning, export, video."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +15,9 @@ from rcil.console import write_json
 from rcil.data.generate import make_site
 from rcil.data.site import read_site
 from rcil.demo.picture import draw_grid, pick
-from rcil.errors import RcilError
-from rcil.evaluate import segment
+from rcil.demo.programs import deploy, export, show_clip
 from rcil.files import replacing
-from rcil.images import read_rgb, write_image
+from rcil.images import write_image
 from rcil.report.plots import class_bars
 from rcil.train.loop import Listener
 from rcil.train.run import run_task
@@ -64,14 +59,17 @@ def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch) 
     _draw(output, site, first, iou)
     force = ["--force"] if reports["rcil"]["rejected"] else []
     taught = output / "rcil" / "model.safetensors"
-    fold = _deploy(output, taught, site, force)
+    fold = deploy(output, taught, site, (*OLD, NEW), force)
     say("export: ONNX, a TensorRT engine where the package is there, and the proof that both cost nothing extra")
-    export = _export(taught, first, site, output / "export", how, force)
+    exported = export(taught, first, site, output / "export", how["size"], force)
+    say("video: the clip of the site through the exported model, and what step 1 changed in it")
+    video = show_clip(output, site, first, how["size"])
     document = {
         "iou": iou,
         "verdicts": {name: report["rejected"] for name, report in reports.items()},
         "fold": fold,
-        "export": export,
+        "export": exported,
+        "video": video,
         "seconds": round(time.perf_counter() - started, 1),
     }
     write_json(output / "report.json", document)
@@ -153,35 +151,3 @@ def _draw(output: Path, site: Path, first: Path, iou: dict[str, dict[str, float 
 
 def _share(percent: float | None) -> float | None:
     return None if percent is None else percent / 100
-
-
-def _deploy(output: Path, step1: Path, site: Path, force: list[str]) -> dict[str, Any]:
-    """Fold with `rcil-export` and draw with `rcil-serve`: the other two programs, as a user calls them."""
-    deployed = output / "deployed.safetensors"
-    _call("rcil_export", "fold", str(step1), "-o", str(deployed), *force)
-    network, metadata = load(deployed)
-    (sample,) = pick(read_site(site), "val", (*OLD, NEW), 1)
-    write_image(output / "scene_mask.png", segment(network, metadata, read_rgb(sample.image)))
-    files = [str(sample.image), str(output / "scene_mask.png")]
-    _call("rcil_serve", "overlay", *files, "--model", str(deployed), "-o", str(output / "scene_overlay.png"))
-    result: dict[str, Any] = json.loads(deployed.with_suffix(".fold.json").read_text(encoding="utf-8"))
-    return result
-
-
-def _export(
-    model: Path, parent: Path, site: Path, output: Path, how: dict[str, Any], force: list[str]
-) -> dict[str, Any]:
-    """`rcil-export` at the size of the site's images; its report, shortened."""
-    height, width = how["size"]
-    target = "onnx,engine" if find_spec("tensorrt_rtx") or find_spec("tensorrt") else "onnx"
-    options = ["--size", f"{height}x{width}", "--target", target, "--images", str(site), "--parent", str(parent)]
-    _call("rcil_export", "export", str(model), "-o", str(output), *options, *force)
-    report: dict[str, Any] = json.loads((output / "report.json").read_text(encoding="utf-8"))
-    items = {item["key"]: item["passed"] for result in report["results"] for item in result["items"]}
-    return {"ok": report["ok"], "target": target, "checks": items}
-
-
-def _call(module: str, *arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RcilError(f"{module} {arguments[0]} failed: {done.stderr.strip()}", "Run it by itself with --debug.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,13 +15,13 @@ class Latencies:
     """Percentiles to one percent of their value, of any number of times."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(int(np.log(LONGEST / SHORTEST) / np.log(STEP)) + 2, np.int64)
+        self._counts = np.zeros(int(math.log(LONGEST / SHORTEST) / math.log(STEP)) + 2, np.int64)
         self.count = 0
         self.total = 0.0
 
     def add(self, seconds: float) -> None:
         """Note one time."""
-        place = int(np.log(max(seconds, SHORTEST) / SHORTEST) / np.log(STEP))
+        place = int(math.log(max(seconds, SHORTEST) / SHORTEST) / math.log(STEP))
         self._counts[min(place, len(self._counts) - 1)] += 1
         self.count += 1
         self.total += seconds

@@ -48,7 +48,8 @@ def run_pipeline(
 ) -> bool:
     """Run until the source ends; False if the user ended it. All threads have ended when this returns or raises.
 
-    Ctrl-C ends the source; what was read by then goes through to the sink. The first error of any stage ends all.
+    Ctrl-C ends the source, and what was read by then goes through to the sink; a second Ctrl-C is an error. The first
+    error of any stage ends all.
 
     Args:
         source: Its frames wait for room; those of a live source make room by dropping the oldest.
@@ -69,9 +70,15 @@ def run_pipeline(
     segmented: Channel[Seen | Sound] = Channel(WAITING, failure)
     ended = threading.Event()
     threads = [
-        _stage("decode", failure, lambda: _decode(source, decoded, stages, ended), decoded.close),
-        _stage("infer", failure, lambda: _infer(decoded, predictor, segmented, source, stages), segmented.close),
-        _stage("write", failure, lambda: _write(segmented, sink, source, stages), lambda: None),
+        _stage("decode", failure, source.stop, lambda: _decode(source, decoded, stages, ended), decoded.close),
+        _stage(
+            "infer",
+            failure,
+            source.stop,
+            lambda: _infer(decoded, predictor, segmented, source, stages),
+            segmented.close,
+        ),
+        _stage("write", failure, source.stop, lambda: _write(segmented, sink, source, stages), lambda: None),
     ]
     finished = True
     for thread in threads:
@@ -80,18 +87,26 @@ def run_pipeline(
         try:
             threads[-1].join(TICK)
             tick()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            if ended.is_set():
+                failure.fail(interrupt)
             finished = False
             ended.set()
-            if source.info.live:
-                source.close()
-    tick()
+            source.stop()
+        except BaseException as error:
+            failure.fail(error)
+            source.stop()
     if failure.error is not None:
         raise failure.error
+    tick()
     return finished
 
 
-def _stage(name: str, failure: Failure, work: Callable[[], None], close: Callable[[], None]) -> threading.Thread:
+def _stage(
+    name: str, failure: Failure, stop: Callable[[], None], work: Callable[[], None], close: Callable[[], None]
+) -> threading.Thread:
+    """A thread that does its work, notes its error, stops the source after one, and closes what it feeds."""
+
     def run() -> None:
         try:
             work()
@@ -99,6 +114,7 @@ def _stage(name: str, failure: Failure, work: Callable[[], None], close: Callabl
             pass
         except BaseException as error:
             failure.fail(error)
+            stop()
         finally:
             close()
 

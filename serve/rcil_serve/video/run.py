@@ -135,12 +135,12 @@ class _Run:
         self._write("running")
         try:
             finished = run_pipeline(self._source, self._predictor, self._sink, self._stages, self._tick)
+            if not self._source.counts.written:
+                raise SourceError(f"{self._source.info.name} gave no frames", "Check --start, --end and --stride.")
             self._sink.finish()
         except BaseException as error:
             self._sink.abandon()
             raise self._failed(error) from error
-        if not self._source.counts.written:
-            raise self._failed(SourceError(f"{self._source.info.name} gave no frames", "Check --start and --stride."))
         document = self._write("done" if finished else "interrupted")
         return VideoResult(document, self._request.targets.as_dict())
 

@@ -16,7 +16,7 @@ from rcil_serve.video.frames import SourceError
 from rcil_serve.video.outputs.movie import DiskFullError
 from rcil_serve.video.outputs.sink import Targets
 from rcil_serve.video.run import VideoRequest, run_video
-from rcil_serve.video.sources import open_source
+from rcil_serve.video.sources import Selection, open_source
 from rcil_serve.video.sources.live import LiveOptions
 
 
@@ -111,6 +111,24 @@ def test_the_first_error_ends_all_threads_and_stands_in_the_receipt(model, tmp_p
     receipt = json.loads((tmp_path / "receipt.json").read_text())
     assert receipt["status"] == "failed" and "in the third frame" in receipt["error"]
     assert not (tmp_path / "out.mp4").exists()
+
+
+def test_a_selection_without_frames_leaves_nothing_but_the_receipt(model, tmp_path):
+    make_clip(tmp_path / "in.mp4", 5)
+    with pytest.raises(SourceError, match="gave no frames"):
+        run_video(request_of(model, tmp_path / "in.mp4", tmp_path, selection=Selection(start=100.0)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mp4", "receipt.json"]
+
+
+def test_an_error_of_the_display_ends_the_run(model, tmp_path):
+    make_clip(tmp_path / "in.mp4", 2000)
+
+    def show(progress):
+        raise ZeroDivisionError("display")
+
+    with pytest.raises(ZeroDivisionError, match="display"):
+        run_video(request_of(model, tmp_path / "in.mp4", tmp_path), show=show)
+    assert threading.active_count() == 1
 
 
 def wait_for(condition, seconds=60.0):

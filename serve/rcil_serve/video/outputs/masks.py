@@ -50,14 +50,19 @@ class IdTable:
 
 
 class MaskFiles:
-    """A folder with one PNG a frame, named after the frame or its file."""
+    """A folder with one PNG a frame, named after the frame's file, or its number."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._names: set[str] = set()
 
     def write(self, frame: Frame, ids: Mask) -> None:
         """See `MaskOutput.write`."""
-        stem = Path(frame.name).stem if frame.name else f"{frame.index:08}"
+        stem = f"{frame.index:08}"
+        if frame.name:
+            own = Path(frame.name).stem
+            stem = f"{stem}_{own}" if own in self._names else own
+            self._names.add(own)
         write_mask(self._folder / f"{stem}.png", ids)
 
     def finish(self) -> None:

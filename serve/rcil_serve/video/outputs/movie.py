@@ -136,7 +136,8 @@ class Movie:
             if not self._resampled:
                 packet = sound.packet
                 shift = round(self._offset / packet.time_base)
-                packet.pts, packet.dts = packet.pts - shift, packet.dts - shift
+                packet.dts -= shift
+                packet.pts = packet.dts if packet.pts is None else packet.pts - shift
                 packet.stream = self._sound
                 self._container.mux(packet)
                 return
@@ -153,10 +154,12 @@ class Movie:
         self.part.replace(self.path)
 
     def abandon(self) -> None:
-        """Close what is there after an error; it stays under its temporary name and can be played."""
+        """Close what is there after an error; if there are frames it stays, under its temporary name, to be played."""
         with contextlib.suppress(av.error.FFmpegError):
             self._container.close()
-        if not self._lossless:
+        if not self.frames:
+            self.part.unlink(missing_ok=True)
+        elif not self._lossless:
             with contextlib.suppress(OSError):
                 cut_to_fragments(self.part)
 

@@ -43,12 +43,13 @@ class FileSource:
         timeout: float | None = None,
     ) -> None:
         self._selection, self._name = selection, name
+        self.counts = Counts()
+        first = _first_frame(path, name, options, timeout)
+        self._turn = int(first.rotation) % 360
+        self._origin = first.pts if first.pts is not None else 0
         self._container = open_container(path, name, options, timeout)
         self._stream = video_stream(self._container, name)
-        self.counts = Counts()
-        self._first, self._turn = self._peek()
-        self._origin = self._first_time()
-        height, width = self._first.height, self._first.width
+        height, width = first.height, first.width
         rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(25)
         frames = self._stream.frames or _frames_by_duration(self._container, rate)
         self._announced = self._stream.frames or None
@@ -61,23 +62,6 @@ class FileSource:
             frames=selection.expected(frames, float(rate)) if frames else None,
             sound=audio[0] if audio else None,
         )
-
-    def _peek(self) -> tuple[Any, int]:
-        """The first whole frame, for its size and rotation; the file is wound back after it."""
-        try:
-            for frame in self._container.decode(self._stream):
-                if not frame.is_corrupt:
-                    turn = int(frame.rotation) % 360
-                    self._container.seek(0)
-                    return frame, turn
-        except av.error.FFmpegError as error:
-            self.close()
-            raise SourceError(f"{self._name} holds no picture that can be decoded: {reason(error)}", HINT) from error
-        self.close()
-        raise SourceError(f"{self._name} holds no picture", HINT)
-
-    def _first_time(self) -> int:
-        return self._first.pts if self._first.pts is not None else 0
 
     def __iter__(self) -> Iterator[Item]:
         wanted = [self._stream] if self.info.sound is None else [self._stream, self.info.sound]
@@ -123,7 +107,8 @@ class FileSource:
 
     def _hears(self, packet: Any) -> bool:
         """Whether sound of this time is wanted."""
-        seconds = float(packet.pts * packet.time_base) - float(self._origin * self.info.time_base)
+        time_of = packet.pts if packet.pts is not None else packet.dts
+        seconds = float(time_of * packet.time_base) - float(self._origin * self.info.time_base)
         return seconds >= self._selection.start and (self._selection.end is None or seconds < self._selection.end)
 
     def _upright(self, frame: Any) -> Image:
@@ -136,9 +121,24 @@ class FileSource:
                 + (f" and {self.counts.corrupt} damaged ones" if self.counts.corrupt else "")
             )
 
+    def stop(self) -> None:
+        """See `Source.stop`; a file never waits for long."""
+
     def close(self) -> None:
         """See `Source.close`."""
         self._container.close()
+
+
+def _first_frame(path: str, name: str, options: dict[str, str] | None, timeout: float | None) -> Any:
+    """The first whole frame of a file, for its size, rotation and time."""
+    with open_container(path, name, options, timeout) as container:
+        try:
+            for frame in container.decode(video_stream(container, name)):
+                if not frame.is_corrupt:
+                    return frame
+        except av.error.FFmpegError as error:
+            raise SourceError(f"{name} holds no picture that can be decoded: {reason(error)}", HINT) from error
+    raise SourceError(f"{name} holds no picture", HINT)
 
 
 def open_container(

@@ -53,7 +53,7 @@ class LiveSource:
     ) -> None:
         self._address, self._name, self._selection, self._live = address, name, selection, live
         self._options, self._form = options or {}, form
-        self._closed = threading.Event()
+        self._ended = threading.Event()
         self._container: Any = None
         self.counts = Counts()
         self._stream = self._connect()
@@ -78,7 +78,7 @@ class LiveSource:
     def __iter__(self) -> Iterator[Item]:
         begun = time.monotonic()
         taken, index, last = 0, 0, -1
-        while not self._closed.is_set():
+        while not self._ended.is_set():
             base = round((time.monotonic() - begun) / TIME_BASE)
             origin: int | None = None
             for frame in self._frames_of_connection():
@@ -101,14 +101,14 @@ class LiveSource:
                 turned = upright(frame.to_ndarray(format="rgb24"), int(frame.rotation) % 360)
                 pixels = fitted(turned, self.info.size)
                 yield Frame(index - 1, pts, seconds, pixels, time.perf_counter())
-            if not self._closed.is_set():
+            if not self._ended.is_set():
                 self._reconnect(time.monotonic() - begun)
 
     def _frames_of_connection(self) -> Iterator[Any]:
         """Whole frames until the connection breaks."""
         try:
             for packet in self._container.demux(self._stream):
-                if self._closed.is_set():
+                if self._ended.is_set():
                     return
                 try:
                     frames = packet.decode()
@@ -127,7 +127,7 @@ class LiveSource:
         """Connect again, waiting longer each time; the pause is noted as a gap."""
         begun, wait = time.monotonic(), FIRST_WAIT
         for attempt in range(1, self._live.attempts + 1):
-            if self._closed.wait(wait):
+            if self._ended.wait(wait):
                 return
             wait = min(2 * wait, LONGEST_WAIT)
             try:
@@ -149,8 +149,12 @@ class LiveSource:
         self.counts.problems.append(text)
         del self.counts.problems[:-20]
 
+    def stop(self) -> None:
+        """See `Source.stop`."""
+        self._ended.set()
+
     def close(self) -> None:
         """See `Source.close`."""
-        self._closed.set()
+        self.stop()
         if self._container is not None:
             self._container.close()

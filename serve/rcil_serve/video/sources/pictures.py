@@ -57,6 +57,9 @@ class PictureSource:
             self.counts.read += 1
             yield Frame(index, index, seconds, pixels, time.perf_counter(), str(path))
 
+    def stop(self) -> None:
+        """See `Source.stop`; files never wait."""
+
     def close(self) -> None:
         """See `Source.close`."""
 

@@ -19,8 +19,11 @@ class Source(Protocol):
     def __iter__(self) -> Iterator[Item]:
         """All wanted frames and, where there is sound, its packets in between."""
 
+    def stop(self) -> None:
+        """End soon; any thread may call this. A live source that waits for data ends after its timeout."""
+
     def close(self) -> None:
-        """Give back what it holds; also ends a wait for a live source."""
+        """Give back what it holds, once nobody iterates any more."""
 
 
 @dataclass(frozen=True)
