@@ -9,11 +9,12 @@ import typer
 
 from rcil.console import make_app, run
 from rcil.data.errors import DataError
+from rcil_serve.diff.command import diff
 from rcil_serve.images_command import images
 from rcil_serve.video.command import video
 
 app = make_app("rcil-serve", "Show and serve what a deployed model sees.")
-for command in (video, images):
+for command in (video, images, diff):
     app.command()(command)
 
 

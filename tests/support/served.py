@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from exports import described
+import torch
+from clips import picture
+from exports import described, torch_logits
 
 from rcil.nn import fold
 from rcil_export.interface import Interface
@@ -19,8 +21,13 @@ OPEN = parse_shape(None, "16x16:48x64:512x512", "1:1:4")
 
 
 def write_model(path: Path, shape: InputShape = OPEN, step: int = 1, **interface: object) -> Path:
-    """A tiny network after `step` steps as an ONNX file."""
+    """A tiny network after `step` steps as an ONNX file; on generated clips its classes occur about equally often."""
     model, metadata = described("resnet18", step)
+    rows = torch.randn(len(model.names), 16, 1, 1, generator=torch.Generator().manual_seed(step))
+    model.classifier.set_rows(rows, torch.zeros(len(rows)))
+    logits = torch.from_numpy(torch_logits(model, metadata, picture(3, 48, 64)[None]))
+    spread = logits.std(dim=(0, 2, 3))
+    model.classifier.set_rows(rows / spread[:, None, None, None], -logits.mean(dim=(0, 2, 3)) / spread)
     write_onnx(path, to_onnx(fold(model)[0], metadata, Interface(shape=shape, **interface)))
     return path
 

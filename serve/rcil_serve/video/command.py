@@ -38,7 +38,7 @@ from rcil_serve.options import (
 )
 
 if TYPE_CHECKING:
-    from rcil_serve.video.run import Progress
+    from rcil_serve.video.recorder import Progress
 
 
 def video(

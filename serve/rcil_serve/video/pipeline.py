@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rcil_serve.predictor import Predictor, Segmentation
+from rcil.images import Image
+from rcil_serve.predictor import Layout, Segmentation
 from rcil_serve.video.channel import Channel, Failure, StoppedError
 from rcil_serve.video.frames import Frame, Item, Sound
 from rcil_serve.video.latencies import Stages
@@ -29,6 +30,17 @@ class Seen:
     """Its share of the time of its batch."""
 
 
+class Segments(Protocol):
+    """What the pipeline asks of a model, or of several that look like one."""
+
+    @property
+    def layout(self) -> Layout:
+        """How many frames go in at once."""
+
+    def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:
+        """Masks of RGB images [H, W, 3]."""
+
+
 class Sink(Protocol):
     """Takes what the pipeline gives."""
 
@@ -41,7 +53,7 @@ class Sink(Protocol):
 
 def run_pipeline(
     source: Source,
-    predictor: Predictor,
+    predictor: Segments,
     sink: Sink,
     stages: Stages,
     tick: Callable[[], None] = lambda: None,
@@ -133,7 +145,7 @@ def _decode(source: Source, decoded: Channel[Item], stages: Stages, ended: threa
 
 
 def _infer(
-    decoded: Channel[Item], predictor: Predictor, segmented: Channel[Seen | Sound], source: Source, stages: Stages
+    decoded: Channel[Item], predictor: Segments, segmented: Channel[Seen | Sound], source: Source, stages: Stages
 ) -> None:
     for group in _batches(decoded, predictor.layout.batch):
         frames = [item for item in group if isinstance(item, Frame)]

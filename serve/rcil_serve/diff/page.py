@@ -1,0 +1,188 @@
+"""The comparison as one self-contained page."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from rcil.checkpoint.metadata import ClassInfo
+from rcil.files import replacing
+from rcil.report.html import POLICY, STYLE
+from rcil_serve.diff.findings import Findings, headline, percent
+from rcil_serve.diff.kinds import KINDS, SAME
+from rcil_serve.diff.matrix import matrix_table
+from rcil_serve.diff.plots import timeline_plot
+from rcil_serve.diff.tally import BadSecond, Shares
+from rcil_serve.painter import BACKGROUND
+
+MOST_TRANSITIONS = 12
+OWN_STYLE = """
+.headline { max-width: 60rem; margin: .6rem 0; font-size: 1.2rem; line-height: 1.4 }
+.warning { border-left: 4px solid #d55e00; padding-left: .7rem }
+.bar { display: flex; gap: 2px; height: 1.6rem; margin: .6rem 0 1rem; border-radius: 4px; overflow: hidden }
+.bar > span { flex-basis: 0; min-width: 3px }
+.swatch { display: inline-block; width: .8em; height: .8em; margin-right: .45em; border-radius: 2px;
+  outline: 1px solid var(--line) }
+.key span.entry { display: inline-block; margin-right: 1.1rem; white-space: nowrap }
+figure { margin: 1.1rem 0 }
+figure img { width: 100% }
+figcaption { margin-top: .3rem; font-variant-numeric: tabular-nums }
+figcaption b { margin-right: .6rem }
+.three { display: grid; grid-template-columns: repeat(3, 1fr); margin-bottom: .2rem; color: var(--dim);
+  font-size: .85rem }
+.matrix td { min-width: 2.4rem }
+"""
+
+
+def write_page(
+    path: Path,
+    found: Findings,
+    classes: Sequence[ClassInfo],
+    facts: Mapping[str, str],
+    warnings: Sequence[str],
+) -> None:
+    """Write the page, whole or not at all.
+
+    Args:
+        path: The .html file.
+        found: What to tell.
+        classes: Of both models, for their colours.
+        facts: What was compared.
+        warnings: What the reader should know first.
+    """
+    with replacing(path) as part:
+        part.write_text(as_html(found, classes, facts, warnings), encoding="utf-8", errors="replace")
+
+
+def as_html(found: Findings, classes: Sequence[ClassInfo], facts: Mapping[str, str], warnings: Sequence[str]) -> str:
+    """The page as text."""
+    lines = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        "<title>What changed between two models</title>",
+        f"<style>{STYLE}{OWN_STYLE}</style>",
+        "</head>",
+        "<body>",
+        "<h1>What changed between two models</h1>",
+        f'<p class="headline">{escape(headline(found))}</p>',
+        *(f'<p class="warning">Warning: {escape(text)}.</p>' for text in warnings),
+        *section(
+            "What was compared", [table([], [(escape(name), escape(text)) for name, text in facts.items()], True)]
+        ),
+        *section("Kinds of change", [_bar(found), _kinds(found)]),
+        *section("Worst seconds", _worst(found, classes)),
+        *section("Over time", [_timeline(found)]),
+        *section("From class to class", matrix_table(found)),
+        *section("Largest changes", [_transitions(found)]),
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def section(title: str, parts: Sequence[str]) -> list[str]:
+    """Parts below a heading."""
+    return ["<section>", f"<h2>{escape(title)}</h2>", *parts, "</section>"]
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], prose: bool) -> str:
+    """A table of cells that are HTML already; the first of a row names it. `prose`: words, not numbers."""
+    head = "".join(f'<th scope="col">{column}</th>' for column in columns)
+    body = "".join(
+        f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>' for row in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0"><table{" class=prose" if prose else ""}>'
+        f"{f'<thead><tr>{head}</tr></thead>' if columns else ''}<tbody>{body}</tbody></table></div>"
+    )
+
+
+def image(data: bytes, form: str, alt: str) -> str:
+    """A picture inside the page."""
+    return f'<img src="data:image/{form};base64,{base64.b64encode(data).decode("ascii")}" alt="{escape(alt)}">'
+
+
+def swatch(colour: str) -> str:
+    """A small square of this colour."""
+    return f'<span class="swatch" style="background: {colour}"></span>'
+
+
+def _bar(found: Findings) -> str:
+    changed = max(1, found.by_kind[SAME + 1 :].sum())
+    parts = [
+        f'<span style="flex-grow: {100 * pixels / changed:.4f}; background: {kind.hex}" title="{kind.name}"></span>'
+        for kind, pixels in zip(KINDS[SAME + 1 :], found.by_kind[SAME + 1 :], strict=True)
+        if pixels
+    ]
+    return f'<div class="bar" role="img" aria-label="{escape(headline(found))}">{"".join(parts)}</div>' if parts else ""
+
+
+def _kinds(found: Findings) -> str:
+    rows = [
+        (f"{swatch(kind.hex)}{kind.name}", percent(share), f"{pixels:,}".replace(",", "\u202f"), escape(kind.meaning))
+        for kind, share, pixels in zip(KINDS, found.shares, found.by_kind.tolist(), strict=True)
+    ]
+    return table(("", "share", "pixels", "meaning"), [*rows[SAME + 1 :], rows[SAME]], True)
+
+
+def _worst(found: Findings, classes: Sequence[ClassInfo]) -> list[str]:
+    if not found.worst:
+        return ["<p>No second in which a class of the old model became anything else.</p>"]
+    seen = found.matrix.sum(axis=0) + found.matrix.sum(axis=1)
+    shown = [c for row, c in enumerate(classes) if row != BACKGROUND and seen[row]]
+    entries = [(c.name, "#{:02x}{:02x}{:02x}".format(*c.colour)) for c in shown]
+    note = "Ranked by the share of forgotten pixels, then of swapped, lost and taken ones; shown is the worst frame."
+    key = "".join(f'<span class="entry">{swatch(colour)}{escape(name)}</span>' for name, colour in entries)
+    return [
+        f'<p class="note">{note}</p>',
+        f'<p class="key">{key}</p>',
+        *(_figure(place, bad) for place, bad in enumerate(found.worst, 1)),
+    ]
+
+
+def _figure(place: int, bad: BadSecond) -> str:
+    where = f"frame {bad.frame} at {bad.time:.2f} s{f', {Path(bad.name).name}' if bad.name else ''}"
+    text = f"{clock(bad.second)}: the old model, the new model and the changes in {where}"
+    return (
+        '<figure><div class="three"><span>old</span><span>new</span><span>changes</span></div>'
+        f"{image(bad.picture, 'jpeg', text)}"
+        f"<figcaption><b>{place}. {clock(bad.second)}</b>{_listed(bad.shares)}"
+        f'<br><span class="note">Worst: {escape(where)}: {_listed(bad.frame_shares)}</span></figcaption></figure>'
+    )
+
+
+def _listed(shares: Shares) -> str:
+    changed = zip(KINDS[SAME + 1 :], shares[SAME + 1 :], strict=True)
+    return ", ".join(f"{kind.name} {percent(share)}" for kind, share in changed if share > 0)
+
+
+def _timeline(found: Findings) -> str:
+    if not found.transitions:
+        return "<p>No changes.</p>"
+    return image(timeline_plot(found), "png", "Stacked shares of all kinds of change over time")
+
+
+def _transitions(found: Findings) -> str:
+    colours = {kind.name: kind.hex for kind in KINDS}
+    rows = [
+        (
+            f"{escape(one.old)} → {escape(one.new)}",
+            f"{swatch(colours[one.kind])}{one.kind}",
+            percent(one.share),
+            percent(one.share_of_old),
+        )
+        for one in found.transitions[:MOST_TRANSITIONS]
+    ]
+    return table(("", "kind", "of all pixels", "of the old class"), rows, True) if rows else "<p>No changes.</p>"
+
+
+def clock(second: int) -> str:
+    """3725 -> `1:02:05`."""
+    hours, rest = divmod(second, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"

@@ -1,0 +1,189 @@
+"""One command: two models, one source, a video, a page, numbers and a receipt."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from rcil.console import write_json
+from rcil.errors import RcilError
+from rcil_serve.backends import Backend, open_backend
+from rcil_serve.diff.describe import facts_of, titles, warnings_about
+from rcil_serve.diff.findings import Findings, findings_of, headline
+from rcil_serve.diff.page import write_page
+from rcil_serve.diff.pair import Pair
+from rcil_serve.diff.panels import Panels, jpeg
+from rcil_serve.diff.sink import MovieSink, TallySink
+from rcil_serve.diff.tally import Tally
+from rcil_serve.diff.views import NARROWEST, fitting, open_view
+from rcil_serve.predictor import Layout, Predictor
+from rcil_serve.video.latencies import Stages
+from rcil_serve.video.outputs.receipt import Receipt, Status, describe_model
+from rcil_serve.video.pipeline import run_pipeline
+from rcil_serve.video.recorder import Recorder, Show
+from rcil_serve.video.sources import Selection, Source, open_source
+from rcil_serve.video.sources.live import LiveOptions
+
+
+@dataclass(frozen=True)
+class DiffRequest:
+    """What the user wants."""
+
+    old: Path
+    new: Path
+    source: str
+    out: Path
+    """Folder for `diff.mp4`, `diff.html`, `diff.json` and `diff.receipt.json`."""
+    view: str = "side"
+    """One of `VIEWS`."""
+    layout: Layout = field(default_factory=Layout)
+    selection: Selection = field(default_factory=Selection)
+    live: LiveOptions = field(default_factory=LiveOptions)
+    rate: Fraction = Fraction(10)
+    alpha: float = 0.5
+    crf: int = 21
+    device: str = "auto"
+    threads: int | None = None
+
+    @property
+    def receipt(self) -> Path:
+        """Where the receipt goes."""
+        return self.out / "diff.receipt.json"
+
+    def outputs(self) -> dict[str, Path]:
+        """Files to write, by name."""
+        files = {"report": self.out / "diff.html", "numbers": self.out / "diff.json"}
+        return files if self.view == "none" else {"video": self.out / "diff.mp4", **files}
+
+    def as_document(self) -> dict[str, Any]:
+        """The options, JSON-ready."""
+        document = asdict(self)
+        for key in ("old", "new", "source", "out"):
+            del document[key]
+        return document | {"rate": float(self.rate)}
+
+
+@dataclass(frozen=True)
+class DiffResult:
+    """What a run gave."""
+
+    document: dict[str, Any]
+    """The receipt."""
+    found: Findings
+    warnings: list[str]
+    outputs: dict[str, Path]
+
+    @property
+    def headline(self) -> str:
+        """The result in a sentence."""
+        return headline(self.found)
+
+
+def run_diff(
+    request: DiffRequest,
+    say: Callable[[str], None] = lambda text: None,
+    show: Show = lambda progress: None,
+) -> DiffResult:
+    """Run two models on a source and write what changed; the receipt says how it went, whatever happens.
+
+    Args:
+        request: What to do.
+        say: Told what is chosen, a line at a time.
+        show: Told how things stand, ten times a second.
+    """
+    with contextlib.ExitStack() as stack:
+        backends = []
+        for path in (request.old, request.new):
+            backend = open_backend(path, request.device, request.threads)
+            stack.callback(backend.close)
+            say(f"{path}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
+            backends.append(backend)
+        old, new = backends
+        warnings = warnings_about(old, new)
+        for text in warnings:
+            say(f"warning: {text}")
+        pair = Pair(Predictor(old, request.layout), Predictor(new, request.layout))
+        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        stack.callback(source.close)
+        height, width = source.info.size
+        say(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} frames a second")
+        return _Run(request, (old, new), pair, source, warnings, show).run()
+
+
+class _Run:
+    """One run, from the opened source to the last receipt."""
+
+    def __init__(
+        self,
+        request: DiffRequest,
+        backends: tuple[Backend, Backend],
+        pair: Pair,
+        source: Source,
+        warnings: list[str],
+        show: Show,
+    ) -> None:
+        self._request, self._backends, self._pair, self._source = request, backends, pair, source
+        self._warnings = warnings
+        self._stages = Stages()
+        panels = Panels(pair.classes, pair.codes, request.alpha)
+        small = fitting(source.info.size, 1, NARROWEST)
+        self._tally = Tally(pair.codes, lambda frame, codes: jpeg(panels.three(frame.pixels, codes, small)))
+        self._sink = self._open_sink(panels)
+        file = Path(request.source)
+        receipt = Receipt(
+            request.receipt,
+            backends[1],
+            source.info,
+            file if file.is_file() else None,
+            {"compared_with": describe_model(backends[0]), **request.as_document()},
+        )
+        self._recorder = Recorder(receipt, source, self._stages, request.outputs(), show)
+
+    def _open_sink(self, panels: Panels) -> TallySink | MovieSink:
+        request, info = self._request, self._source.info
+        view = open_view(request.view, info.size, panels, self._pair.classes, titles(*self._backends))
+        if view is None:
+            return TallySink(self._tally)
+        video = request.outputs()["video"]
+        offset = request.selection.start
+        return MovieSink(self._tally, view, video, info, self._stages, offset=offset, crf=request.crf)
+
+    def run(self) -> DiffResult:
+        """See `run_diff`."""
+        self._recorder.write("running")
+        try:
+            finished = run_pipeline(self._source, self._pair, self._sink, self._stages, self._recorder.tick)
+            self._recorder.check_frames()
+            self._sink.finish()
+            status: Status = "done" if finished else "interrupted"
+            found = self._report(status)
+        except BaseException as error:
+            self._sink.abandon()
+            with contextlib.suppress(RcilError):  # the disk may be full
+                if self._tally.frames:
+                    self._report("failed")
+            raise self._recorder.failed(error) from error
+        return DiffResult(self._recorder.write(status), found, self._warnings, self._request.outputs())
+
+    def _report(self, status: Status) -> Findings:
+        """The page and the numbers of everything so far."""
+        found, outputs = findings_of(self._tally, self._pair.classes), self._request.outputs()
+        old, new = (describe_model(backend) for backend in self._backends)
+        write_json(
+            outputs["numbers"],
+            {
+                "status": status,
+                "old": old,
+                "new": new,
+                "source": self._source.info.name,
+                "warnings": self._warnings,
+                **found.as_document(),
+            },
+        )
+        facts = facts_of(self._backends, self._source, found, status)
+        write_page(outputs["report"], found, self._pair.classes.table, facts, self._warnings)
+        return found

@@ -1,0 +1,80 @@
+"""Where compared frames go: into the tally, and drawn into a video."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from rcil_serve.diff.tally import Tally
+from rcil_serve.diff.views import View
+from rcil_serve.video.frames import Sound, SourceInfo
+from rcil_serve.video.latencies import Stages
+from rcil_serve.video.outputs.movie import Movie
+from rcil_serve.video.pipeline import Seen
+
+
+class TallySink:
+    """Counts every frame and writes nothing.
+
+    Args:
+        tally: Counts.
+    """
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def write(self, seen: Seen) -> None:
+        """See `Sink.write`; the mask holds codes."""
+        self._tally.add(seen.frame, seen.found.mask)
+
+    def write_sound(self, sound: Sound) -> None:
+        """See `Sink.write_sound`."""
+
+    def finish(self) -> None:
+        """All frames were written."""
+
+    def abandon(self) -> None:
+        """An error came in between."""
+
+
+class MovieSink:
+    """Counts every frame and draws it into a video with the source's times and sound.
+
+    Args:
+        tally: Counts.
+        view: Draws.
+        path: The video.
+        info: Of the source.
+        stages: Notes how long painting and encoding take.
+        offset: Seconds of the source at which the video begins.
+        crf: Quality of the video.
+    """
+
+    def __init__(
+        self, tally: Tally, view: View, path: Path, info: SourceInfo, stages: Stages, *, offset: float, crf: int
+    ) -> None:
+        self._tally, self._view, self._stages = tally, view, stages
+        self._movie = Movie(path, replace(info, size=view.size), offset=offset, crf=crf)
+
+    def write(self, seen: Seen) -> None:
+        """See `Sink.write`; the mask holds codes."""
+        shares = self._tally.add(seen.frame, seen.found.mask)
+        start = time.perf_counter()
+        picture = self._view.draw(seen.frame, seen.found.mask, shares)
+        painted = time.perf_counter()
+        self._movie.write(picture, seen.frame.pts)
+        self._stages.paint.add(painted - start)
+        self._stages.encode.add(time.perf_counter() - painted)
+
+    def write_sound(self, sound: Sound) -> None:
+        """See `Sink.write_sound`."""
+        self._movie.write_sound(sound)
+
+    def finish(self) -> None:
+        """Complete the video and give it its name."""
+        self._movie.finish()
+
+    def abandon(self) -> None:
+        """Close the video after an error; what is there can be played."""
+        self._movie.abandon()

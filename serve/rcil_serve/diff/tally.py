@@ -1,0 +1,142 @@
+"""Everything that is counted over a source, in memory that does not grow with its length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil_serve.backends.protocol import Mask
+from rcil_serve.diff.kinds import HARM, KINDS
+from rcil_serve.diff.pair import Codes
+from rcil_serve.video.frames import Frame
+from rcil_serve.video.outputs.timeline import Timeline
+
+MOST_SECONDS = 10
+"""How many of the worst seconds are kept."""
+Shares = NDArray[np.float64]
+"""Of the pixels, by kind [kinds]."""
+
+
+@dataclass(frozen=True)
+class BadSecond:
+    """A second in which classes that the old model knew suffered, and its worst frame."""
+
+    second: int
+    """Seconds from the beginning of the source, rounded down."""
+    frames: int
+    shares: Shares
+    """Mean of its frames."""
+    frame: int
+    """Place in the source of the frame with the most harm."""
+    time: float
+    """Of that frame."""
+    name: str
+    """Of its file, where every frame is a file."""
+    frame_shares: Shares
+    picture: bytes
+    """That frame, drawn and encoded."""
+
+    @property
+    def rank(self) -> tuple[tuple[float, ...], int]:
+        """Greater is worse; of equals the earlier second."""
+        return harm_of(self.shares), -self.second
+
+
+class WorstSeconds:
+    """Keeps the seconds with the most harm: forgotten pixels first, swapped ones where these are equal, and so on.
+
+    Args:
+        draw: Encodes a frame and its codes [H, W]; called once for a second that gets among the worst.
+        most: Seconds to keep.
+    """
+
+    def __init__(self, draw: Callable[[Frame, Mask], bytes], most: int = MOST_SECONDS) -> None:
+        self._draw, self._most = draw, most
+        self._kept: list[BadSecond] = []
+        self._current: _Second | None = None
+
+    def add(self, frame: Frame, codes: Mask, shares: Shares) -> None:
+        """The next frame in the order of time."""
+        second = math.floor(frame.time)
+        if self._current is None or self._current.second != second:
+            self._close()
+            self._current = _Second(second, np.zeros(len(KINDS)))
+        self._current.add(frame, codes, shares)
+
+    def ranked(self) -> list[BadSecond]:
+        """The worst first; of equals the earlier. Seconds without harm are left out."""
+        self._close()
+        return list(self._kept)
+
+    def _close(self) -> None:
+        """Rank the current second, which has ended."""
+        ended, self._current = self._current, None
+        if ended is None or ended.worst is None:
+            return
+        shares = ended.sums / ended.frames
+        if len(self._kept) == self._most and harm_of(shares) <= harm_of(self._kept[-1].shares):
+            return
+        frame, codes, worst = ended.worst
+        picture = self._draw(frame, codes)
+        bad = BadSecond(ended.second, ended.frames, shares, frame.index, frame.time, frame.name, worst, picture)
+        self._kept = sorted([*self._kept, bad], key=lambda bad: bad.rank, reverse=True)[: self._most]
+
+
+def harm_of(shares: Shares) -> tuple[float, ...]:
+    """What seconds and frames are ranked by: the shares of `HARM`, in its order."""
+    return tuple(float(shares[kind]) for kind in HARM)
+
+
+@dataclass
+class _Second:
+    """The second that is running."""
+
+    second: int
+    sums: Shares
+    frames: int = 0
+    worst: tuple[Frame, Mask, Shares] | None = None
+    """None while there is no harm."""
+
+    def add(self, frame: Frame, codes: Mask, shares: Shares) -> None:
+        self.sums += shares
+        self.frames += 1
+        least = harm_of(np.zeros(len(KINDS)) if self.worst is None else self.worst[2])
+        if harm_of(shares) > least:
+            self.worst = frame, codes, shares
+
+
+class Tally:
+    """Counts transitions.
+
+    Args:
+        codes: Of both models' classes.
+        draw: Encodes a frame and its codes, for the worst seconds.
+    """
+
+    def __init__(self, codes: Codes, draw: Callable[[Frame, Mask], bytes]) -> None:
+        self._codes = codes
+        self.matrix = np.zeros((codes.side, codes.side), np.int64)
+        """Pixels of all frames [old common row, new common row]."""
+        self.timeline = Timeline(len(KINDS), seconds=1.0)
+        """Shares of all kinds, second by second; of very long sources in longer steps."""
+        self.worst = WorstSeconds(draw)
+        self.frames = 0
+
+    def add(self, frame: Frame, codes: Mask) -> Shares:
+        """The next frame and its codes [H, W] -> shares of its pixels by kind."""
+        matrix = self._codes.matrix(codes)
+        shares = self._codes.by_kind(matrix) / codes.size
+        self.matrix += matrix
+        self.timeline.add(frame.time, shares)
+        self.worst.add(frame, codes, shares)
+        self.frames += 1
+        return shares
+
+    @property
+    def by_kind(self) -> NDArray[np.int64]:
+        """Pixels of all frames, by kind [kinds]."""
+        return self._codes.by_kind(self.matrix)

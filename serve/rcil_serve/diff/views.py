@@ -1,0 +1,128 @@
+"""Two ways to show a comparison as a video."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, get_args
+
+import cv2
+import numpy as np
+
+from rcil.errors import ConfigError, did_you_mean
+from rcil.images import Image
+from rcil_serve.backends.protocol import Mask
+from rcil_serve.diff.classes import CommonClasses
+from rcil_serve.diff.kinds import FORGOTTEN, SAME
+from rcil_serve.diff.panels import CAPTION, GAP, Panels, beside, caption, key, scaled
+from rcil_serve.diff.tally import Shares
+from rcil_serve.video.frames import Frame
+
+ViewName = Literal["side", "wipe", "none"]
+VIEWS: tuple[ViewName, ...] = get_args(ViewName)
+WIDEST = 1920
+NARROWEST = 320
+"""Panels of smaller sources are enlarged to this width, so that captions fit."""
+SWEEP_SECONDS = 4.0
+"""How long the line of a wipe takes from one edge to the other."""
+
+
+class View(Protocol):
+    """Draws frames of one size."""
+
+    size: tuple[int, int]
+    """Height and width of what it draws; both even."""
+
+    def draw(self, frame: Frame, codes: Mask, shares: Shares) -> Image:
+        """A frame, its codes [H, W] and the shares of its pixels by kind -> RGB."""
+
+
+class SideView:
+    """Old, new and changes next to each other.
+
+    Args:
+        source: Height and width of the source's frames.
+        panels: Paints.
+        classes: Of both models, for the key.
+        titles: Of the old and of the new model.
+    """
+
+    def __init__(
+        self, source: tuple[int, int], panels: Panels, classes: CommonClasses, titles: tuple[str, str]
+    ) -> None:
+        self._panels = panels
+        self._panel = fitting(source, NARROWEST, (WIDEST - 2 * GAP) // 3)
+        self._titles = [caption(title, self._panel[1]) for title in titles]
+        width = 3 * self._panel[1] + 2 * GAP
+        self._key = key(classes, width)
+        self.size = CAPTION + self._panel[0] + self._key.shape[0], width
+
+    def draw(self, frame: Frame, codes: Mask, shares: Shares) -> Image:
+        """See `View.draw`."""
+        head = beside([*self._titles, caption(_changed(shares), self._panel[1])])
+        return np.vstack([head, self._panels.three(frame.pixels, codes, self._panel), self._key])
+
+
+class WipeView:
+    """One picture with a line that moves to and fro: the old model left of it, the new one right, changes outlined.
+
+    Args:
+        source: Height and width of the source's frames.
+        panels: Paints.
+        classes: Of both models, for the key.
+        titles: Of the old and of the new model.
+    """
+
+    def __init__(
+        self, source: tuple[int, int], panels: Panels, classes: CommonClasses, titles: tuple[str, str]
+    ) -> None:
+        self._panels = panels
+        self._panel = fitting(source, 2 * NARROWEST, WIDEST)
+        self._titles = np.hstack([caption(title, self._panel[1] // 2) for title in titles])
+        self._key = key(classes, self._panel[1])
+        self.size = 2 * CAPTION + self._panel[0] + self._key.shape[0], self._panel[1]
+
+    def draw(self, frame: Frame, codes: Mask, shares: Shares) -> Image:
+        """See `View.draw`."""
+        image, fewer = scaled(frame.pixels, codes, self._panel)
+        cut = line_at(frame.time, self._panel[1])
+        picture = np.hstack(
+            [
+                self._panels.old(image[:, :cut], fewer[:, :cut]),
+                self._panels.new(image[:, cut:], fewer[:, cut:]),
+            ]
+        )
+        picture = self._panels.outlined(picture, fewer)
+        thickness = max(2, self._panel[1] // 480)
+        cv2.line(picture, (cut, 0), (cut, self._panel[0]), (255, 255, 255), thickness)
+        return np.vstack([self._titles, picture, caption(_changed(shares), self._panel[1]), self._key])
+
+
+def open_view(
+    name: str, source: tuple[int, int], panels: Panels, classes: CommonClasses, titles: tuple[str, str]
+) -> View | None:
+    """The view of this name; None where no video is wanted."""
+    match name:
+        case "side":
+            return SideView(source, panels, classes, titles)
+        case "wipe":
+            return WipeView(source, panels, classes, titles)
+        case "none":
+            return None
+        case _:
+            raise ConfigError(f"there is no view '{name}'", did_you_mean(name, VIEWS))
+
+
+def line_at(time: float, width: int) -> int:
+    """Columns left of the line after so many seconds; at least one pixel is on either side."""
+    phase = time / SWEEP_SECONDS % 2
+    return min(width - 1, max(1, round(width * (phase if phase < 1 else 2 - phase))))
+
+
+def fitting(source: tuple[int, int], narrowest: int, widest: int) -> tuple[int, int]:
+    """Height and width in the proportions of the source within these widths, both even."""
+    height, width = source
+    shown = min(max(width, narrowest), widest)
+    return max(2, 2 * round(height * shown / width / 2)), shown - shown % 2
+
+
+def _changed(shares: Shares) -> str:
+    return f"changes {100 * (1 - shares[SAME]):.1f} %, forgotten {100 * shares[FORGOTTEN]:.1f} %"
