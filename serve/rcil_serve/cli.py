@@ -10,11 +10,13 @@ import typer
 from rcil.console import make_app, run
 from rcil.data.errors import DataError
 from rcil_serve.diff.command import diff
+from rcil_serve.http.command import http
 from rcil_serve.images_command import images
 from rcil_serve.video.command import video
+from rcil_serve.watch.command import watch
 
 app = make_app("rcil-serve", "Show and serve what a deployed model sees.")
-for command in (video, images, diff):
+for command in (video, images, diff, watch, http):
     app.command()(command)
 
 

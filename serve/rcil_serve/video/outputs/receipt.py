@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,12 +30,19 @@ class Receipt:
         info: Of the source.
         source: What the user typed, if it is a file.
         options: As the user set them, JSON-ready.
+        extra: Gives further sections whenever the receipt is written, JSON-ready.
     """
 
     def __init__(
-        self, path: Path, backend: Backend, info: SourceInfo, source: Path | None, options: dict[str, Any]
+        self,
+        path: Path,
+        backend: Backend,
+        info: SourceInfo,
+        source: Path | None,
+        options: dict[str, Any],
+        extra: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        self.path = path
+        self.path, self._extra = path, extra
         self._begun = datetime.now(UTC)
         self._fixed: dict[str, Any] = {
             "rcil": __version__,
@@ -70,6 +78,7 @@ class Receipt:
                 name: {"path": str(path), **(_file_facts(path) if status != "running" else {})}
                 for name, path in outputs.items()
             },
+            **self._extra(),
         }
         write_json(self.path, document)
         return document

@@ -1,0 +1,1 @@
+"""A model over HTTP: the Open Inference Protocol, plain image upload, metrics, hot reload and a web page."""

@@ -1,0 +1,83 @@
+"""The application: routes, limits and errors put together."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+
+from rcil.errors import RcilError
+from rcil_serve.backends import open_backend
+from rcil_serve.http import routes_page, routes_segment, routes_v2
+from rcil_serve.http.door import AccessLog, Patience, TokenCheck
+from rcil_serve.http.metrics import Metrics
+from rcil_serve.http.models import Models
+from rcil_serve.http.options import HttpOptions
+from rcil_serve.http.refusal import RefusalError, in_words
+from rcil_serve.http.reload import Opener, Reloader, open_model
+from rcil_serve.http.service import Service
+from rcil_serve.http.workers import Workers
+
+log = logging.getLogger(__name__)
+FREE = frozenset({"/v2/health/live", "/v2/health/ready", *routes_page.PARTS})
+"""What needs no token."""
+
+
+def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
+    """Load the models and make the application; models that cannot be served raise an `RcilError`.
+
+    Args:
+        options: What to serve and how.
+        opener: Loads a file; by default ONNX Runtime or TensorRT do.
+    """
+    opener = opener or functools.partial(open_backend, device=options.device, threads=options.threads)
+    models = Models(
+        open_model(options.model, opener),
+        None if options.previous is None else open_model(options.previous, opener),
+    )
+    workers = Workers(options.workers, options.queue)
+    metrics = Metrics(models, workers)
+    service = Service(options, models, workers, metrics, Reloader(options.model, opener, models, metrics))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        workers.close()
+        models.close()
+
+    app = FastAPI(title="RCIL", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app.state.service = service
+    for routes in (routes_v2, routes_segment, routes_page):
+        app.include_router(routes.router)
+    for kind in (RcilError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _explain)
+    app.add_middleware(TokenCheck, token=options.token, free=FREE)
+    app.add_middleware(Patience, limit=options.max_bytes)
+    app.add_middleware(AccessLog, metrics=metrics)
+    return app
+
+
+async def _explain(_: Request, error: Exception) -> JSONResponse:
+    """Every error as `{"error": words}`; what nobody foresaw goes to the log and stays there."""
+    match error:
+        case RefusalError():
+            return JSONResponse({"error": in_words(error)}, error.status, error.headers)
+        case RcilError():
+            log.error("%s", in_words(error))
+            return JSONResponse({"error": in_words(error)}, 500)
+        case HTTPException():
+            return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+        case RequestValidationError():
+            first = error.errors()[0]
+            return JSONResponse({"error": f"{'.'.join(map(str, first['loc']))}: {first['msg']}"}, 400)
+        case ClientDisconnect():
+            return JSONResponse({"error": "the client went away"}, 499)
+        case _:
+            return JSONResponse({"error": "the server failed; its log says why"}, 500)

@@ -1,0 +1,80 @@
+"""Two models side by side: what clients of the old one would miss, and how far they agree on an image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rcil.images import Image
+from rcil_export.shapes import InputShape
+from rcil_serve.backends.protocol import Mask, RunError
+from rcil_serve.http.models import Model
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of a new model with an old one on one image."""
+
+    pixels: float | None
+    """Share of the pixels in classes that both know which keep their class; None where the old one saw none."""
+    classes: dict[str, float]
+    """Intersection over union by the name of each class that both know and either one saw."""
+
+
+def missing(old: Model, new: Model) -> list[str]:
+    """What clients rely on and `new` does not keep, in words."""
+    before, after = old.backend.interface, new.backend.interface
+    rows = {c.name: row for row, c in enumerate(new.classes)}
+    lost = [c.name for c in old.classes if c.name not in rows]
+    moved = [
+        c.name
+        for row, c in enumerate(old.classes)
+        if c.name in rows and (rows[c.name] != row or new.classes[rows[c.name]].id != c.id)
+    ]
+    reasons = []
+    if new.backend.metadata.rejected is not None:
+        reasons.append(f"a check after training rejected it: {new.backend.metadata.rejected}")
+    if lost:
+        reasons.append(f"it does not know {', '.join(lost)}")
+    if moved:
+        reasons.append(f"it has another row or id for {', '.join(moved)}")
+    if before.input != after.input:
+        reasons.append(f"it takes {after.input} images instead of {before.input}")
+    if not _covers(after.shape, before.shape):
+        reasons.append(f"it takes {after.shape} images instead of {before.shape}")
+    gone = [name for name in before.outputs if name not in after.outputs and name != "logits"]
+    if gone:
+        reasons.append(f"it does not give {', '.join(gone)}")
+    return reasons
+
+
+def _covers(wide: InputShape, narrow: InputShape) -> bool:
+    axes = ((wide.batch, narrow.batch), (wide.height, narrow.height), (wide.width, narrow.width))
+    return all(outer.low <= inner.low and inner.high <= outer.high for outer, inner in axes)
+
+
+def checked_mask(model: Model, image: Image) -> Mask:
+    """The mask of an image; an error for a model that runs and answers nonsense."""
+    found = model.predictor.segment(image)
+    if found.mask.shape != image.shape[:2] or int(found.mask.max()) >= len(model.classes) or int(found.mask.min()) < 0:
+        raise RunError(f"{model.backend.name} gives masks with classes it does not have", "Export it again.")
+    if found.confidence is not None and not np.isfinite(found.confidence):
+        raise RunError(f"{model.backend.name} gives no finite confidence", "Export it in another precision.")
+    return found.mask
+
+
+def agreement(old: Model, old_mask: Mask, new: Model, new_mask: Mask) -> Agreement:
+    """How far two masks [H, W] of one image agree, class by class, matched by name."""
+    rows = {c.name: row for row, c in enumerate(new.classes)}
+    classes: dict[str, float] = {}
+    kept = seen = 0
+    for row, info in enumerate(old.classes):
+        if info.name not in rows:
+            continue
+        before, after = old_mask == row, new_mask == rows[info.name]
+        both, either = int((before & after).sum()), int((before | after).sum())
+        kept, seen = kept + both, seen + int(before.sum())
+        if either:
+            classes[info.name] = both / either
+    return Agreement(kept / seen if seen else None, classes)

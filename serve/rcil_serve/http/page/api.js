@@ -1,0 +1,66 @@
+// What the page asks the server for. A 401 asks the user for the token, then goes on.
+
+const ask = document.getElementById("ask");
+const field = document.getElementById("token");
+let token = sessionStorage.getItem("token") ?? "";
+
+function askForToken() {
+  return new Promise((resolve) => {
+    field.value = "";
+    ask.addEventListener("close", () => {
+      token = field.value;
+      sessionStorage.setItem("token", token);
+      resolve();
+    }, { once: true });
+    ask.showModal();
+  });
+}
+
+async function words(response) {
+  try {
+    return (await response.json()).error;
+  } catch {
+    return `the server answered ${response.status}`;
+  }
+}
+
+async function send(path, options = {}) {
+  for (;;) {
+    const headers = token ? { Authorization: `Bearer ${token}` } : {};
+    let response;
+    try {
+      response = await fetch(path, { ...options, headers });
+    } catch {
+      throw new Error("the server cannot be reached");
+    }
+    if (response.ok) return response;
+    if (response.status === 401) {
+      await askForToken();
+    } else if (response.status === 429) {
+      await new Promise((resolve) => setTimeout(resolve, 1000 * Number(response.headers.get("Retry-After") ?? 1)));
+    } else {
+      throw new Error(await words(response));
+    }
+  }
+}
+
+export async function models() {
+  return (await send("classes")).json();
+}
+
+export async function sample() {
+  return (await send("sample.jpg")).blob();
+}
+
+// The mask of an image as a bitmap of class ids, with the model that made it and how long that took.
+export async function segment(blob, model) {
+  const start = performance.now();
+  const response = await send(`segment?output=mask&model=${model}`, { method: "POST", body: blob });
+  const mask = await response.blob();
+  return {
+    trip: performance.now() - start,
+    latency: Number(response.headers.get("X-Rcil-Latency-Ms")),
+    sha256: response.headers.get("X-Rcil-Sha256"),
+    bitmap: await createImageBitmap(mask, { colorSpaceConversion: "none" }),
+  };
+}

@@ -1,0 +1,85 @@
+// Pixels: masks of class ids to colours. Nothing here touches the page.
+
+const DIMMED = 0.45;
+const STRIPE = 4;
+
+export function pixelsOf(source, width, height) {
+  const canvas = new OffscreenCanvas(width, height);
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.drawImage(source, 0, 0, width, height);
+  return context.getImageData(0, 0, width, height);
+}
+
+// A bitmap of class ids -> one byte a pixel.
+export function idsOf(bitmap) {
+  const { data } = pixelsOf(bitmap, bitmap.width, bitmap.height);
+  const ids = new Uint8Array(bitmap.width * bitmap.height);
+  for (let i = 0; i < ids.length; i++) ids[i] = data[4 * i];
+  return ids;
+}
+
+// Share of the pixels by class id.
+export function sharesOf(ids) {
+  const counts = new Float64Array(256);
+  for (const id of ids) counts[id]++;
+  return counts.map((count) => count / ids.length);
+}
+
+// For each id: colour, whether it is painted, and a number that classes of one name share between models.
+export function tableOf(classes, hidden, names) {
+  const table = { colour: new Uint8Array(768), painted: new Uint8Array(256), key: new Uint16Array(256) };
+  classes.forEach((entry, row) => {
+    table.colour.set(entry.colour, 3 * entry.id);
+    table.painted[entry.id] = row > 0 && !hidden.has(entry.name) ? 1 : 0;
+    table.key[entry.id] = 1 + names.indexOf(entry.name);
+  });
+  return table;
+}
+
+function blend(out, at, from, colour, id, alpha) {
+  for (let c = 0; c < 3; c++) out[at + c] = from[at + c] * (1 - alpha) + colour[3 * id + c] * alpha;
+}
+
+// The frame with the mask's colours, from column `left` up to `right`.
+export function paint(out, frame, ids, table, alpha, left = 0, right = frame.width) {
+  const { data, width } = frame;
+  for (let y = 0; y < frame.height; y++) {
+    for (let x = left; x < right; x++) {
+      const i = y * width + x;
+      if (table.painted[ids[i]]) blend(out.data, 4 * i, data, table.colour, ids[i], alpha);
+      else out.data.set(data.subarray(4 * i, 4 * i + 3), 4 * i);
+      out.data[4 * i + 3] = 255;
+    }
+  }
+}
+
+// A vertical line at the border between two halves.
+export function line(out, x) {
+  for (let y = 0; y < out.height; y++) {
+    for (let dx = -1; dx <= 1; dx++) {
+      if (x + dx >= 0 && x + dx < out.width) out.data.fill(255, 4 * (y * out.width + x + dx), 4 * (y * out.width + x + dx) + 4);
+    }
+  }
+}
+
+// Grey where both models name the same class; the new class's colour elsewhere, stripes of the old one's if it is gone.
+export function difference(out, frame, now, before, nowTable, beforeTable) {
+  const { data, width } = frame;
+  for (let i = 0; i < now.length; i++) {
+    const at = 4 * i;
+    const grey = DIMMED * (0.299 * data[at] + 0.587 * data[at + 1] + 0.114 * data[at + 2]);
+    out.data[at] = out.data[at + 1] = out.data[at + 2] = grey;
+    out.data[at + 3] = 255;
+    if (nowTable.key[now[i]] === beforeTable.key[before[i]]) continue;
+    const striped = ((i % width) + Math.floor(i / width)) % (2 * STRIPE) < STRIPE;
+    if (nowTable.painted[now[i]]) blend(out.data, at, data, nowTable.colour, now[i], 0.85);
+    else if (beforeTable.painted[before[i]] && striped) blend(out.data, at, data, beforeTable.colour, before[i], 0.85);
+  }
+}
+
+// Share of the pixels to which the models give different classes.
+export function changedShare(now, before, nowTable, beforeTable) {
+  let changed = 0;
+  for (let i = 0; i < now.length; i++) changed += nowTable.key[now[i]] !== beforeTable.key[before[i]];
+  return changed / now.length;
+}

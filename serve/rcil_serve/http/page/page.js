@@ -1,0 +1,245 @@
+// The page: takes an image or a clip, sends frames one after the other, shows what comes back.
+
+import { models as fetchModels, sample, segment } from "./api.js";
+import { changedShare, difference, idsOf, line, paint, pixelsOf, tableOf } from "./draw.js";
+import { fill, percent, rowsOf } from "./legend.js";
+
+const LONGEST_CLIP_SIDE = 1280;
+const IDLE_MS = 40;
+const $ = (id) => document.getElementById(id);
+const [picture, video] = [$("picture"), $("video")];
+
+let models = null;
+let shown = null; // { frame, now, before }: pixels and the answers of both models
+let job = 0; // goes up with every new file; work for an older one stops
+const hidden = new Set();
+
+const view = () => document.querySelector("input[name=view]:checked").value;
+
+function complain(error) {
+  $("problem").textContent = error ? `Sorry: ${error.message}` : "";
+  $("problem").hidden = !error;
+}
+
+// ---- models
+
+async function loadModels() {
+  models = await fetchModels();
+  const { current, previous } = models;
+  const count = current.classes.length;
+  $("model").textContent = `Step ${current.step} · ${count} classes · ${current.precision} on ${current.device}`;
+  $("views").hidden = !previous;
+  $("view-new").textContent = previous ? `New (${current.step})` : "New";
+  $("view-old").textContent = previous ? `Old (${previous.step})` : "Old";
+  if (!previous) document.querySelector("input[value=new]").checked = true;
+}
+
+function tables() {
+  const previous = models.previous?.classes ?? [];
+  const names = [...new Set([...models.current.classes, ...previous].map((entry) => entry.name))];
+  return [tableOf(models.current.classes, hidden, names), tableOf(previous, hidden, names)];
+}
+
+// ---- one frame
+
+// Sends a frame to the new model, and to the old one if `both`; `source` is what was sent, for drawing.
+async function look(blob, source, width, height, both, mine) {
+  const now = await segment(blob, "current");
+  if (mine !== job) return;
+  if (now.sha256 !== models.current.sha256) await loadModels(); // reloaded since
+  if (now.bitmap.width !== width || now.bitmap.height !== height) {
+    throw new Error(`the mask has ${now.bitmap.width}x${now.bitmap.height} pixels, the picture ${width}x${height}`);
+  }
+  const frame = pixelsOf(source, width, height);
+  shown = { frame, now: { ...now, ids: idsOf(now.bitmap) }, before: null };
+  if (!both || !models.previous) return refresh();
+  if (view() === "new") refresh();
+  const before = await segment(blob, "previous");
+  if (mine !== job) return;
+  shown.before = { ...before, ids: idsOf(before.bitmap) };
+  refresh();
+}
+
+function refresh() {
+  complain(null);
+  $("drop").hidden = true;
+  picture.hidden = $("controls").hidden = $("panel").hidden = false;
+  document.querySelector("main").classList.add("filled");
+  draw();
+  showNumbers();
+  showClasses();
+}
+
+function draw() {
+  if (!shown) return;
+  const { frame, now, before } = shown;
+  const [nowTable, beforeTable] = tables();
+  const alpha = Number($("alpha").value);
+  const out = new ImageData(frame.width, frame.height);
+  const chosen = before ? view() : "new";
+  if (chosen === "new") paint(out, frame, now.ids, nowTable, alpha);
+  if (chosen === "old") paint(out, frame, before.ids, beforeTable, alpha);
+  if (chosen === "difference") difference(out, frame, now.ids, before.ids, nowTable, beforeTable);
+  if (chosen === "wipe") {
+    const border = Math.round(Number($("wipe").value) * frame.width);
+    paint(out, frame, before.ids, beforeTable, alpha, 0, border);
+    paint(out, frame, now.ids, nowTable, alpha, border);
+    line(out, border);
+  }
+  picture.width = frame.width;
+  picture.height = frame.height;
+  picture.getContext("2d").putImageData(out, 0, 0);
+  $("wipe-row").hidden = chosen !== "wipe";
+  $("alpha-row").hidden = chosen === "difference";
+  $("difference-note").hidden = chosen !== "difference";
+}
+
+// ---- numbers and legend
+
+function showNumbers() {
+  const { now, before } = shown;
+  $("latency").textContent = `${now.latency.toFixed(now.latency < 10 ? 1 : 0)} ms`;
+  $("trip").textContent = `${now.trip.toFixed(0)} ms`;
+  $("changed-box").hidden = $("compared").hidden = !before;
+  if (!before) return;
+  const [nowTable, beforeTable] = tables();
+  $("changed").textContent = percent(changedShare(now.ids, before.ids, nowTable, beforeTable));
+}
+
+function showClasses() {
+  const list = rowsOf(models, shown.now.ids, shown.before?.ids);
+  fill($("classes"), list, hidden, draw);
+  const seen = list.filter((entry) => entry.share > 0).map((entry) => `${entry.name} ${percent(entry.share)}`);
+  picture.setAttribute("aria-label", `The picture with what the model sees: ${seen.join(", ")}`);
+}
+
+// ---- images and clips
+
+async function open(file) {
+  const mine = ++job;
+  complain(null);
+  video.pause();
+  video.removeAttribute("src");
+  $("clip").hidden = $("rate-box").hidden = true;
+  $("status").textContent = "Working…";
+  try {
+    if (!models) await loadModels();
+    if (file.type.startsWith("video/")) await openClip(file, mine);
+    else await openImage(file, mine);
+    if (mine === job) $("status").textContent = picture.getAttribute("aria-label");
+  } catch (error) {
+    if (mine === job) complain(error);
+  }
+}
+
+async function openImage(file, mine) {
+  let bitmap;
+  try {
+    bitmap = await createImageBitmap(file);
+  } catch {
+    throw new Error(`${file.name ?? "this file"} is no image or clip that this browser can show`);
+  }
+  const known = ["image/png", "image/jpeg"].includes(file.type);
+  const blob = known ? file : await asBlob(bitmap, bitmap.width, bitmap.height, "image/png");
+  await look(blob, bitmap, bitmap.width, bitmap.height, true, mine);
+}
+
+function asBlob(source, width, height, type) {
+  const canvas = new OffscreenCanvas(width, height);
+  canvas.getContext("2d").drawImage(source, 0, 0, width, height);
+  return canvas.convertToBlob({ type, quality: 0.92 });
+}
+
+function loaded(file) {
+  return new Promise((resolve, reject) => {
+    video.onloadeddata = resolve;
+    video.onerror = () => reject(new Error(`this browser cannot play ${file.name ?? "this clip"}; H.264 and WebM play nearly everywhere`));
+    video.src = URL.createObjectURL(file);
+  });
+}
+
+// The frame that the clip shows now; null while there is none yet, which no state of the video tells.
+async function stillOf(width, height) {
+  try {
+    return await createImageBitmap(video, { resizeWidth: width, resizeHeight: height });
+  } catch {
+    return null;
+  }
+}
+
+// Plays the clip and always looks at the newest frame, one at a time, until another file is opened.
+async function openClip(file, mine) {
+  await loaded(file);
+  const source = video.src;
+  const scale = Math.min(1, LONGEST_CLIP_SIDE / Math.max(video.videoWidth, video.videoHeight));
+  const [width, height] = [video.videoWidth, video.videoHeight].map((side) => Math.max(1, Math.round(scale * side)));
+  $("clip").hidden = $("rate-box").hidden = false;
+  await video.play().catch(() => {}); // it may stay paused until the user says so
+  let [last, lastView, lastEnd, rate] = [-1, "", performance.now(), 0];
+  try {
+    while (mine === job) {
+      showTime();
+      const [at, chosen] = [video.currentTime, view()];
+      const seen = at === last && chosen === lastView;
+      const still = seen || video.seeking ? null : await stillOf(width, height);
+      if (!still) {
+        await new Promise((resolve) => setTimeout(resolve, IDLE_MS));
+        lastEnd = performance.now();
+        continue;
+      }
+      [last, lastView] = [at, chosen];
+      await look(await asBlob(still, width, height, "image/jpeg"), still, width, height, chosen !== "new", mine);
+      still.close();
+      const passed = performance.now() - lastEnd;
+      lastEnd += passed;
+      rate = rate ? 0.8 * rate + 0.2 * (1000 / passed) : 1000 / passed;
+      if (mine === job) $("rate").textContent = rate.toFixed(1);
+    }
+  } finally {
+    URL.revokeObjectURL(source);
+    if (mine === job) video.pause();
+  }
+}
+
+function showTime() {
+  const at = video.currentTime;
+  $("play").textContent = video.paused ? "Play" : "Pause";
+  $("time").textContent = `${Math.floor(at / 60)}:${String(Math.floor(at % 60)).padStart(2, "0")}`;
+  if (document.activeElement !== $("seek") && video.duration) $("seek").value = at / video.duration;
+}
+
+// ---- what the user does
+
+$("choose").addEventListener("click", () => $("file").click());
+$("another").addEventListener("click", () => $("file").click());
+$("file").addEventListener("change", (event) => {
+  if (event.target.files[0]) open(event.target.files[0]);
+  event.target.value = "";
+});
+$("sample").addEventListener("click", async () => {
+  try {
+    await open(await sample());
+  } catch (error) {
+    complain(error);
+  }
+});
+$("play").addEventListener("click", () => (video.paused ? video.play() : video.pause()));
+$("seek").addEventListener("input", (event) => {
+  if (video.duration) video.currentTime = Number(event.target.value) * video.duration;
+});
+for (const id of ["alpha", "wipe"]) $(id).addEventListener("input", draw);
+$("views").addEventListener("change", draw);
+document.addEventListener("dragover", (event) => {
+  event.preventDefault();
+  document.body.classList.add("over");
+});
+document.addEventListener("dragleave", (event) => {
+  if (!event.relatedTarget) document.body.classList.remove("over");
+});
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  document.body.classList.remove("over");
+  if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]);
+});
+
+loadModels().catch(complain);

@@ -1,0 +1,115 @@
+"""Hot reload: open the file again, try it beside the model that serves, then swap."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from rcil.data.generate import make_scene
+from rcil.errors import RcilError
+from rcil.images import Image
+from rcil_serve.backends import Backend
+from rcil_serve.http.compare import agreement, checked_mask, missing
+from rcil_serve.http.metrics import Metrics
+from rcil_serve.http.models import Model, Models
+from rcil_serve.http.refusal import RefusalError
+
+Opener = Callable[[Path], Backend]
+SAMPLE = (360, 640)
+log = logging.getLogger(__name__)
+
+
+def sample_image() -> Image:
+    """A generated yard, RGB [360, 640, 3]: what models are tried on before a request has brought an image."""
+    return make_scene(7, 0, size=SAMPLE).image
+
+
+def open_model(path: Path, opener: Opener) -> Model:
+    """Load a model and run it once, so that the first request finds it warm."""
+    backend = opener(path)
+    try:
+        model = Model(backend)
+        checked_mask(model, sample_image())
+    except BaseException:
+        backend.close()
+        raise
+    return model
+
+
+class Reloader:
+    """Replaces the current model by what its file holds now; on any failure the current one stays.
+
+    Args:
+        path: The file.
+        opener: Loads it.
+        models: Those that serve.
+        metrics: Count the results.
+    """
+
+    def __init__(self, path: Path, opener: Opener, models: Models, metrics: Metrics) -> None:
+        self._path = path
+        self._opener = opener
+        self._models = models
+        self._metrics = metrics
+        self._turn = threading.Lock()
+
+    def reload(self, *, force: bool = False, patience_s: float = 0.0) -> dict[str, object]:
+        """Load, warm, compare, swap; one at a time.
+
+        Args:
+            force: Take the new model even if clients of the old one miss something in it.
+            patience_s: How long to wait for the end of a reload that is under way; 409 after that.
+
+        Returns:
+            What happened, for the answer.
+        """
+        if not self._turn.acquire(timeout=patience_s):
+            raise RefusalError(409, "a reload is under way", "Ask again when it is done.")
+        try:
+            report = self._reload(force)
+        except RcilError as error:
+            refused = isinstance(error, RefusalError)
+            self._metrics.reload("refused" if refused else "failed")
+            if refused:
+                raise
+            raise RefusalError(422, f"the old model keeps serving: {error.message}", error.hint) from error
+        except Exception:
+            self._metrics.reload("failed")
+            raise
+        finally:
+            self._turn.release()
+        self._metrics.reload("done")
+        log.info("%s serves step %s instead of %s", self._path, report["step"], report["previous_step"])
+        return report
+
+    def _reload(self, force: bool) -> dict[str, object]:
+        new = open_model(self._path, self._opener)
+        try:
+            with self._models.use() as old:
+                reasons = missing(old, new)
+                if reasons and not force:
+                    raise RefusalError(
+                        422,
+                        f"the old model keeps serving, as clients would miss something in the new one: "
+                        f"{'; '.join(reasons)}",
+                        'Send {"parameters": {"force": true}} to take it all the same.',
+                    )
+                image = self._models.last_image
+                image = sample_image() if image is None else image
+                agreed = agreement(old, checked_mask(old, image), new, checked_mask(new, image))
+                report: dict[str, object] = {
+                    "step": new.step,
+                    "sha256": new.backend.sha256,
+                    "previous_step": old.step,
+                    "previous_sha256": old.backend.sha256,
+                    "missing": reasons,
+                    "agreement": asdict(agreed),
+                }
+        except BaseException:
+            new.backend.close()
+            raise
+        self._models.replace(new)
+        return report

@@ -1,0 +1,87 @@
+"""Plain image upload: a photograph in, a mask, an overlay or numbers out."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Literal
+
+import numpy as np
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rcil.images import Image
+from rcil_serve.backends.protocol import Mask
+from rcil_serve.http.body import Body
+from rcil_serve.http.models import Model
+from rcil_serve.http.picture import decode, encode_png
+from rcil_serve.http.service import Service, ServiceOf
+from rcil_serve.http.stopwatch import Stopwatch
+from rcil_serve.painter import Painter, shares
+from rcil_serve.predictor import Segmentation
+
+Form = Literal["mask", "overlay", "json"]
+router = APIRouter()
+
+
+@router.post("/segment")
+async def segment(
+    request: Request,
+    service: ServiceOf,
+    output: Form = "mask",
+    alpha: Annotated[float, Query(ge=0, le=1)] = 0.5,
+    model: Literal["current", "previous"] = "current",
+) -> Response:
+    """Segment a PNG or JPEG of any size, sent as the body or in a form."""
+    return await service.answer(request, lambda body, watch: segmented(service, body, output, alpha, model, watch))
+
+
+def segmented(service: Service, body: Body, output: Form, alpha: float, which: str, watch: Stopwatch) -> Response:
+    """The work of an upload."""
+    image = decode(body, service.options.max_pixels)
+    watch.lap("decode")
+    with service.models.use(which) as model:
+        start = time.perf_counter()
+        found = model.predictor.segment(image)
+        milliseconds = 1000 * (time.perf_counter() - start)
+        watch.lap("infer")
+        service.note(model, image, [found.mask])
+        response = _answer(model, image, found, output, alpha, milliseconds)
+        response.headers["X-Rcil-Step"] = model.version
+        response.headers["X-Rcil-Sha256"] = model.backend.sha256
+        response.headers["X-Rcil-Latency-Ms"] = f"{milliseconds:.2f}"
+    watch.lap("encode")
+    return response
+
+
+def _answer(
+    model: Model, image: Image, found: Segmentation, output: Form, alpha: float, milliseconds: float
+) -> Response:
+    if output == "json":
+        return JSONResponse(_numbers(model, found, milliseconds))
+    drawn = ids_of(model, found.mask) if output == "mask" else Painter(model.classes, alpha).paint(image, found.mask)
+    return Response(encode_png(drawn), media_type="image/png")
+
+
+def ids_of(model: Model, mask: Mask) -> Image:
+    """Class rows [H, W] -> class ids [H, W], of 16 bits where 8 are too few."""
+    ids = np.array([c.id for c in model.classes])
+    table: Image = ids.astype(np.uint8 if ids.max() < 256 else np.uint16)
+    return table[mask]
+
+
+def _numbers(model: Model, found: Segmentation, milliseconds: float) -> dict[str, object]:
+    height, width = found.mask.shape
+    parts = shares(found.mask, len(model.classes))
+    return {
+        "step": model.step,
+        "sha256": model.backend.sha256,
+        "latency_ms": round(milliseconds, 2),
+        "height": height,
+        "width": width,
+        "confidence": found.confidence,
+        "classes": [
+            {"name": info.name, "id": info.id, "colour": list(info.colour), "share": float(part)}
+            for info, part in zip(model.classes, parts, strict=True)
+        ],
+    }

@@ -1,0 +1,75 @@
+"""The server as a process: address, signals, log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+from rcil.errors import ConfigError, RcilError
+from rcil_serve.http.app import make_app
+from rcil_serve.http.options import HttpOptions
+from rcil_serve.http.refusal import in_words
+from rcil_serve.http.service import Service
+
+PATIENCE_S = 600.0
+"""For a reload under way when a signal asks for the next one."""
+log = logging.getLogger(__name__)
+
+
+def serve(options: HttpOptions) -> None:
+    """Serve until SIGINT or SIGTERM; SIGHUP reads the model's file again."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    app = make_app(options)
+    with listen(options.host, options.port) as place:
+        host, port = place.getsockname()[:2]
+        log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+        if options.open_to_all:
+            log.warning("%s can be reached by other machines and asks for no token", options.host)
+        asyncio.run(_serve(app, place, options))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens, or an error that says why not."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}", "Choose another --host or --port."
+        ) from error
+
+
+def make_server(app: FastAPI, timeout_s: float) -> uvicorn.Server:
+    """Uvicorn without its own access log and banner; requests under way have `timeout_s` when it stops."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=max(1, round(timeout_s)),
+    )
+    return uvicorn.Server(config)
+
+
+async def _serve(app: FastAPI, place: socket.socket, options: HttpOptions) -> None:
+    loop = asyncio.get_running_loop()
+    service: Service = app.state.service
+    loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, _reload, service))
+    await make_server(app, options.timeout_s).serve(sockets=[place])
+
+
+def _reload(service: Service) -> None:
+    """What SIGHUP asks for; there is nobody to answer, so failures go to the log."""
+    try:
+        service.reloader.reload(patience_s=PATIENCE_S)
+    except RcilError as error:
+        log.error("reload: %s", in_words(error))
+    except Exception:
+        log.exception("the reload failed; the old model keeps serving")

@@ -1,0 +1,87 @@
+"""Threads that run models, with a bounded number of requests before them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from asyncio import wait, wrap_future
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from rcil_serve.http.refusal import RefusalError
+
+T = TypeVar("T")
+
+
+class Workers:
+    """A pool of threads and the places of those who use it.
+
+    A request takes a place before its body is read, so places bound memory too, and gives it back when its thread is
+    free again, even if nobody waits for the answer any more.
+
+    Args:
+        threads: That run at once.
+        queue: Requests that may hold a place beyond these.
+    """
+
+    def __init__(self, threads: int, queue: int) -> None:
+        self.places = threads + queue
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rcil-worker")
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    @property
+    def taken(self) -> int:
+        """Places in use."""
+        return self._taken
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[Place]:
+        """A place for one request; 429 if none is free."""
+        with self._lock:
+            if self._taken >= self.places:
+                raise RefusalError(429, f"{self.places} requests are under way already", "Send it again later.")
+            self._taken += 1
+        place = Place(self._pool)
+        try:
+            yield place
+        finally:
+            place.when_free(self._leave)
+
+    def close(self) -> None:
+        """Let the threads finish what they have begun."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._taken -= 1
+
+
+class Place:
+    """Runs the work of one request."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._work: Future[Any] | None = None
+
+    async def run(self, work: Callable[[], T], seconds: float) -> T:
+        """What `work` returns; after `seconds` 503 if it has not begun and never will, 504 if it still runs."""
+        future = self._pool.submit(work)
+        self._work = future
+        answer = wrap_future(future)
+        done, _ = await wait({answer}, timeout=max(0.0, seconds))
+        if done:
+            return answer.result()
+        begun = not future.cancel()
+        answer.cancel()
+        if begun:
+            raise RefusalError(504, "the model did not answer in time", "Send a smaller image, or raise --timeout.")
+        raise RefusalError(503, "no worker became free in time", "Send it again later.")
+
+    def when_free(self, leave: Callable[[], None]) -> None:
+        """Call `leave` as soon as no thread works for this place."""
+        if self._work is None:
+            leave()
+        else:
+            self._work.add_done_callback(lambda _: leave())

@@ -1,0 +1,125 @@
+"""Alarms that are slow to raise and slow to clear."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rcil.errors import ConfigError, RcilError
+from rcil_serve.watch.readings import Measure, Reading
+
+MARGIN = 0.1
+"""An alarm clears only when its value is better than the limit by this part of the way to perfect."""
+PERFECT = {Measure.AGREEMENT: 1.0, Measure.DRIFT: 0.0, Measure.FLICKER: 0.0, Measure.SILENCE: 0.0}
+Key = tuple[Measure, str]
+
+
+class AlarmError(RcilError):
+    """A run during which an alarm was raised, where the user wants to know by the exit code."""
+
+    exit_code = 9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where alarms begin."""
+
+    min_agreement: float = 0.9
+    max_drift: float = 0.3
+    """In either direction."""
+    max_flicker: float = 0.1
+    max_silence: float = float("inf")
+    """Seconds."""
+    patience: int = 5
+    """Evaluations in a row that must be bad to raise an alarm, and good to clear it."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_agreement <= 1:
+            raise ConfigError(f"no agreement is below {self.min_agreement:g}", "Choose a value from 0 to 1.")
+        if min(self.max_drift, self.max_flicker, self.max_silence) <= 0:
+            raise ConfigError("drift, flicker and silence cannot stay below 0", "Choose limits above 0.")
+        if self.patience < 1:
+            raise ConfigError(f"a patience of {self.patience} judges nothing", "Choose 1 or more.")
+
+    def of(self, measure: Measure) -> float:
+        """The limit of one measure."""
+        match measure:
+            case Measure.AGREEMENT:
+                return self.min_agreement
+            case Measure.DRIFT:
+                return self.max_drift
+            case Measure.FLICKER:
+                return self.max_flicker
+            case Measure.SILENCE:
+                return self.max_silence
+
+
+@dataclass(frozen=True)
+class Change:
+    """An alarm that was raised or cleared."""
+
+    measure: Measure
+    name: str
+    value: float | None
+    """None where the alarm ends because its model does."""
+    limit: float
+    raised: bool
+
+    @property
+    def text(self) -> str:
+        """For the user."""
+        state = "ALARM  " if self.raised else "cleared"
+        of = f" of {self.name}" if self.name else ""
+        if self.value is None:
+            return f"{state} {self.measure}{of}: another model is watched now"
+        unit = " s" if self.measure is Measure.SILENCE else ""
+        side = "at least" if self.measure is Measure.AGREEMENT else "at most"
+        return f"{state} {self.measure}{of} is {self.value:.3f}{unit}, should be {side} {self.limit:.3f}{unit}"
+
+
+class Alarms:
+    """Judges readings by limits, each measure of each class for itself; threads may share it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._streaks: Counter[Key] = Counter()
+        self._lock = threading.Lock()
+        self.active: frozenset[Key] = frozenset()
+        self.raised: dict[Key, int] = {}
+        """How often each alarm was raised; replaced, never changed, as is `active`."""
+
+    def judge(self, readings: Iterable[Reading]) -> list[Change]:
+        """Alarms that these readings raise or clear; what is not firm changes nothing."""
+        with self._lock:
+            return [
+                change
+                for reading in readings
+                if reading.firm and reading.value is not None and (change := self._judge(reading, reading.value))
+            ]
+
+    def _judge(self, reading: Reading, value: float) -> Change | None:
+        key = (reading.measure, reading.name)
+        is_raised = key in self.active
+        limit = self._limits.of(reading.measure)
+        perfect = PERFECT[reading.measure]
+        level = limit + MARGIN * (perfect - limit) if is_raised else limit
+        is_bad = abs(value - perfect) > abs(level - perfect)
+        self._streaks[key] = self._streaks[key] + 1 if is_bad != is_raised else 0
+        if self._streaks[key] < self._limits.patience:
+            return None
+        self._streaks[key] = 0
+        self.active = self.active ^ {key}
+        if not is_raised:
+            self.raised = self.raised | {key: self.raised.get(key, 0) + 1}
+        return Change(*key, value, limit, raised=not is_raised)
+
+    def drop(self) -> list[Change]:
+        """End all alarms about the model: another one takes its place."""
+        with self._lock:
+            ended = sorted(key for key in self.active if key[0] is not Measure.SILENCE)
+            self.active = self.active - set(ended)
+            for key in [key for key in self._streaks if key[0] is not Measure.SILENCE]:
+                del self._streaks[key]
+        return [Change(*key, None, self._limits.of(key[0]), raised=False) for key in ended]

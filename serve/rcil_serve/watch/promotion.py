@@ -1,0 +1,140 @@
+"""Putting a model into the place that a service reads: one rename, and the way back if what follows fails."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rcil.errors import ConfigError, RcilError
+from rcil.files import replacing, sha256_of
+
+COMMAND_SECONDS = 60.0
+PLACEHOLDER = "{model}"
+Undo = Callable[[], None]
+
+
+class PromotionError(RcilError):
+    """A promotion that could not be carried out; the service has what it had."""
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """What promoting a model means on this machine."""
+
+    link: Path | None = None
+    """What the service reads: a symlink to a model file or to its folder, or a model file that is overwritten."""
+    command: str = ""
+    """Run after that, without a shell; `{model}` stands for the model."""
+
+    def check(self, model: Path) -> None:
+        """Refuse at the start what could not be carried out later."""
+        if self.command:
+            self._words(model)
+        if self.link is None:
+            return
+        if self.link.is_dir() and not self.link.is_symlink():
+            raise ConfigError(
+                f"{self.link} is a folder, which one rename cannot replace",
+                f"Make it a symlink: mv {self.link} {self.link}.1 && ln -s {self.link.name}.1 {self.link}",
+            )
+        if self.link.is_dir() and not (self.link / model.name).exists():
+            raise ConfigError(
+                f"{self.link} leads to a folder without {model.name}, so the service reads another name",
+                "Give the new model the name of the old one.",
+            )
+        if model.suffix != ".onnx" and not self.link.is_dir():
+            raise ConfigError(
+                f"{model} comes with a sidecar, and one rename cannot replace two files",
+                "Let --promote-link be a symlink to the folder that holds both.",
+            )
+
+    def carry_out(self, model: Path, sha256: str) -> None:
+        """Promote; on any failure the link is as it was.
+
+        Args:
+            model: Its file.
+            sha256: Of the file that was tried out.
+        """
+        try:
+            if sha256_of(model) != sha256:
+                raise PromotionError(f"{model} is not the file that was tried out", "Start again with the new file.")
+            undo = self._switch(model.resolve())
+        except OSError as error:
+            raise PromotionError(
+                f"cannot promote {model}: {error.strerror or error}", "Check the folder and its permissions."
+            ) from error
+        try:
+            self._run(model)
+        except PromotionError as failed:
+            try:
+                undo()
+            except OSError as error:
+                raise PromotionError(
+                    f"{failed.message}; and {self.link} could not be put back: {error.strerror}",
+                    "Put it back by hand.",
+                ) from failed
+            raise
+
+    def _switch(self, model: Path) -> Undo:
+        if self.link is None:
+            return lambda: None
+        if self.link.is_symlink() or not self.link.exists():
+            return _relink(self.link, model.parent if self.link.is_dir() else model)
+        return _overwrite(self.link, model)
+
+    def _words(self, model: Path) -> list[str]:
+        try:
+            return [word.replace(PLACEHOLDER, str(model)) for word in shlex.split(self.command)]
+        except ValueError as error:
+            raise ConfigError(f"--promote-command cannot be read: {error}", "Check its quotes.") from error
+
+    def _run(self, model: Path) -> None:
+        words = self._words(model)
+        if not words:
+            return
+        try:
+            done = subprocess.run(
+                words, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise PromotionError(f"{words[0]} did not end within {COMMAND_SECONDS:g} s", "Run it by hand.") from error
+        except OSError as error:
+            raise PromotionError(f"cannot run {words[0]}: {error.strerror}", "Check --promote-command.") from error
+        if done.returncode:
+            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+            raise PromotionError(
+                f"{words[0]} ended with code {done.returncode}{f': {said[-1]}' if said else ''}", "Run it by hand."
+            )
+
+
+def _relink(link: Path, target: Path) -> Undo:
+    before = link.readlink() if link.is_symlink() else None
+    _point(link, target)
+    return link.unlink if before is None else lambda: _point(link, before)
+
+
+def _point(link: Path, target: Path) -> None:
+    """Make `link` lead to `target`; whoever reads it meanwhile finds the old or the new one, never nothing."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{link.name}.", dir=link.parent) as folder:
+        fresh = Path(folder) / link.name
+        fresh.symlink_to(target)
+        fresh.replace(link)
+
+
+def _overwrite(path: Path, model: Path) -> Undo:
+    """Replace a file by a copy of the model; the old one is kept beside it as `.previous`."""
+    kept = path.with_name(f"{path.name}.previous")
+    for source, target in ((path, kept), (model, path)):
+        with replacing(target) as part:
+            shutil.copyfile(source, part)
+
+    def undo() -> None:
+        kept.replace(path)
+
+    return undo

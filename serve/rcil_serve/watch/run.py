@@ -1,0 +1,190 @@
+"""One command: source, models, measures, alarms, receipt."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rcil.errors import RcilError
+from rcil_serve.backends import open_backend
+from rcil_serve.predictor import Predictor
+from rcil_serve.video.latencies import Stages
+from rcil_serve.video.outputs.movie import OutputError
+from rcil_serve.video.outputs.receipt import Receipt, Status, describe_model
+from rcil_serve.video.pipeline import run_pipeline
+from rcil_serve.video.recorder import Recorder
+from rcil_serve.video.sources import Source, open_source
+from rcil_serve.watch.alarms import Alarms
+from rcil_serve.watch.baseline import Baseline, Reference, read_baseline, write_baseline
+from rcil_serve.watch.classes import match
+from rcil_serve.watch.events import Event, EventLog
+from rcil_serve.watch.history import History
+from rcil_serve.watch.metrics import HOST, WatchCollector, metrics_server
+from rcil_serve.watch.relay import Relay
+from rcil_serve.watch.request import WatchRequest
+from rcil_serve.watch.shadow import Shadow, shadow_failed, unfit
+from rcil_serve.watch.watcher import Watcher
+
+
+@dataclass(frozen=True)
+class Models:
+    """Those of a run."""
+
+    current: Predictor
+    previous: Predictor | None
+    shadow: Predictor | None
+
+
+def run_watch(
+    request: WatchRequest,
+    tell: Callable[[Event], None] = lambda event: None,
+    started: Callable[[str], None] = lambda address: None,
+) -> dict[str, Any]:
+    """Watch a source until it ends; the receipt says how it went, whatever happens.
+
+    Args:
+        request: What to do.
+        tell: Gets every event as it happens, from several threads, one at a time.
+        started: Gets the address of the metrics, if they are served.
+
+    Returns:
+        The receipt.
+    """
+    with contextlib.ExitStack() as stack:
+        log = EventLog(request.events, tell)
+        stack.callback(log.close)
+        known = None if request.baseline is None else read_baseline(request.baseline).shares
+        models = _open_models(request, log, stack)
+        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        stack.callback(source.close)
+        run = _Run(request, source, models, Reference(request.baseline_seconds, known), log)
+        if request.metrics_port is not None:
+            collector = WatchCollector(run.watcher.standing, source.counts)
+            port = stack.enter_context(metrics_server(request.metrics_port, collector))
+            started(f"http://{HOST}:{port}/metrics")
+        return run.run()
+
+
+def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitStack) -> Models:
+    def opened(path: Path) -> Predictor:
+        backend = open_backend(path, request.device, request.threads)
+        stack.callback(backend.close)
+        return Predictor(backend, request.layout)
+
+    current = opened(request.model)
+    previous = None if request.previous is None else opened(request.previous)
+    if previous is not None:
+        match(previous.classes, current.classes)
+    shadow = None
+    if request.shadow is not None:
+        try:
+            shadow = opened(request.shadow)
+            if reason := unfit(current, shadow):
+                raise RcilError(reason)
+        except Exception as error:  # a new step that fails in any way must not disturb the current one
+            shadow = None
+            log.add(shadow_failed(request.shadow, error))
+    return Models(current, previous, shadow)
+
+
+class _Run:
+    """One run, from the opened source to the last receipt."""
+
+    def __init__(
+        self, request: WatchRequest, source: Source, models: Models, reference: Reference, log: EventLog
+    ) -> None:
+        self._request, self._source, self._models = request, source, models
+        self._reference, self._log = reference, log
+        self._stages = Stages()
+        self._history = History(models.current.classes, models.shadow.classes if models.shadow else (), source.counts)
+        self._relay = Relay(models.current)
+        self.watcher = Watcher(
+            self._relay,
+            models.current,
+            models.previous,
+            self._shadow(),
+            request.settings,
+            reference,
+            Alarms(request.limits),
+            log,
+            self._history,
+        )
+        file = Path(request.source)
+        receipt = Receipt(
+            request.receipt,
+            models.current.backend,
+            source.info,
+            file if file.is_file() else None,
+            request.as_document() | _described(models),
+            lambda: {"watch": self.watcher.standing().as_document()},
+        )
+        self._recorder = Recorder(receipt, source, self._stages, request.outputs())
+
+    def _shadow(self) -> Shadow | None:
+        request, models = self._request, self._models
+        if models.shadow is None or request.shadow is None:
+            return None
+        return Shadow(request.shadow, models.shadow, models.current, request.rule, request.promotion, self._log)
+
+    def run(self) -> dict[str, Any]:
+        """See `run_watch`."""
+        self._recorder.write("running")
+        self._log.add(_began(self._source, self._models))
+        try:
+            finished = run_pipeline(self._source, self._relay, self.watcher, self._stages, self._tick)
+            self._recorder.check_frames()
+            self._finish()
+            status: Status = "done" if finished else "interrupted"
+            self._log.add(self._ended(status))
+        except BaseException as error:
+            with contextlib.suppress(RcilError):  # the disk may be full
+                self._log.add(self._ended("failed", error))
+            raise self._recorder.failed(error) from error
+        return self._recorder.write(status)
+
+    def _finish(self) -> None:
+        request, reference = self._request, self._reference
+        if request.timeline is not None:
+            self._history.draw(request.timeline, self._source.info.name)
+        if request.save_baseline is not None:
+            if not reference.frames:
+                raise OutputError("no frames are left for a baseline after the promotion", "Save one without --shadow.")
+            baseline = Baseline(
+                source=self._source.info.name,
+                seconds=reference.length,
+                frames=reference.frames,
+                shares=reference.gathered,
+            )
+            write_baseline(request.save_baseline, baseline)
+
+    def _tick(self) -> None:
+        if self._source.info.live:
+            self.watcher.listen()
+        self._recorder.tick()
+
+    def _ended(self, status: Status, error: BaseException | None = None) -> Event:
+        standing = self.watcher.standing()
+        why = error.message if isinstance(error, RcilError) else error and f"{type(error).__name__}: {error}"
+        raised = sum(standing.raised.values())
+        text = f"{status}: {standing.frames} frames, {raised} alarms{f'; {why}' if why else ''}"
+        return Event("ended", self.watcher.time, text, {"status": status, "error": why, **standing.as_document()})
+
+
+def _described(models: Models) -> dict[str, Any]:
+    """The models beside the current one, for the receipt."""
+    others = {"previous": models.previous, "shadow": models.shadow}
+    return {name: None if model is None else describe_model(model.backend) for name, model in others.items()}
+
+
+def _began(source: Source, models: Models) -> Event:
+    current, previous = models.current, models.previous
+    old = () if previous is None else match(previous.classes, current.classes).names
+    against = "" if previous is None else f" against step {previous.backend.metadata.step} on {', '.join(old)}"
+    text = f"watching {source.info.name}: step {current.backend.metadata.step}{against}"
+    if models.shadow is not None:
+        text += f"; step {models.shadow.backend.metadata.step} is tried out"
+    facts = {"source": source.info.name, "model": describe_model(current.backend), "old_classes": list(old)}
+    return Event("began", 0.0, text, facts | _described(models))

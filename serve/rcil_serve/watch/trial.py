@@ -1,0 +1,107 @@
+"""Whether a new step may take the place of the current one: rounds of comparisons, each with a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rcil.errors import ConfigError
+from rcil_serve.backends.protocol import Mask
+from rcil_serve.painter import BACKGROUND
+from rcil_serve.watch.classes import Matching
+from rcil_serve.watch.overlap import Overlap, overlap_of, pair_counts
+
+
+@dataclass(frozen=True)
+class TrialRule:
+    """What is asked of a new step."""
+
+    frames: int = 500
+    """Compared frames in a round."""
+    agreement: float = 0.95
+    """IoU with the current step that every old class must reach, over the round."""
+    needs_new: bool = False
+    """Whether every new class must have been seen."""
+    min_share: float = 0.001
+    """A class was seen if one frame of the round at least had it on this share of the picture."""
+
+    def __post_init__(self) -> None:
+        if self.frames < 1:
+            raise ConfigError(f"{self.frames} frames prove nothing", "Choose 1 or more for --promote-after.")
+        if not 0 <= self.agreement <= 1:
+            raise ConfigError(f"no agreement reaches {self.agreement:g}", "Choose a --promote-agreement from 0 to 1.")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one round."""
+
+    frames: int
+    agreement: dict[str, float]
+    """IoU by name, of the old classes that were seen."""
+    reasons: tuple[str, ...]
+    """What stands in the way, in words; empty: the new step may take over."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the new step may take over."""
+        return not self.reasons
+
+
+class Trial:
+    """Compares the current step with a new one, round after round, in memory that does not grow.
+
+    A round decides once, at its end: looking after every frame would promote a step in its luckiest moment.
+
+    Args:
+        matching: Of the current step and the new one.
+        rule: What is asked.
+    """
+
+    def __init__(self, matching: Matching, rule: TrialRule) -> None:
+        self._matching, self._rule = matching, rule
+        self._begin()
+
+    def _begin(self) -> None:
+        count = len(self._matching.names)
+        self.frames = 0
+        """Compared in this round."""
+        self._sums = Overlap(np.zeros(count, np.int64), np.zeros(count, np.int64))
+        self._seen = np.zeros(count, bool)
+        self._new_seen = np.zeros(len(self._matching.added), bool)
+
+    def add(self, current: Mask, new: Mask) -> Verdict | None:
+        """Masks [H, W] of both models of one picture; a verdict if that ends a round, and the next one begins."""
+        pairs = pair_counts(current, new, self._matching.counts)
+        overlap = overlap_of(pairs, self._matching)
+        enough = max(1.0, self._rule.min_share * current.size)
+        self._sums = Overlap(self._sums.both + overlap.both, self._sums.either + overlap.either)
+        self._seen |= overlap.either >= enough
+        self._new_seen |= pairs.sum(axis=0)[self._matching.added_rows] >= enough
+        self.frames += 1
+        if self.frames < self._rule.frames:
+            return None
+        verdict = self._judge()
+        self._begin()
+        return verdict
+
+    def agreement(self) -> dict[str, float]:
+        """IoU by name in this round so far, of the old classes that were seen."""
+        found = zip(self._matching.names, self._sums.iou(), self._seen, strict=True)
+        return {name: iou for name, iou, seen in found if seen and iou is not None}
+
+    def _judge(self) -> Verdict:
+        agreement = self.agreement()
+        reasons = [
+            f"{name} agrees by {iou:.3f}, not {self._rule.agreement:.3f}"
+            for name, iou in agreement.items()
+            if iou < self._rule.agreement
+        ]
+        objects = self._matching.old_rows != BACKGROUND
+        if objects.any() and not self._seen[objects].any():
+            reasons.append("no old class was seen")
+        if self._rule.needs_new:
+            unseen = [name for name, seen in zip(self._matching.added, self._new_seen, strict=True) if not seen]
+            reasons += [f"{name} was not seen" for name in unseen]
+        return Verdict(self.frames, agreement, tuple(reasons))

@@ -1,0 +1,167 @@
+"""The end of the pipeline: measures every frame, compares every Nth, raises alarms, lets a new step take over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rcil.errors import ConfigError
+from rcil_serve.painter import shares
+from rcil_serve.predictor import Predictor
+from rcil_serve.video.frames import Sound
+from rcil_serve.video.pipeline import Seen
+from rcil_serve.watch.alarms import Alarms, Change
+from rcil_serve.watch.baseline import Reference
+from rcil_serve.watch.classes import match
+from rcil_serve.watch.events import Event, EventLog
+from rcil_serve.watch.history import History
+from rcil_serve.watch.meters import AgreementMeter, DriftMeter, FlickerMeter
+from rcil_serve.watch.readings import Measure, Reading
+from rcil_serve.watch.relay import Relay
+from rcil_serve.watch.shadow import Shadow
+from rcil_serve.watch.standing import Standing
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """How to measure."""
+
+    every: int = 10
+    """Every how many-th frame the other models run and alarms are judged."""
+    window: float = 60.0
+    """Seconds over which measures are taken."""
+    min_share: float = 0.001
+    """Share of the picture that a class must have had to be judged."""
+    still: float = 8.0
+    """Grey levels up to which a pixel counts as still."""
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ConfigError(f"every {self.every}th frame is none", "Choose 1 or more for --every.")
+        if self.window <= 0:
+            raise ConfigError(f"a window of {self.window:g} s is empty", "Choose a longer --window.")
+        if not 0 <= self.min_share <= 1:
+            raise ConfigError(f"{self.min_share:g} is no share of a picture", "Choose a --min-share from 0 to 1.")
+
+
+class Watcher:
+    """A sink for `run_pipeline`.
+
+    Args:
+        relay: Runs the current model in the pipeline.
+        current: The model that is watched.
+        previous: The step before it; None: agreement is not measured.
+        shadow: The step that may take over.
+        settings: How to measure.
+        reference: Shares to compare with.
+        alarms: Judge what is measured.
+        log: Is told what happens.
+        history: Shares over time.
+        clock: Seconds that go by, for silence.
+    """
+
+    def __init__(
+        self,
+        relay: Relay,
+        current: Predictor,
+        previous: Predictor | None,
+        shadow: Shadow | None,
+        settings: WatchSettings,
+        reference: Reference,
+        alarms: Alarms,
+        log: EventLog,
+        history: History,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._relay, self._shadow, self._settings = relay, shadow, settings
+        self._reference, self._alarms, self._log, self._history = reference, alarms, log, history
+        self._clock, self._heard = clock, clock()
+        self._frames = self._compared = self._promotions = 0
+        self.time = 0.0
+        """Of the last frame, in seconds of the source."""
+        self._watch(current, previous)
+
+    def _watch(self, current: Predictor, previous: Predictor | None) -> None:
+        """Begin to measure a model."""
+        window, least = self._settings.window, self._settings.min_share
+        self._current, self._previous = current, previous
+        self._agreement: AgreementMeter | None = None
+        if previous is not None:
+            self._agreement = AgreementMeter(match(previous.classes, current.classes), window, least)
+        self._flicker = FlickerMeter(current.classes, window, least, self._settings.still)
+        self._drift = DriftMeter(current.classes, self._reference, window, least)
+        self._readings: list[Reading] = []
+
+    def write(self, seen: Seen) -> None:
+        """See `Sink.write`."""
+        maker = self._relay.maker()
+        mask, self.time = seen.found.mask, seen.frame.time
+        self._heard = self._clock()
+        parts = shares(mask, len(maker.classes))
+        self._history.add(self.time, maker.classes, parts)
+        if maker is not self._current:
+            return  # it was on its way when another model took over
+        self._drift.add(self.time, parts)
+        self._flicker.add(self.time, seen.frame.pixels, mask)
+        if self._frames % self._settings.every == 0:
+            self._compare(seen)
+        self._frames += 1
+
+    def write_sound(self, sound: Sound) -> None:
+        """See `Sink.write_sound`."""
+
+    def _compare(self, seen: Seen) -> None:
+        if self._previous is not None and self._agreement is not None:
+            previous = self._previous.segment(seen.frame.pixels)
+            self._agreement.add(self.time, previous.mask, seen.found.mask)
+            self._compared += 1
+        meters = (self._agreement, self._drift, self._flicker)
+        self._readings = [reading for meter in meters if meter is not None for reading in meter.readings()]
+        self._tell(self._alarms.judge(self._readings))
+        if self._shadow is not None and self._shadow.try_on(seen.frame, seen.found.mask):
+            self._promote(self._shadow.predictor)
+
+    def _promote(self, new: Predictor) -> None:
+        """The new step is watched from now on, against the one whose place it took."""
+        self._tell(self._alarms.drop())
+        self._history.mark(self.time, "promoted")
+        self._promotions += 1
+        self._reference.restart()
+        self._relay.replace(new)
+        self._watch(new, self._current)
+
+    def listen(self) -> None:
+        """Judge how long no frame has come; for live sources, from any thread, often."""
+        quiet = self._clock() - self._heard
+        self._tell(self._alarms.judge([Reading(Measure.SILENCE, "", quiet)]))
+
+    def _tell(self, changes: list[Change]) -> None:
+        for change in changes:
+            facts = {
+                "measure": change.measure,
+                "class": change.name,
+                "value": None if change.value is None else round(change.value, 6),
+                "threshold": change.limit,
+            }
+            self._log.add(Event("raised" if change.raised else "cleared", self.time, change.text, facts))
+            if change.raised:
+                self._history.mark(self.time, "alarm")
+
+    def standing(self) -> Standing:
+        """How things stand; other threads may ask."""
+        shadow = self._shadow
+        trial = shadow.trial if shadow is not None and shadow.alive else None
+        return Standing(
+            step=self._current.backend.metadata.step,
+            sha256=self._current.backend.sha256,
+            frames=self._frames,
+            compared=self._compared,
+            readings=tuple(self._readings),
+            active=self._alarms.active,
+            raised=self._alarms.raised,
+            shadow_frames=0 if shadow is None else shadow.compared,
+            shadow_round=0 if trial is None else trial.frames,
+            shadow_agreement={} if trial is None else trial.agreement(),
+            promotions=self._promotions,
+        )

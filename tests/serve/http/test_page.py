@@ -1,0 +1,262 @@
+"""The page in a real browser."""
+
+import base64
+import shutil
+
+import av
+import cv2
+import numpy as np
+import pytest
+from playwright.sync_api import expect, sync_playwright
+from servers import ANY_SIZE, client_of, picture, png, rows_of, running, write_model
+
+from rcil_serve.http.app import make_app
+from rcil_serve.http.options import HttpOptions
+
+CHROMIUM = shutil.which("chromium")
+IMAGE = picture(2, 96, 160)
+COLOURS = np.array([(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0)])
+ALPHA = 0.55
+"""Where the page's slider stands at first."""
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return write_model(folder / "new.onnx", 2, ANY_SIZE), write_model(folder / "old.onnx", 1, ANY_SIZE)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address(models):
+    with running(make_app(HttpOptions(models[0], previous=models[1], threads=1))) as address:
+        yield f"http://{address}"
+
+
+class Visit:
+    """A page with everything that went wrong in it, and every host it asked."""
+
+    def __init__(self, browser, address, **options):
+        self.problems, self.hosts = [], set()
+        self.page = browser.new_page(**options)
+        self.page.set_default_timeout(20_000)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", lambda said: said.type == "error" and self.problems.append(said.text))
+        self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
+        self.page.goto(address)
+
+    def choose(self, name, kind, content):
+        self.page.set_input_files("#file", {"name": name, "mimeType": kind, "buffer": content})
+
+    def drop(self, name, kind, content):
+        """As a file that is dragged into the window."""
+        self.page.evaluate(
+            """([name, type, text]) => {
+                const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+                const dataTransfer = new DataTransfer();
+                dataTransfer.items.add(new File([bytes], name, { type }));
+                document.getElementById("drop").dispatchEvent(
+                    new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer }));
+            }""",
+            [name, kind, base64.b64encode(content).decode()],
+        )
+
+    def drawn(self):
+        """What the canvas shows, RGB [H, W, 3]."""
+        text = self.page.evaluate("document.getElementById('picture').toDataURL('image/png')").partition(",")[2]
+        return cv2.imdecode(np.frombuffer(base64.b64decode(text), np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+
+    def view(self, name):
+        self.page.check(f"input[name=view][value={name}]", force=True)
+
+    def shares(self):
+        """Percent by class name, as the legend shows them."""
+        rows = self.page.locator("#classes li").all()
+        return {
+            row.locator(".name").evaluate("e => e.firstChild.textContent"): float(
+                row.locator(".share").evaluate("e => e.firstChild.textContent").removesuffix(" %")
+            )
+            for row in rows
+        }
+
+
+@pytest.fixture
+def visit(browser, address):
+    made = []
+
+    def go(**options):
+        made.append(Visit(browser, address, **options))
+        return made[-1]
+
+    yield go
+    for one in made:
+        one.page.close()
+        assert one.problems == []
+        assert one.hosts == {address.removeprefix("http://")}, "no other host is asked"
+
+
+def painted(rows):
+    return np.where(rows[..., None] == 0, IMAGE, IMAGE * (1 - ALPHA) + COLOURS[rows] * ALPHA)
+
+
+@needs_chromium
+def test_a_dropped_image_is_painted(visit, tmp_path):
+    here = visit(viewport={"width": 1280, "height": 800})
+    expect(here.page.locator("#model")).to_contain_text("Step 2 · 4 classes")
+    here.drop("street.png", "image/png", png(IMAGE))
+    expect(here.page.locator("#changed")).to_contain_text("%")
+    assert np.abs(here.drawn() - painted(rows_of(IMAGE, 2))).max() <= 1
+    wanted = {n: 100 * (rows_of(IMAGE, 2) == r).mean() for r, n in enumerate(("background", "road", "cone", "ball"))}
+    assert here.shares() == pytest.approx(wanted, abs=0.051)
+    expect(here.page.locator("#latency")).to_contain_text("ms")
+    assert "ball" in here.page.get_attribute("#picture", "aria-label")
+    here.page.screenshot(path=tmp_path / "light.png")
+
+
+@needs_chromium
+def test_old_model_border_and_difference(visit):
+    here = visit()
+    here.choose("street.png", "image/png", png(IMAGE))
+    new, old = rows_of(IMAGE, 2), rows_of(IMAGE, 1)
+    changed = new != old
+    expect(here.page.locator("#changed")).to_have_text(f"{100 * changed.mean():.1f} %")
+    here.view("old")
+    assert np.abs(here.drawn() - painted(old)).max() <= 1
+    here.view("wipe")
+    shown = here.drawn()
+    assert np.abs(shown[:, :78] - painted(old)[:, :78]).max() <= 1
+    assert np.abs(shown[:, 83:] - painted(new)[:, 83:]).max() <= 1
+    here.view("difference")
+    shown = here.drawn().astype(int)
+    grey = shown.max(2) - shown.min(2) == 0
+    assert grey[~changed].all() and not grey[changed].any()
+    expect(here.page.locator("#difference-note")).to_be_visible()
+
+
+@needs_chromium
+def test_classes_can_be_hidden_and_colours_faded(visit):
+    here = visit()
+    here.choose("street.png", "image/png", png(IMAGE))
+    expect(here.page.locator("#changed")).to_contain_text("%")
+    here.page.uncheck("[aria-label='Paint ball']")
+    rows = rows_of(IMAGE, 2)
+    assert np.abs(here.drawn() - painted(np.where(rows == 3, 0, rows))).max() <= 1
+    here.page.locator("#alpha").fill("0")
+    assert np.abs(here.drawn().astype(int) - IMAGE).max() == 0
+
+
+@needs_chromium
+def test_the_sample_on_a_dark_phone(visit, tmp_path):
+    here = visit(
+        viewport={"width": 390, "height": 844},
+        color_scheme="dark",
+        device_scale_factor=2,
+        has_touch=True,
+        is_mobile=True,
+    )
+    here.page.tap("#sample")
+    expect(here.page.locator("#classes li")).to_have_count(4)
+    assert here.page.evaluate("document.documentElement.scrollWidth") <= 390, "nothing sticks out"
+    background = here.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(13, 17, 23)"
+    for control in here.page.locator("button:visible, input[type=range]:visible").all():
+        assert control.bounding_box()["height"] >= 44, "large enough for a finger"
+    here.page.screenshot(path=tmp_path / "dark_phone.png", full_page=True)
+
+
+def clip(path, images):
+    """The images as a VP8 clip, ten a second."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libvpx", rate=10)
+        stream.height, stream.width = images[0].shape[:2]
+        stream.pix_fmt = "yuv420p"
+        stream.bit_rate = 4_000_000
+        for image in images:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, "rgb24")))
+        container.mux(stream.encode())
+    return path.read_bytes()
+
+
+@needs_chromium
+def test_a_clip_is_followed(visit, tmp_path):
+    """Dark frames, then bright ones: what the model sees changes as the clip plays."""
+    frames = [np.full((96, 160, 3), value, np.uint8) for value in [0] * 10 + [120] * 10]
+    here = visit()
+    here.choose("clip.webm", "video/webm", clip(tmp_path / "clip.webm", frames))
+    most = here.page.locator("#classes .name").first
+    for name in ("background", "ball", "background"):
+        expect(most).to_contain_text(name, timeout=20_000)
+    expect(here.page.locator("#rate")).not_to_have_text("–")
+    here.page.click("#play")
+    expect(here.page.locator("#play")).to_have_text("Play")
+    here.page.locator("#seek").fill("0.9")
+    expect(most).to_contain_text("ball")
+    here.page.locator("#seek").fill("0.1")
+    expect(most).to_contain_text("background")
+    here.page.locator("#seek").fill("0.9")
+    here.view("old")
+    expect(here.page.locator("#changed")).to_have_text("100.0 %")
+
+
+@needs_chromium
+def test_errors_are_said_in_words(visit):
+    here = visit()
+    here.choose("notes.txt", "text/plain", b"hello")
+    expect(here.page.locator("#problem")).to_contain_text("notes.txt is no image or clip")
+    here.choose("clip.webm", "video/webm", b"hello")
+    expect(here.page.locator("#problem")).to_contain_text("cannot play clip.webm")
+    here.choose("street.png", "image/png", png(IMAGE))
+    expect(here.page.locator("#classes li")).to_have_count(4)
+    expect(here.page.locator("#problem")).to_be_hidden()
+
+
+@needs_chromium
+def test_the_token_is_asked_for(browser, models):
+    with running(make_app(HttpOptions(models[0], token="s3cret", threads=1))) as address:
+        here = Visit(browser, f"http://{address}")
+        for token in ("wrong", "s3cret"):
+            expect(here.page.locator("#ask")).to_be_visible()
+            here.page.fill("#token", token)
+            here.page.keyboard.press("Enter")
+        expect(here.page.locator("#model")).to_contain_text("Step 2")
+        here.choose("street.png", "image/png", png(IMAGE))
+        expect(here.page.locator("#classes li")).to_have_count(4)
+        expect(here.page.locator("#views")).to_be_hidden()
+        assert all("401" in problem for problem in here.problems)
+        here.page.close()
+
+
+@needs_chromium
+def test_a_reload_shows_in_the_page(browser, tmp_path):
+    path = write_model(tmp_path / "m.onnx", 1, ANY_SIZE)
+    with client_of(make_app(HttpOptions(path, threads=1))) as client:
+        here = Visit(browser, str(client.base_url))
+        here.choose("street.png", "image/png", png(IMAGE))
+        expect(here.page.locator("#classes li")).to_have_count(3)
+        write_model(path, 2, ANY_SIZE)
+        assert client.post("/v2/repository/models/rcil/load").status_code == 200
+        here.choose("street.png", "image/png", png(IMAGE))
+        expect(here.page.locator("#classes li")).to_have_count(4)
+        expect(here.page.locator("#views")).to_be_visible()
+        expect(here.page.locator(".badge")).to_have_text("new")
+        here.page.close()
+
+
+def test_the_page_names_no_other_host(models):
+    with client_of(make_app(HttpOptions(models[0], threads=1))) as client:
+        for path in ("/", "/page.css", "/page.js", "/api.js", "/draw.js", "/legend.js"):
+            answer = client.get(path)
+            assert answer.status_code == 200
+            assert "://" not in answer.text, path
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        described = client.get("/classes").json()
+        assert described["previous"] is None
+        assert [c["name"] for c in described["current"]["classes"]] == ["background", "road", "cone", "ball"]

@@ -1,0 +1,107 @@
+import pytest
+
+from rcil.errors import RcilError
+from rcil_serve.video.frames import Frame
+from rcil_serve.watch.events import EventLog
+from rcil_serve.watch.promotion import Promotion
+from rcil_serve.watch.shadow import Shadow, unfit
+from rcil_serve.watch.trial import TrialRule
+
+CURRENT, AGREES, FORGETS = {100: 1, 150: 2}, {100: 1, 150: 2, 200: 3}, {100: 1, 200: 3}
+
+
+class Place(Promotion):
+    """Notes promotions instead of carrying them out."""
+
+    error = None
+
+    def carry_out(self, model, sha256):
+        if self.error is not None:
+            raise self.error
+        Place.done.append((model.name, sha256))
+
+
+@pytest.fixture
+def stage(kit, tmp_path):
+    Place.done, Place.error = [], None
+    events = []
+
+    def make(table, **rule):
+        current, new = kit.model(0, CURRENT), kit.model(1, table)
+        path = tmp_path / "new.onnx"
+        shadow = Shadow(path, new, current, TrialRule(**({"frames": 3} | rule)), Place(), EventLog(None, events.append))
+
+        def show(*reds):
+            pixels = kit.scene(*reds)
+            return shadow.try_on(Frame(0, 0, 1.0, pixels, 0.0), current.segment(pixels).mask)
+
+        return shadow, show
+
+    return make, events
+
+
+def test_a_step_that_agrees_is_promoted_once_after_the_stated_frames(stage):
+    make, events = stage
+    shadow, show = make(AGREES)
+    assert [show(100, 150, 0) for _ in range(3)] == [False, False, True]
+    assert Place.done == [("new.onnx", "1" * 64)]
+    assert [event.kind for event in events] == ["promoted"]
+    assert events[0].facts["agreement"] == {"background": 1.0, "a": 1.0, "b": 1.0}
+    assert events[0].facts["model"]["step"] == 1 and events[0].facts["replaced"]["step"] == 0
+    assert not shadow.alive and shadow.compared == 3
+    assert not show(100, 150, 0) and len(Place.done) == 1
+
+
+def test_a_step_that_forgets_is_refused_until_it_agrees(stage):
+    make, events = stage
+    _, show = make(FORGETS)
+    assert not any(show(100, 150, 0) for _ in range(3))
+    assert [event.kind for event in events] == ["refused"]
+    assert events[0].facts["reasons"] == ["background agrees by 0.500, not 0.950", "b agrees by 0.000, not 0.950"]
+    assert [show(100, 0, 0) for _ in range(3)] == [False, False, True], "what it forgot is not in these pictures"
+
+
+def test_new_classes_must_be_seen(stage):
+    make, events = stage
+    _, show = make(AGREES, needs_new=True)
+    assert not any(show(100, 150, 0) for _ in range(3))
+    assert events[0].facts["reasons"] == ["new1 was not seen"]
+    assert [show(100, 150, 200), show(100, 150, 0), show(100, 150, 0)] == [False, False, True]
+
+
+def test_a_promotion_that_fails_leaves_the_current_step_and_is_tried_again(stage):
+    make, events = stage
+    shadow, show = make(AGREES)
+    Place.error = RcilError("the disk is full")
+    assert not any(show(100, 150) for _ in range(3))
+    assert [event.kind for event in events] == ["promotion_failed"] and shadow.alive
+    assert "the disk is full" in events[0].text
+    Place.error = None
+    assert [show(100, 150) for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("error", [RcilError("cannot run"), ValueError("odd"), MemoryError("full")])
+def test_a_step_that_fails_is_given_up_and_nothing_else_happens(stage, error):
+    make, events = stage
+    shadow, show = make(AGREES)
+    shadow.predictor.backend.error = error
+    assert not any(show(100, 150) for _ in range(5))
+    assert [event.kind for event in events] == ["shadow_failed"], "once, not for every frame"
+    assert not shadow.alive and Place.done == []
+
+
+def test_masks_with_classes_that_are_not_there(stage):
+    make, events = stage
+    _, show = make({100: 9})
+    assert not show(100, 150)
+    assert "classes it does not have" in events[0].text
+
+
+def test_who_can_never_take_over(kit):
+    step0, step1 = kit.model(0, {}), kit.model(1, {})
+    assert unfit(step0, step1) is None
+    assert unfit(step1, step0) == "it does not know new1"
+    assert unfit(step1, kit.model(1, {})) == "it is the current model"
+    metadata = step1.backend.metadata
+    step1.backend.metadata = metadata.model_copy(update={"rejected": "old classes lost 9 points"})
+    assert unfit(step0, step1) == "a check after training rejected it: old classes lost 9 points"

@@ -1,0 +1,140 @@
+from pathlib import Path
+
+import pytest
+
+from rcil_serve.watch.alarms import Limits
+from rcil_serve.watch.events import EventLog
+from rcil_serve.watch.promotion import Promotion
+from rcil_serve.watch.readings import Measure
+from rcil_serve.watch.shadow import Shadow
+from rcil_serve.watch.trial import TrialRule
+from rcil_serve.watch.watcher import WatchSettings
+
+OLD, GOOD, FORGETFUL = {100: 1, 150: 2}, {100: 1, 150: 2, 200: 3}, {100: 1, 150: 3, 200: 3}
+
+
+class Nowhere(Promotion):
+    def carry_out(self, model, sha256):
+        """Nothing on this machine changes."""
+
+
+def shadow_of(kit, current, step, table, frames):
+    rule = TrialRule(frames=frames)
+    return Shadow(Path("new.onnx"), kit.model(step, table), current, rule, Nowhere(), EventLog(None))
+
+
+def values(bench, measure):
+    return {reading.name: reading.value for reading in bench.watcher.standing().readings if reading.measure is measure}
+
+
+def test_a_forgotten_class_raises_one_alarm_that_clears_when_it_is_over(kit):
+    only_agreement = Limits(max_drift=float("inf"), max_flicker=float("inf"), patience=2)
+    bench = kit.Bench(kit.model(1, FORGETFUL), kit.model(0, OLD), limits=only_agreement)
+    bench.show(kit.scene(100, 0, 0), 5)
+    assert bench.events == []
+    bench.show(kit.scene(100, 150, 0), 2)
+    assert values(bench, Measure.AGREEMENT) == {"background": 1.0, "a": 1.0, "b": 0.0}
+    assert [(event.kind, event.facts["measure"], event.facts["class"]) for event in bench.events] == [
+        ("raised", "agreement", "b")
+    ]
+    assert bench.events[0].facts["value"] == 0.0 and bench.events[0].facts["threshold"] == 0.9
+    assert bench.events[0].time == pytest.approx(0.6), "the second bad judgement"
+    bench.current.backend.lut[150] = 2
+    bench.show(kit.scene(100, 150, 0), 150)
+    assert bench.kinds() == ["raised", "cleared"]
+    assert values(bench, Measure.AGREEMENT)["b"] == 1.0, "the window has moved on"
+    assert [text for _, text in bench.history.timeline.marks] == ["alarm"]
+
+
+def test_the_previous_step_runs_on_every_nth_frame_only(kit):
+    bench = kit.Bench(kit.model(1, GOOD), kit.model(0, OLD), settings=WatchSettings(every=4, window=10.0))
+    bench.show(kit.scene(100, 150), 10)
+    standing = bench.watcher.standing()
+    assert (bench.current.backend.runs, bench.previous.backend.runs) == (10, 3)
+    assert (standing.frames, standing.compared) == (10, 3)
+
+
+def test_without_a_previous_step_drift_and_flicker_remain(kit):
+    bench = kit.Bench(kit.model(1, GOOD), settings=WatchSettings(every=1, window=1.0))
+    bench.show(kit.scene(100, 150, 0, 0), 11)
+    bench.show(kit.scene(100, 0, 0, 0), 11)
+    assert values(bench, Measure.AGREEMENT) == {}
+    drift = values(bench, Measure.DRIFT)
+    assert drift["a"] == pytest.approx(0) and drift["b"] == pytest.approx(-1) and drift["new1"] is None
+    raised = {(event.facts["measure"], event.facts["class"]) for event in bench.events if event.kind == "raised"}
+    assert raised == {("drift", "b")}, "the flip of b was motion in the picture"
+
+
+def test_flicker_where_nothing_moves(kit):
+    bench = kit.Bench(kit.model(1, GOOD))
+    for index in range(30):
+        bench.current.backend.lut[150] = 2 * (index % 2)
+        bench.show(kit.scene(100, 150, 0))
+        assert index >= 26 or bench.events == []
+    flicker = values(bench, Measure.FLICKER)
+    assert flicker["a"] == 0 and flicker["b"] == 1 and flicker["background"] == pytest.approx(0.5)
+    raised = [(event.facts["measure"], event.facts["class"]) for event in bench.events]
+    assert raised == [("flicker", "background"), ("flicker", "b")]
+
+
+def test_after_a_promotion_the_new_step_is_watched_against_the_one_it_replaced(kit):
+    current = kit.model(1, GOOD)
+    shadow = shadow_of(kit, current, 2, GOOD | {250: 4}, frames=5)
+    bench = kit.Bench(current, kit.model(0, OLD), shadow)
+    picture = kit.scene(100, 150, 200, 250, 0)
+    bench.show(picture, 4)
+    assert bench.watcher.standing().shadow_round == 4
+    assert bench.watcher.standing().shadow_agreement == {"background": 1.0, "a": 1.0, "b": 1.0, "new1": 1.0}
+    assert bench.kinds() == []
+    on_their_way = [bench.segment(picture) for _ in range(3)]
+    for seen in on_their_way:
+        bench.watcher.write(seen)
+    assert bench.kinds() == ["promoted"]
+    standing = bench.watcher.standing()
+    assert (standing.step, standing.promotions, standing.frames) == (2, 1, 5), "two were seen by the former model"
+    bench.show(picture, 2)
+    standing = bench.watcher.standing()
+    assert standing.frames == 7
+    assert values(bench, Measure.AGREEMENT) == {"background": 1.0, "a": 1.0, "b": 1.0, "new1": 1.0}
+    assert values(bench, Measure.FLICKER)["new2"] == 0.0, "only masks of one model are compared in time"
+    assert bench.history.timeline.marks == [(0.4, "promoted")]
+    _, shares = bench.history.timeline.curves()
+    assert shares[0].tolist() == [0.4, 0.2, 0.2, 0.2, 0] and shares[-1].tolist() == [0.2] * 5
+
+
+def test_alarms_about_the_former_model_end_with_it(kit):
+    current = kit.model(1, FORGETFUL)
+    bench = kit.Bench(current, kit.model(0, OLD), shadow_of(kit, current, 2, FORGETFUL, frames=4))
+    bench.show(kit.scene(100, 150, 0), 4)
+    assert bench.kinds() == ["raised", "promoted", "cleared"]
+    assert bench.watcher.standing().active == frozenset()
+    assert bench.watcher.standing().raised == {(Measure.AGREEMENT, "b"): 1}
+
+
+def test_a_shadow_that_fails_changes_no_measure(kit):
+    def run(with_shadow):
+        current = kit.model(1, FORGETFUL)
+        shadow = shadow_of(kit, current, 2, GOOD, frames=3) if with_shadow else None
+        if shadow is not None:
+            shadow.predictor.backend.error = RuntimeError("broken")
+        bench = kit.Bench(current, kit.model(0, OLD), shadow)
+        bench.show(kit.scene(100, 150, 0), 6)
+        return bench
+
+    alone, beside = run(False), run(True)
+    assert beside.watcher.standing().readings == alone.watcher.standing().readings
+    assert beside.kinds() == ["shadow_failed", "raised"] and alone.kinds() == ["raised"]
+
+
+def test_silence_is_an_alarm_until_frames_come_again(kit):
+    bench = kit.Bench(kit.model(1, GOOD), limits=Limits(max_silence=5.0, patience=2))
+    bench.show(kit.scene(100, 0))
+    for bench.now in (4.0, 5.5, 5.6, 9.0):
+        bench.watcher.listen()
+    assert bench.kinds() == ["raised"]
+    assert bench.watcher.standing().active == {(Measure.SILENCE, "")}, "without waiting for a frame"
+    bench.show(kit.scene(100, 0))
+    bench.watcher.listen()
+    bench.watcher.listen()
+    assert bench.kinds() == ["raised", "cleared"]
+    assert bench.events[0].facts["value"] == 5.6 and bench.events[0].facts["threshold"] == 5.0

@@ -1,0 +1,141 @@
+"""What HTTP costs on top of the model: one frame of uint8 over loopback against the same model called directly.
+
+A folded network with random weights is exported and served by a process of its own. Every round asks the model in this
+process, and the server with `tritonclient` and binary tensors, in a shuffled order; both have the same threads and only
+one of them works at a time. `/segment` with a JPEG, which has to be decoded and whose mask becomes a PNG, is timed too.
+
+Examples:
+    python tools/bench/serve_http.py
+    python tools/bench/serve_http.py --size 720x1280 --rounds 40 --json http.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import cv2
+import httpx
+import numpy as np
+import torch
+from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+
+from rcil.architecture import Architecture
+from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.data.generate import make_scene
+from rcil.nn import build, fold
+from rcil_export.check.latency import bootstrap_ratio, interleaved, percentiles
+from rcil_export.interface import Interface
+from rcil_export.onnx_file import write_onnx
+from rcil_export.onnx_graph.export import to_onnx
+from rcil_export.shapes import InputShape, parse_size
+from rcil_serve.backends import open_backend
+
+LEAST_MS = 100
+"""A model that is quicker than this says little about the share of HTTP."""
+SERVER = """
+import sys
+from pathlib import Path
+from rcil_serve.http.options import HttpOptions
+from rcil_serve.http.run import serve
+serve(HttpOptions(Path(sys.argv[1]), port=0, threads=int(sys.argv[2])))
+"""
+
+
+def export(path: Path, width: int, size: tuple[int, int]) -> Path:
+    """A folded ResNet-18 of 21 classes with `width` channels in its first stage and random weights, as ONNX."""
+    torch.manual_seed(0)
+    names = [[f"class {i}" for i in range(21)]]
+    model = build(Architecture(backbone="resnet18", width=width, head_width=4 * width), names)
+    with torch.no_grad():
+        model.train()(torch.randn(2, 3, 128, 128))
+    metadata = Metadata(architecture=model.arch, classes=class_table(names))
+    write_onnx(path, to_onnx(fold(model.eval())[0], metadata, Interface(shape=InputShape.of(*size))))
+    return path
+
+
+@contextmanager
+def served(model: Path, threads: int) -> Iterator[str]:
+    """A server of the model in another process; its address."""
+    log = model.with_suffix(".log")
+    with log.open("w") as out:
+        process = subprocess.Popen([sys.executable, "-c", SERVER, str(model), str(threads)], stdout=out, stderr=out)
+    try:
+        while (found := re.search(r"listening on http://(\S+)", log.read_text())) is None:
+            if process.poll() is not None:
+                raise SystemExit(log.read_text())
+            time.sleep(0.1)
+        yield found[1]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--width", type=int, default=20, help="of the ResNet-18 that is served (default 20)")
+    parser.add_argument("--size", default="720x1280", help="height x width (default 720x1280)")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
+    arguments = parser.parse_args()
+    size = parse_size(arguments.size)
+    image = make_scene(0, 0, size=size).image
+    jpeg = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))[1].tobytes()
+    with tempfile.TemporaryDirectory() as folder:
+        path = export(Path(folder) / "model.onnx", arguments.width, size)
+        backend = open_backend(path, "cpu", arguments.threads)
+        with served(path, arguments.threads) as address, httpx.Client(base_url=f"http://{address}") as uploads:
+            client = InferenceServerClient(address, network_timeout=600)
+            wanted = [InferRequestedOutput("mask", binary_data=True)]
+
+            def local() -> np.ndarray:
+                return backend.run(image[None]).mask
+
+            def protocol() -> np.ndarray:
+                tensor = InferInput("image", [1, *image.shape], "UINT8")
+                tensor.set_data_from_numpy(image[None], binary_data=True)
+                return client.infer("rcil", [tensor], outputs=wanted).as_numpy("mask")
+
+            def upload() -> bytes:
+                return uploads.post("/segment", content=jpeg, timeout=600).raise_for_status().content
+
+            assert np.array_equal(local(), protocol()), "the masks differ"
+            times = interleaved({"local": local, "v2, binary": protocol, "/segment, JPEG": upload}, arguments.rounds, 3)
+            client.close()
+    how = f"{arguments.threads} threads, {arguments.rounds} interleaved rounds"
+    print(f"ResNet-18 of width {arguments.width}, {arguments.size}, {how}")
+    rows = {}
+    for name, values in times.items():
+        ratio, low, high = bootstrap_ratio(values, times["local"])
+        first, middle, third = (1000 * float(value) for value in np.quantile(values, (0.25, 0.5, 0.75)))
+        p95 = 1000 * percentiles(values)[1]
+        rows[name] = {
+            "p50_ms": middle,
+            "iqr_ms": third - first,
+            "p95_ms": p95,
+            "ratio": ratio,
+            "low": low,
+            "high": high,
+        }
+        print(
+            f"  {name:16} {middle:8.1f} ms ± {third - first:6.1f} (95 %: {p95:8.1f})   "
+            f"{ratio:6.3f} of local ({low:.3f} to {high:.3f})"
+        )
+    if rows["local"]["p50_ms"] < LEAST_MS:
+        print(f"  the model takes less than {LEAST_MS} ms: choose a larger --size or --width for the share of HTTP")
+    if arguments.json:
+        document = {"arguments": {**vars(arguments), "json": None}, "times": rows}
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
