@@ -46,6 +46,8 @@ bench: setup
 	$(BIN)/python tools/bench/train_step.py
 	$(BIN)/python tools/bench/loader.py
 	$(BIN)/python tools/bench/export.py
+	$(BIN)/python tools/bench/video.py
+	$(BIN)/python tools/bench/serve_http.py
 
 clean:
 	rm -rf $(VENV) demo build dist

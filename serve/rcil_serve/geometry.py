@@ -31,10 +31,10 @@ class Letterbox:
         return (self.canvas[0] - self.inner[0]) // 2, (self.canvas[1] - self.inner[1]) // 2
 
     def place(self, image: Image, fill: tuple[int, int, int]) -> Image:
-        """[H, W, 3] -> the canvas [h, w, 3]; averaged where it shrinks, interpolated where it grows."""
+        """[H, W, 3] -> the canvas [h, w, 3]; interpolated, and averaged where it shrinks to half or less."""
         scaled = image
         if self.inner != self.image:
-            how = cv2.INTER_AREA if self.inner[0] < self.image[0] else cv2.INTER_LINEAR
+            how = cv2.INTER_AREA if 2 * self.inner[0] <= self.image[0] else cv2.INTER_LINEAR
             scaled = np.asarray(cv2.resize(image, self.inner[::-1], interpolation=how), np.uint8)
         if self.inner == self.canvas:
             return scaled

@@ -56,7 +56,7 @@ class Painter:
 
     def _blend(self, image: Image, mask: Mask) -> Image:
         if mask.dtype == np.uint8:  # OpenCV's table look-ups are several times faster than numpy's
-            colours = cv2.LUT(cv2.merge((mask, mask, mask)), self._colours[None, :256])
+            colours = cv2.applyColorMap(mask, self._colours[:256, None])
             left = cv2.LUT(mask, self._left[:256])
         else:
             colours, left = self._colours[mask], self._left[mask]

@@ -96,10 +96,10 @@ def spread(values: list[float], scale: float = 1.0) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=120)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--frames", type=int, default=150)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--size", type=int, nargs=2, default=(288, 512), metavar=("H", "W"))
+    parser.add_argument("--size", type=int, nargs=2, default=(512, 896), metavar=("H", "W"))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     cv2.setNumThreads(options.threads)

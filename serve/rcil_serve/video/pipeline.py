@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +21,8 @@ from rcil_serve.video.sources import Source
 WAITING = 4
 """Items between two stages: enough to even out their pace, little enough to keep lag and memory small."""
 TICK = 0.1
+NICE = 15
+"""Of the threads beside inference, on the scale from 0 (as important) to 19."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,18 @@ def _stage(
     return threading.Thread(target=run, name=f"rcil-{name}")
 
 
+def _yield_to_inference() -> None:
+    """Let this thread wait where all cores are busy: a model on the CPU is as slow as the slowest of its threads.
+
+    Linux has priorities of threads; elsewhere `setpriority` means the whole process, so nothing is done.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+
+
 def _decode(source: Source, decoded: Channel[Item], stages: Stages, ended: threading.Event) -> None:
+    _yield_to_inference()
     items = iter(source)
     while not ended.is_set():
         start = time.perf_counter()
@@ -177,6 +193,7 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def _write(segmented: Channel[Seen | Sound], sink: Sink, source: Source, stages: Stages) -> None:
+    _yield_to_inference()
     for item in segmented:
         if isinstance(item, Sound):
             sink.write_sound(item)

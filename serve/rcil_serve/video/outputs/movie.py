@@ -86,8 +86,7 @@ class Movie:
         context.pix_fmt, context.time_base = "yuv420p", info.time_base
         context.gop_size = min(120, max(10, round(info.rate)))
         context.max_b_frames = 0  # times of the first frame stay what they are
-        context.colorspace, context.color_primaries, context.color_trc = 1, 1, 1
-        context.color_range = ColorRange.MPEG
+        context.colorspace, context.color_range = Colorspace.SMPTE170M, ColorRange.MPEG
         context.options = {"preset": "superfast", "crf": str(crf), "x264-params": "sliced-threads=0:rc-lookahead=0"}
         stream.time_base = info.time_base
         return stream
@@ -122,8 +121,10 @@ class Movie:
         down, right = self._even[0] - self._size[0], self._even[1] - self._size[1]
         if down or right:
             shown = np.asarray(cv2.copyMakeBorder(shown, 0, down, 0, right, cv2.BORDER_REPLICATE), np.uint8)
-        frame = av.VideoFrame.from_ndarray(shown, format="rgb24")
-        return frame.reformat(format="yuv420p", dst_colorspace=Colorspace.ITU709, dst_color_range=ColorRange.MPEG)
+        planes = np.asarray(cv2.cvtColor(shown, cv2.COLOR_RGB2YUV_I420), np.uint8)  # a fifth of FFmpeg's time for it
+        frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
+        frame.colorspace, frame.color_range = Colorspace.SMPTE170M, ColorRange.MPEG
+        return frame
 
     def _mask_frame(self, mask: Mask) -> Any:
         return av.VideoFrame.from_ndarray(np.ascontiguousarray(mask), format=self._stream.codec_context.pix_fmt)
