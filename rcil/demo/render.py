@@ -31,6 +31,9 @@ def results_table(document: dict[str, Any], output: Path) -> None:
     passed = sum(verdict is True for verdict in export["checks"].values())
     console.print(f"exported: {export['target']}; {passed} checks passed; see {output / 'export' / 'report.html'}")
     console.print(
+        f"video: {document['video']['frames']} frames; see {output / 'video.mp4'}, {output / 'diff' / 'diff.html'}"
+    )
+    console.print(
         f"look at {output / 'demo.jpg'}, {output / 'forgetting.png'} and {output / 'rcil' / 'report.html'}; "
         f"numbers in {output / 'report.json'}",
         soft_wrap=True,

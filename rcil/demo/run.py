@@ -14,6 +14,7 @@ from rcil.checkpoint.file import load
 from rcil.console import write_json
 from rcil.data.generate import make_site
 from rcil.data.site import read_site
+from rcil.demo.browser import photograph_page
 from rcil.demo.picture import draw_grid, pick
 from rcil.demo.programs import deploy, export, show_clip
 from rcil.files import replacing
@@ -64,6 +65,10 @@ def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch) 
     exported = export(taught, first, site, output / "export", how["size"], force)
     say("video: the clip of the site through the exported model, and what step 1 changed in it")
     video = show_clip(output, site, first, how["size"])
+    (scene,) = pick(read_site(site), "val", (*OLD, NEW), 1)
+    new, old = output / "export" / "model.onnx", output / "first.onnx"
+    if not photograph_page(output / "page.png", scene.image, new, old):
+        say("no chromium here to photograph the page with; see it yourself: rcil-serve http --model " + str(new))
     document = {
         "iou": iou,
         "verdicts": {name: report["rejected"] for name, report in reports.items()},

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -20,7 +21,15 @@ def test_quick_demo(tmp_path):
     assert {path.name for path in out.iterdir()} == {
         "site", "first", "fine-tuning", "rcil", "deployed.safetensors", "deployed.fold.json", "export",
         "report.json", "demo.jpg", "forgetting.png", "scene_mask.png", "scene_overlay.png",
+        "video.mp4", "video.receipt.json", "frames.jsonl", "timeline.png", "first.onnx", "diff",
+        *(["page.png"] if shutil.which("chromium") else []),
     }  # fmt: skip
+    assert {path.name for path in (out / "diff").iterdir()} == {
+        "diff.mp4",
+        "diff.html",
+        "diff.json",
+        "diff.receipt.json",
+    }
     report = json.loads((out / "report.json").read_text())
     assert report["fold"]["ok"] is True
     assert report["export"]["ok"] is True

@@ -1,0 +1,66 @@
+"""A photograph of the page that `rcil-serve http` shows, where there is a browser to take it with."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from rcil.errors import RcilError
+from rcil.files import replacing
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SIZE = (1120, 700)
+
+
+def photograph_page(target: Path, image: Path, model: Path, previous: Path) -> bool:
+    """Serve both models, drop the image into the page, and keep what it shows; False without a browser.
+
+    Args:
+        target: The PNG.
+        image: A photograph to segment.
+        model: The ONNX file to serve.
+        previous: The one to compare with.
+    """
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None or find_spec("playwright") is None:
+        return False
+    from playwright.sync_api import sync_playwright
+
+    with _serving(model, previous) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
+        page.goto(address)
+        page.set_input_files("#file", str(image))
+        page.wait_for_function("document.getElementById('changed').textContent.includes('%')")
+        with replacing(target) as part:
+            part.write_bytes(page.screenshot())
+        browser.close()
+    return True
+
+
+@contextlib.contextmanager
+def _serving(model: Path, previous: Path) -> Iterator[str]:
+    """The address of a server that ends with the context."""
+    command = [sys.executable, "-m", "rcil_serve", "http", "--model", str(model), "--previous", str(previous)]
+    server = subprocess.Popen([*command, "--port", "0"], stderr=subprocess.PIPE, text=True)
+    try:
+        yield _address(server)
+    finally:
+        server.terminate()
+        server.communicate()
+
+
+def _address(server: subprocess.Popen[str]) -> str:
+    assert server.stderr is not None
+    said = []
+    for line in server.stderr:
+        if found := re.search(r"listening on (http://\S+)", line):
+            return found[1]
+        said.append(line.strip())
+    raise RcilError(f"rcil_serve http failed: {' '.join(said)}", "Run it by itself with --debug.")
