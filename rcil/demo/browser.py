@@ -16,6 +16,7 @@ from rcil.files import replacing
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SIZE = (1120, 700)
+PATIENCE_MS = 60_000
 
 
 def photograph_page(target: Path, image: Path, model: Path, previous: Path) -> bool:
@@ -30,14 +31,14 @@ def photograph_page(target: Path, image: Path, model: Path, previous: Path) -> b
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None or find_spec("playwright") is None:
         return False
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     with _serving(model, previous) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
         page.goto(address)
         page.set_input_files("#file", str(image))
-        page.wait_for_function("document.getElementById('changed').textContent.includes('%')")
+        expect(page.locator("#changed")).to_contain_text("%", timeout=PATIENCE_MS)
         with replacing(target) as part:
             part.write_bytes(page.screenshot())
         browser.close()

@@ -9,17 +9,11 @@ from typing import Any
 
 import av
 import av.error
-import cv2
-import numpy as np
 
 from rcil.images import Image
-from rcil_serve.geometry import letterbox
 from rcil_serve.video.frames import Counts, Frame, Item, Sound, SourceError, SourceInfo
+from rcil_serve.video.sources.container import HINT, fitted, open_container, reason, upright, video_stream, whole_frames
 from rcil_serve.video.sources.protocol import Selection
-
-TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
-"""PyAV tells by how many degrees a frame is to be turned against the clock."""
-HINT = "Play it with another program to see whether it is whole, or convert it to MP4 with H.264."
 
 
 class FileSource:
@@ -71,7 +65,7 @@ class FileSource:
                 if packet.dts is not None and self._hears(packet):
                     yield Sound(packet)
                 continue
-            for frame in self._decoded(packet):
+            for frame in whole_frames(packet, self.counts):
                 pts = frame.pts if frame.pts is not None else self._origin + round(index / self.info.rate / base)
                 seconds = float((pts - self._origin) * base)
                 index, last = index + 1, max(last, seconds)
@@ -92,18 +86,6 @@ class FileSource:
             yield from self._container.demux(streams)
         except av.error.FFmpegError as error:
             self.counts.problems.append(f"{self._name} cannot be read to its end: {reason(error)}")
-
-    def _decoded(self, packet: Any) -> Iterator[Any]:
-        try:
-            frames = packet.decode()
-        except av.error.FFmpegError:
-            self.counts.corrupt += 1
-            return
-        for frame in frames:
-            if frame.is_corrupt:
-                self.counts.corrupt += 1
-            else:
-                yield frame
 
     def _hears(self, packet: Any) -> bool:
         """Whether sound of this time is wanted."""
@@ -139,42 +121,6 @@ def _first_frame(path: str, name: str, options: dict[str, str] | None, timeout: 
         except av.error.FFmpegError as error:
             raise SourceError(f"{name} holds no picture that can be decoded: {reason(error)}", HINT) from error
     raise SourceError(f"{name} holds no picture", HINT)
-
-
-def open_container(
-    path: str, name: str, options: dict[str, str] | None, timeout: float | None, form: str | None = None
-) -> Any:
-    """PyAV's container, or an error that says what is wrong with the file."""
-    try:
-        return av.open(path, options=options or {}, timeout=timeout, format=form)
-    except av.error.FFmpegError as error:
-        raise SourceError(f"{name} cannot be opened as a video: {reason(error)}", HINT) from error
-
-
-def video_stream(container: Any, name: str) -> Any:
-    """The first video stream, decoded with all cores."""
-    if not container.streams.video:
-        container.close()
-        raise SourceError(f"{name} has no picture, only other streams", "Give a video.")
-    stream = container.streams.video[0]
-    stream.thread_type = "AUTO"
-    return stream
-
-
-def upright(pixels: Image, turn: int) -> Image:
-    """The picture turned as its metadata asks."""
-    return np.asarray(cv2.rotate(pixels, TURNS[turn]), np.uint8) if turn in TURNS else pixels
-
-
-def fitted(pixels: Image, size: tuple[int, int]) -> Image:
-    """The picture at the size of the first one, with bars where its shape differs; nearly always as it is."""
-    found = (pixels.shape[0], pixels.shape[1])
-    return pixels if found == size else letterbox(found, size).place(pixels, (0, 0, 0))
-
-
-def reason(error: Any) -> str:
-    """What FFmpeg says, without the code and the file's name."""
-    return str(error.strerror or error)
 
 
 def _frames_by_duration(container: Any, rate: Fraction) -> int | None:

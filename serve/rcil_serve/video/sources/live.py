@@ -12,7 +12,7 @@ from typing import Any
 import av.error
 
 from rcil_serve.video.frames import Counts, Frame, Item, SourceError, SourceInfo
-from rcil_serve.video.sources.file import fitted, open_container, reason, upright, video_stream
+from rcil_serve.video.sources.container import fitted, open_container, reason, upright, video_stream, whole_frames
 from rcil_serve.video.sources.protocol import Selection
 
 TIME_BASE = Fraction(1, 90000)
@@ -110,16 +110,7 @@ class LiveSource:
             for packet in self._container.demux(self._stream):
                 if self._ended.is_set():
                     return
-                try:
-                    frames = packet.decode()
-                except av.error.InvalidDataError:
-                    self.counts.corrupt += 1
-                    continue
-                for frame in frames:
-                    if frame.is_corrupt:
-                        self.counts.corrupt += 1
-                    else:
-                        yield frame
+                yield from whole_frames(packet, self.counts)
         except av.error.FFmpegError as error:
             self._note(f"{self._name} broke off: {reason(error)}")
 

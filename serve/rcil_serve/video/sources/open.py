@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from rcil_serve.video.frames import SourceError
-from rcil_serve.video.sources.file import FileSource, open_container
+from rcil_serve.video.sources.container import open_container
+from rcil_serve.video.sources.file import FileSource
 from rcil_serve.video.sources.live import LiveOptions, LiveSource
 from rcil_serve.video.sources.pictures import PictureSource, find_pictures
 from rcil_serve.video.sources.protocol import Selection, Source

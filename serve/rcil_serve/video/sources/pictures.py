@@ -12,7 +12,7 @@ from pathlib import Path
 from rcil.data.errors import DataError, read_bytes
 from rcil.images import SUFFIXES, Image, read_rgb
 from rcil_serve.video.frames import Counts, Frame, Item, SourceError, SourceInfo
-from rcil_serve.video.sources.file import fitted
+from rcil_serve.video.sources.container import fitted
 from rcil_serve.video.sources.protocol import Selection
 
 

@@ -1,0 +1,69 @@
+"""What files and streams share: containers of FFmpeg, and whole, upright frames out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import av
+import av.error
+import cv2
+import numpy as np
+
+from rcil.images import Image
+from rcil_serve.geometry import letterbox
+from rcil_serve.video.frames import Counts, SourceError
+
+TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
+"""PyAV tells by how many degrees a frame is to be turned against the clock."""
+HINT = "Play it with another program to see whether it is whole, or convert it to MP4 with H.264."
+
+
+def open_container(
+    path: str, name: str, options: dict[str, str] | None, timeout: float | None, form: str | None = None
+) -> Any:
+    """PyAV's container, or an error that says what is wrong with the file."""
+    try:
+        return av.open(path, options=options or {}, timeout=timeout, format=form)
+    except av.error.FFmpegError as error:
+        raise SourceError(f"{name} cannot be opened as a video: {reason(error)}", HINT) from error
+
+
+def video_stream(container: Any, name: str) -> Any:
+    """The first video stream, decoded with all cores."""
+    if not container.streams.video:
+        container.close()
+        raise SourceError(f"{name} has no picture, only other streams", "Give a video.")
+    stream = container.streams.video[0]
+    stream.thread_type = "AUTO"
+    return stream
+
+
+def whole_frames(packet: Any, counts: Counts) -> Iterator[Any]:
+    """The frames of a packet; what is damaged is counted and left out."""
+    try:
+        frames = packet.decode()
+    except av.error.FFmpegError:
+        counts.corrupt += 1
+        return
+    for frame in frames:
+        if frame.is_corrupt:
+            counts.corrupt += 1
+        else:
+            yield frame
+
+
+def upright(pixels: Image, turn: int) -> Image:
+    """The picture turned as its metadata asks."""
+    return np.asarray(cv2.rotate(pixels, TURNS[turn]), np.uint8) if turn in TURNS else pixels
+
+
+def fitted(pixels: Image, size: tuple[int, int]) -> Image:
+    """The picture at the size of the first one, with bars where its shape differs; nearly always as it is."""
+    found = (pixels.shape[0], pixels.shape[1])
+    return pixels if found == size else letterbox(found, size).place(pixels, (0, 0, 0))
+
+
+def reason(error: Any) -> str:
+    """What FFmpeg says, without the code and the file's name."""
+    return str(error.strerror or error)
