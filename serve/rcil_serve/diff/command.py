@@ -67,7 +67,7 @@ def diff(
     Example: `rcil-serve diff deployed/model.onnx candidate/model.onnx yard.mp4 -o changes`
     """
     from rcil_serve.diff.run import DiffRequest, run_diff
-    from rcil_serve.video.frames import SourceError
+    from rcil_serve.endings import complain, sigterm_as_interrupt
     from rcil_serve.video.sources import Selection
     from rcil_serve.video.sources.live import LiveOptions
 
@@ -86,7 +86,7 @@ def diff(
         device=device,
         threads=threads,
     )
-    with frame_bar() as show:
+    with frame_bar() as show, sigterm_as_interrupt():
         result = run_diff(request, (lambda text: None) if as_json else typer.echo, show)
     if as_json:
         print_json({"receipt": result.document, "warnings": result.warnings, **result.found.as_document()})
@@ -94,6 +94,4 @@ def diff(
         typer.echo(result.headline)
         for path in (*result.outputs.values(), request.receipt):
             typer.echo(f"  {path}")
-    problems = result.document["frames"]["problems"]
-    if problems and not result.document["source"]["live"]:
-        raise SourceError(problems[0], f"What could be read is compared; see {request.receipt}.")
+    complain(result.document, request.receipt, "compared")

@@ -81,6 +81,7 @@ def video(
 
         rcil-serve video rtsp://camera.local/1 -m deployed/model.onnx -o gate.mp4 --end 3600
     """
+    from rcil_serve.endings import complain, sigterm_as_interrupt
     from rcil_serve.video.outputs.sink import Targets
     from rcil_serve.video.run import VideoRequest, default_receipt, run_video
     from rcil_serve.video.sources import Selection
@@ -103,17 +104,13 @@ def video(
         device=device,
         threads=threads,
     )
-    with frame_bar() as show:
+    with frame_bar() as show, sigterm_as_interrupt():
         result = run_video(request, (lambda text: None) if as_json else typer.echo, show)
     if as_json:
         print_json(result.document)
     else:
         _tell(result.document, request.receipt)
-    problems = result.document["frames"]["problems"]
-    if problems and not result.document["source"]["live"]:
-        from rcil_serve.video.frames import SourceError
-
-        raise SourceError(problems[0], f"What could be read is written; see {request.receipt}.")
+    complain(result.document, request.receipt, "written")
 
 
 @contextlib.contextmanager

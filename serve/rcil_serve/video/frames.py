@@ -83,3 +83,5 @@ class Counts:
     """Start and length in seconds of the times without frames, of a live source."""
     problems: list[str] = field(default_factory=list)
     """What the user should know about the source, in words."""
+    gone: str = ""
+    """Why a live source ended for good; empty while it has not."""

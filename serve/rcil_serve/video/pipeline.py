@@ -86,23 +86,21 @@ def run_pipeline(
     )
     segmented: Channel[Seen | Sound] = Channel(WAITING, failure)
     ended = threading.Event()
-    threads = [
-        _stage("decode", failure, source.stop, lambda: _decode(source, decoded, stages, ended), decoded.close),
-        _stage(
-            "infer",
-            failure,
-            source.stop,
-            lambda: _infer(decoded, predictor, segmented, source, stages),
-            segmented.close,
+    stages_left = [
+        _Stage("decode", failure, source, lambda: _decode(source, decoded, stages, ended), decoded.close),
+        _Stage(
+            "infer", failure, source, lambda: _infer(decoded, predictor, segmented, source, stages), segmented.close
         ),
-        _stage("write", failure, source.stop, lambda: _write(segmented, sink, source, stages), lambda: None),
+        _Stage("write", failure, source, lambda: _write(segmented, sink, source, stages), lambda: None),
     ]
     finished = True
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
+    for stage in stages_left:
+        stage.start()
+    while stages_left:
         try:
-            threads[-1].join(TICK)
+            if stages_left[0].over.wait(TICK):
+                stages_left[0].join()
+                del stages_left[0]
             tick()
         except KeyboardInterrupt as interrupt:
             if ended.is_set():
@@ -119,23 +117,31 @@ def run_pipeline(
     return finished
 
 
-def _stage(
-    name: str, failure: Failure, stop: Callable[[], None], work: Callable[[], None], close: Callable[[], None]
-) -> threading.Thread:
-    """A thread that does its work, notes its error, stops the source after one, and closes what it feeds."""
+class _Stage(threading.Thread):
+    """A thread that does its work, notes its error, stops the source after one, and closes what it feeds.
 
-    def run() -> None:
+    `over` tells when it has ended. `join` cannot: if Ctrl-C interrupts it, Python 3.11 takes the thread for ended.
+    """
+
+    def __init__(
+        self, name: str, failure: Failure, source: Source, work: Callable[[], None], close: Callable[[], None]
+    ) -> None:
+        super().__init__(name=f"rcil-{name}")
+        self.over = threading.Event()
+        self._failure, self._source, self._work, self._close = failure, source, work, close
+
+    def run(self) -> None:
+        """See `threading.Thread.run`."""
         try:
-            work()
+            self._work()
         except StoppedError:
             pass
         except BaseException as error:
-            failure.fail(error)
-            stop()
+            self._failure.fail(error)
+            self._source.stop()
         finally:
-            close()
-
-    return threading.Thread(target=run, name=f"rcil-{name}")
+            self._close()
+            self.over.set()
 
 
 def _yield_to_inference() -> None:

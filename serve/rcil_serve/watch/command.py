@@ -90,7 +90,7 @@ def watch(
 
         rcil-serve watch 0 -m live.onnx --shadow step3.onnx --promote-after 2000 --promote-link live.onnx
     """
-    from rcil_serve.video.frames import SourceError
+    from rcil_serve.endings import complain, sigterm_as_interrupt
     from rcil_serve.video.run import default_receipt
     from rcil_serve.video.sources import Selection
     from rcil_serve.video.sources.live import LiveOptions
@@ -124,14 +124,13 @@ def watch(
         device=device,
         threads=threads,
     )
-    document = run_watch(
-        request,
-        lambda event: typer.echo(event.json if as_json else event.line),
-        lambda address: typer.echo(f"metrics: {address}", err=True),
-    )
-    problems = document["frames"]["problems"]
-    if problems and not document["source"]["live"]:
-        raise SourceError(problems[0], f"What could be read was measured; see {request.receipt}.")
+    with sigterm_as_interrupt():
+        document = run_watch(
+            request,
+            lambda event: typer.echo(event.json if as_json else event.line),
+            lambda address: typer.echo(f"metrics: {address}", err=True),
+        )
+    complain(document, request.receipt, "measured")
     raised = document["watch"]["raised_alarms"]
     if fail_on_alarm and raised:
         names = ", ".join(f"{alarm['measure']} of {alarm['class']}".removesuffix(" of ") for alarm in raised)

@@ -170,13 +170,14 @@ def test_kill_leaves_a_playable_file_and_a_receipt(model, tmp_path, long_clip):
     assert receipt["status"] == "running" and receipt["source"]["name"].endswith("in.mp4")
 
 
-def test_interrupt_finishes_what_was_read(model, tmp_path, long_clip):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_finishes_what_was_read(model, tmp_path, long_clip, number):
     process = start(tmp_path, model, long_clip)
     wait_for(lambda: size_of(tmp_path / "out.part.mp4") > 10_000)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert b"Traceback" not in err
-    assert process.returncode == 130 or b"interrupted" in out
+    assert process.returncode == 0 and b"interrupted" in out
     receipt = json.loads((tmp_path / "out.receipt.json").read_text())
     assert receipt["status"] == "interrupted"
     assert len(contents(tmp_path / "out.mp4").times) == receipt["frames"]["written"] > 0
@@ -205,6 +206,22 @@ def test_a_full_disk_names_the_space_needed_and_keeps_what_fits(model, tmp_path,
     assert len(contents(small_disk / "out.part.mp4").times) > 10
     assert json.loads((tmp_path / "r.json").read_text())["status"] == "failed"
     assert threading.active_count() == 1
+
+
+def test_a_stream_that_goes_away_leaves_a_whole_video_and_an_error(model, tmp_path):
+    make_clip(tmp_path / "a.ts", 40, times=[512 * index for index in range(40)])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        process = start(tmp_path, model, address, "--attempts", "1", "--timeout", "5")
+        client = server.accept()[0]
+        with client:
+            client.sendall((tmp_path / "a.ts").read_bytes())
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 6 and b"is gone: 1 attempts to connect again failed" in err
+    receipt = json.loads((tmp_path / "out.receipt.json").read_text())
+    assert len(contents(tmp_path / "out.mp4").times) == receipt["frames"]["written"] > 0
+    assert receipt["frames"]["read"] == receipt["frames"]["written"] + receipt["frames"]["dropped"]
 
 
 def test_a_stream_that_stalls_is_given_up_with_an_error(tmp_path):

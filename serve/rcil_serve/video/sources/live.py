@@ -101,8 +101,9 @@ class LiveSource:
                 turned = upright(frame.to_ndarray(format="rgb24"), int(frame.rotation) % 360)
                 pixels = fitted(turned, self.info.size)
                 yield Frame(index - 1, pts, seconds, pixels, time.perf_counter())
-            if not self._ended.is_set():
-                self._reconnect(time.monotonic() - begun)
+            if not self._ended.is_set() and not self._reconnect(time.monotonic() - begun):
+                self.counts.gone = f"{self._name} is gone: {self._live.attempts} attempts to connect again failed"
+                return
 
     def _frames_of_connection(self) -> Iterator[Any]:
         """Whole frames until the connection breaks."""
@@ -114,12 +115,12 @@ class LiveSource:
         except av.error.FFmpegError as error:
             self._note(f"{self._name} broke off: {reason(error)}")
 
-    def _reconnect(self, lost_at: float) -> None:
-        """Connect again, waiting longer each time; the pause is noted as a gap."""
+    def _reconnect(self, lost_at: float) -> bool:
+        """Connect again, waiting longer each time; the pause is noted as a gap. False if the source is gone."""
         begun, wait = time.monotonic(), FIRST_WAIT
         for attempt in range(1, self._live.attempts + 1):
             if self._ended.wait(wait):
-                return
+                return True
             wait = min(2 * wait, LONGEST_WAIT)
             try:
                 self._container.close()
@@ -129,11 +130,8 @@ class LiveSource:
                 continue
             self.counts.reconnects += 1
             self.counts.gaps.append((round(lost_at, 3), round(time.monotonic() - begun, 3)))
-            return
-        raise SourceError(
-            f"{self._name} is gone: {self._live.attempts} attempts to connect again failed",
-            "Check the network and the camera. What came before is written.",
-        )
+            return True
+        return False
 
     def _note(self, text: str) -> None:
         """Keep the latest problems only: a live source may run for months."""
