@@ -16,6 +16,12 @@ class SourceError(RcilError):
     exit_code = 6
 
 
+class OutputError(RcilError):
+    """A result that cannot be written."""
+
+    exit_code = 1
+
+
 @dataclass(frozen=True)
 class Frame:
     """One picture of a source, upright."""

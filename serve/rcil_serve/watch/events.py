@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from rcil_serve.video.outputs.movie import OutputError
+from rcil_serve.video.outputs.lines import not_written, open_lines
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,7 @@ class EventLog:
     def __init__(self, path: Path | None, tell: Callable[[Event], None] = lambda event: None) -> None:
         self._path, self._tell = path, tell
         self._lock = threading.Lock()
-        self._file: IO[str] | None = None
-        if path is not None:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = path.open("a", encoding="utf-8")
-            except OSError as error:
-                raise OutputError(f"cannot write {path}: {error.strerror}", "Check the folder.") from error
+        self._file = None if path is None else open_lines(path, "a")
 
     def add(self, event: Event) -> None:
         """Note one event; it is on disk when this returns."""
@@ -68,9 +62,7 @@ class EventLog:
                 self._file.write(event.json + "\n")
                 self._file.flush()
             except OSError as error:
-                raise OutputError(
-                    f"cannot write {self._path}: {error.strerror}", "Check free space and permissions."
-                ) from error
+                raise not_written(self._path, error) from error
 
     def close(self) -> None:
         """Close the file."""

@@ -26,7 +26,7 @@ class History:
     def __init__(self, first: Sequence[ClassInfo], later: Sequence[ClassInfo], counts: Counts) -> None:
         names = {info.name for info in first}
         self._classes = [*first, *(info for info in later if info.name not in names)]
-        self._counts, self._dropped = counts, 0
+        self._counts = counts
         self.timeline = Timeline(len(self._classes))
 
     def add(self, time: float, classes: Sequence[ClassInfo], shares: NDArray[np.float64]) -> None:
@@ -35,9 +35,7 @@ class History:
         row = np.zeros(len(self._classes))
         row[matching.old_rows] = shares[matching.new_rows]
         self.timeline.add(time, row)
-        if self._counts.dropped > self._dropped:
-            self._dropped = self._counts.dropped
-            self.timeline.mark(time, "frames dropped")
+        self.timeline.mark_drops(time, self._counts)
 
     def mark(self, time: float, text: str) -> None:
         """An event."""
@@ -45,7 +43,5 @@ class History:
 
     def draw(self, path: Path, title: str) -> None:
         """The plot, a PNG."""
-        for begun, length in self._counts.gaps:
-            self.timeline.mark(begun, "gap")
-            self.timeline.mark(begun + length, "gap")
+        self.timeline.mark_gaps(self._counts)
         draw_timeline(path, self.timeline, self._classes, title)

@@ -11,8 +11,8 @@ from typing import Any
 from rcil.errors import RcilError
 from rcil_serve.backends import open_backend
 from rcil_serve.predictor import Predictor
+from rcil_serve.video.frames import OutputError
 from rcil_serve.video.latencies import Stages
-from rcil_serve.video.outputs.movie import OutputError
 from rcil_serve.video.outputs.receipt import Receipt, Status, describe_model
 from rcil_serve.video.pipeline import run_pipeline
 from rcil_serve.video.recorder import Recorder

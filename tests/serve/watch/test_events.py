@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rcil_serve.video.outputs.movie import OutputError
+from rcil_serve.video.frames import OutputError
 from rcil_serve.watch.events import Event, EventLog
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from rcil.checkpoint.metadata import ClassInfo
 from rcil.files import replacing
 from rcil_serve.backends.protocol import Mask
-from rcil_serve.video.frames import Frame, SourceInfo
-from rcil_serve.video.outputs.movie import Movie, OutputError
+from rcil_serve.video.frames import Frame, OutputError, SourceInfo
+from rcil_serve.video.outputs.movie import Movie
 
 VIDEO = ".mkv"
 

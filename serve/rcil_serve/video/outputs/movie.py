@@ -13,22 +13,16 @@ import cv2
 import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 
-from rcil.errors import RcilError
 from rcil.images import Image
 from rcil_serve.backends.protocol import Mask
-from rcil_serve.video.frames import Sound, SourceInfo
+from rcil_serve.video.frames import OutputError, Sound, SourceInfo
+from rcil_serve.video.outputs.lines import make_folder
 
 FRAGMENTS = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "flush_packets": "1"}
 """Every fragment can be played by itself, so that a file without its end loses the last one only."""
 COPIED = ("aac", "mp3", "ac3", "eac3", "opus", "alac", "flac")
 """Sound that players accept inside MP4 as it is; other sound becomes AAC."""
 PART = ".part"
-
-
-class OutputError(RcilError):
-    """A result that cannot be written."""
-
-    exit_code = 1
 
 
 class Movie:
@@ -58,7 +52,7 @@ class Movie:
         self._lossless = lossless
         self._offset, self._time_base, self._last = offset, info.time_base, -1
         self.frames = 0
-        self._folder_of(path)
+        make_folder(path)
         self._even = _even(info.size)
         try:
             self._container = av.open(str(self.part), "w", options={} if lossless else FRAGMENTS)
@@ -71,13 +65,6 @@ class Movie:
         self._resampled = False
         if info.sound is not None and not lossless:
             self._add_sound(info.sound)
-
-    @staticmethod
-    def _folder_of(path: Path) -> None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror}", "Check the folder.") from error
 
     def _picture_stream(self, info: SourceInfo, crf: int) -> Any:
         stream = self._container.add_stream("libx264", rate=info.rate)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.errors import RcilError
-from rcil_serve.video.outputs.movie import OutputError
+from rcil_serve.video.outputs.lines import not_written, open_lines
 from rcil_serve.video.pipeline import Seen
 
 FLUSH_SECONDS = 1.0
@@ -27,11 +25,7 @@ class Records:
 
     def __init__(self, path: Path, names: list[str]) -> None:
         self.path, self._names = path, names
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[str] = path.open("w", encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror}", "Check the folder.") from error
+        self._file = open_lines(path, "w")
         self._flushed = time.monotonic()
 
     def write(self, seen: Seen, shares: NDArray[np.float64], lag: float) -> None:
@@ -63,14 +57,11 @@ class Records:
                 self._file.flush()
                 self._flushed = time.monotonic()
         except OSError as error:
-            raise self._explained(error) from error
+            raise not_written(self.path, error) from error
 
     def close(self) -> None:
         """Write what is left."""
         try:
             self._file.close()
         except OSError as error:
-            raise self._explained(error) from error
-
-    def _explained(self, error: OSError) -> RcilError:
-        return OutputError(f"cannot write {self.path}: {error.strerror}", "Check free space and permissions.")
+            raise not_written(self.path, error) from error

@@ -65,8 +65,7 @@ class FileSink:
         self._targets, self._info, self._counts = targets, info, counts
         self._classes, self._painter, self._stages = predictor.classes, painter, stages
         self._smoother, self._ids = Smoother(smooth), IdTable(predictor.classes)
-        self._dropped = 0
-        self.timeline = Timeline(len(self._classes))
+        self._timeline = Timeline(len(self._classes))
         self._movie: Movie | None = None
         self._masks: MaskOutput | None = None
         self._records: Records | None = None
@@ -99,10 +98,8 @@ class FileSink:
     def _note(self, seen: Seen, mask: Mask) -> None:
         parts = shares(mask, len(self._classes))
         if self._targets.timeline is not None:
-            self.timeline.add(seen.frame.time, parts)
-            if self._counts.dropped > self._dropped:
-                self._dropped = self._counts.dropped
-                self.timeline.mark(seen.frame.time, "frames dropped")
+            self._timeline.add(seen.frame.time, parts)
+            self._timeline.mark_drops(seen.frame.time, self._counts)
         if self._records is not None:
             self._records.write(seen, parts, time.perf_counter() - seen.frame.ready)
 
@@ -120,10 +117,8 @@ class FileSink:
         if self._records is not None:
             self._records.close()
         if self._targets.timeline is not None:
-            for begun, length in self._counts.gaps:
-                self.timeline.mark(begun, "gap")
-                self.timeline.mark(begun + length, "gap")
-            draw_timeline(self._targets.timeline, self.timeline, self._classes, self._info.name)
+            self._timeline.mark_gaps(self._counts)
+            draw_timeline(self._targets.timeline, self._timeline, self._classes, self._info.name)
 
     def abandon(self) -> None:
         """Close all files after an error; what is there stays and can be read."""

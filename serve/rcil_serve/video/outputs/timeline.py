@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rcil.checkpoint.metadata import ClassInfo
 from rcil.files import replacing
+from rcil_serve.video.frames import Counts
 
 MOST_BINS = 2000
 
@@ -30,6 +31,7 @@ class Timeline:
     _frames: dict[int, int] = field(default_factory=dict)
     marks: list[tuple[float, str]] = field(default_factory=list)
     """Times of drops, gaps and model swaps, and what happened."""
+    _dropped: int = 0
 
     def add(self, time: float, shares: NDArray[np.float64]) -> None:
         """One frame: its time in seconds and the shares of all classes [count]."""
@@ -45,6 +47,18 @@ class Timeline:
         """Note an event; of very many the later ones are left out."""
         if len(self.marks) < MOST_BINS:
             self.marks.append((time, text))
+
+    def mark_drops(self, time: float, counts: Counts) -> None:
+        """Mark this time if frames were dropped since the last call."""
+        if counts.dropped > self._dropped:
+            self._dropped = counts.dropped
+            self.mark(time, "frames dropped")
+
+    def mark_gaps(self, counts: Counts) -> None:
+        """Mark both ends of every time without frames."""
+        for begun, length in counts.gaps:
+            self.mark(begun, "gap")
+            self.mark(begun + length, "gap")
 
     def _halve(self) -> None:
         sums, frames = self._sums, self._frames

@@ -59,7 +59,7 @@ class FileSource:
 
     def __iter__(self) -> Iterator[Item]:
         wanted = [self._stream] if self.info.sound is None else [self._stream, self.info.sound]
-        base, taken, index, last = self.info.time_base, 0, 0, -1.0
+        base, taken, index = self.info.time_base, 0, 0
         for packet in self._packets(wanted):
             if packet.stream is not self._stream:
                 if packet.dts is not None and self._hears(packet):
@@ -68,7 +68,7 @@ class FileSource:
             for frame in whole_frames(packet, self.counts):
                 pts = frame.pts if frame.pts is not None else self._origin + round(index / self.info.rate / base)
                 seconds = float((pts - self._origin) * base)
-                index, last = index + 1, max(last, seconds)
+                index += 1
                 if self._selection.over(seconds, taken):
                     self.counts.left_out += 1
                     return

@@ -6,9 +6,9 @@ import pytest
 from clips import BASE
 
 from rcil.checkpoint.metadata import ClassInfo
-from rcil_serve.video.frames import Frame, SourceInfo
+from rcil_serve.video.frames import Frame, OutputError, SourceInfo
 from rcil_serve.video.outputs.masks import IdTable, open_masks, write_mask
-from rcil_serve.video.outputs.movie import OutputError, cut_to_fragments
+from rcil_serve.video.outputs.movie import cut_to_fragments
 
 INFO = SourceInfo("clip", (4, 6), Fraction(25), BASE)
 
