@@ -94,6 +94,17 @@ def write_page(path: Path, title: str, subtitle: str, blocks: Sequence[Block]) -
 
 def as_html(title: str, subtitle: str, blocks: Sequence[Block]) -> str:
     """The page as text."""
+    return document(title, [*_optional(subtitle, "subtitle"), *(line for block in blocks for line in _block(block))])
+
+
+def document(title: str, body: Sequence[str], style: str = "") -> str:
+    """A whole page in the house style.
+
+    Args:
+        title: Its heading.
+        body: Lines of HTML below the heading.
+        style: CSS beside that of all pages.
+    """
     lines = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -102,12 +113,11 @@ def as_html(title: str, subtitle: str, blocks: Sequence[Block]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(title)}</title>",
-        f"<style>{STYLE}</style>",
+        f"<style>{STYLE}{style}</style>",
         "</head>",
         "<body>",
         f"<h1>{escape(title)}</h1>",
-        *_optional(subtitle, "subtitle"),
-        *(line for block in blocks for line in _block(block)),
+        *body,
         "</body>",
         "</html>",
     ]

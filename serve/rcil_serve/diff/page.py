@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rcil.checkpoint.metadata import ClassInfo
 from rcil.files import replacing
-from rcil.report.html import POLICY, STYLE
+from rcil.report.html import document
 from rcil_serve.diff.findings import Findings, headline, percent
 from rcil_serve.diff.kinds import KINDS, SAME
 from rcil_serve.diff.matrix import matrix_table
@@ -58,18 +58,7 @@ def write_page(
 
 def as_html(found: Findings, classes: Sequence[ClassInfo], facts: Mapping[str, str], warnings: Sequence[str]) -> str:
     """The page as text."""
-    lines = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        "<title>What changed between two models</title>",
-        f"<style>{STYLE}{OWN_STYLE}</style>",
-        "</head>",
-        "<body>",
-        "<h1>What changed between two models</h1>",
+    body = [
         f'<p class="headline">{escape(headline(found))}</p>',
         *(f'<p class="warning">Warning: {escape(text)}.</p>' for text in warnings),
         *section(
@@ -80,10 +69,8 @@ def as_html(found: Findings, classes: Sequence[ClassInfo], facts: Mapping[str, s
         *section("Over time", [_timeline(found)]),
         *section("From class to class", matrix_table(found)),
         *section("Largest changes", [_transitions(found)]),
-        "</body>",
-        "</html>",
     ]
-    return "\n".join(lines) + "\n"
+    return document("What changed between two models", body, OWN_STYLE)
 
 
 def section(title: str, parts: Sequence[str]) -> list[str]:
