@@ -10,6 +10,7 @@ import typer
 from rcil.console import DefaultCommand, make_app, print_json, progress_line, run, write_json
 from rcil.errors import ConfigError, did_you_mean
 from rcil_export import options as o
+from rcil_export.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
     from rcil_export.interface import Interface
@@ -336,4 +337,5 @@ def inspect(
 
 def main() -> None:
     """Entry point."""
+    keep_freed_memory()
     run(app)
