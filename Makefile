@@ -46,7 +46,9 @@ bench: setup
 	$(BIN)/python tools/bench/train_step.py
 	$(BIN)/python tools/bench/loader.py
 	$(BIN)/python tools/bench/export.py
+	$(BIN)/python tools/bench/export.py --whole
 	$(BIN)/python tools/bench/video.py
+	$(BIN)/python tools/bench/video.py --size 288x512 --frames 200 --rounds 2
 	$(BIN)/python tools/bench/serve_http.py
 
 clean:

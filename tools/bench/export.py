@@ -6,6 +6,7 @@ classes, the share of upsampling and argmax in the whole graph, in both forms.
 
 Examples:
     python tools/bench/export.py
+    python tools/bench/export.py --whole
     python tools/bench/export.py --backbone resnet18 --size 256x256 --rounds 30 --json export.json
 """
 
@@ -14,6 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +27,7 @@ import onnx
 import torch
 
 from rcil.architecture import Architecture
+from rcil.checkpoint.file import save
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build, fold, plain_twin
 from rcil_export.check.latency import bootstrap_ratio, interleaved, percentiles, run_of
@@ -105,6 +110,24 @@ def cut_off(document: onnx.ModelProto) -> onnx.ModelProto:
     return cut
 
 
+def whole_export(backbone: str, size: tuple[int, int]) -> None:
+    """Time and memory of `rcil-export` with everything: fp16, engine, all checks."""
+    model, metadata = network(backbone, 19)
+    with tempfile.TemporaryDirectory() as folder:
+        save(Path(folder) / "model.safetensors", model, metadata)
+        del model
+        sides = f"{size[0]}x{size[1]}"
+        options = ["--size", sides, "--precision", "fp16", "--target", "onnx,engine", "--gpu", "sm86"]
+        # Random weights decide by next to nothing, so fp16 flips more pixels than in a trained network.
+        options += ["--limits", "agreement=0.98,agreement_old_new=0.9"]
+        command = [sys.executable, "-m", "rcil_export", f"{folder}/model.safetensors", "-o", f"{folder}/out", *options]
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    print(f"{backbone}, {sides}: fold, ONNX, fp16, engine and all checks in {seconds:.0f} s, {peak:.1f} GiB at most")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbone", default="resnet101")
@@ -112,9 +135,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
+    parser.add_argument("--whole", action="store_true", help="one whole export with all its checks instead")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     size = parse_size(arguments.size)
+    if arguments.whole:
+        whole_export(arguments.backbone, size)
+        return
     interface = Interface(shape=InputShape.of(*size))
     model, metadata = network(arguments.backbone, 19)
     folded, twin = fold(model)[0], plain_twin(model).eval()

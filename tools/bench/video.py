@@ -1,6 +1,8 @@
 """What the video command costs over bare inference, and what it saves over a plain loop.
 
-Run: python tools/bench/video.py
+Examples:
+    python tools/bench/video.py
+    python tools/bench/video.py --size 288x512 --frames 200 --rounds 2 --json video.json
 
 Three ways through the same 720p clip, in turns, in one process:
   bare   ONNX Runtime on one frame that is ready, again and again
@@ -15,7 +17,6 @@ import json
 import platform
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -29,10 +30,11 @@ from rcil.architecture import Architecture
 from rcil.checkpoint.metadata import LITE_MEAN, LITE_STD, Metadata, class_table
 from rcil.data.generate import make_scene
 from rcil.nn import build, fold
+from rcil_export.check.latency import interleaved
 from rcil_export.interface import Interface
 from rcil_export.onnx_file import write_onnx
 from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import InputShape
+from rcil_export.shapes import InputShape, parse_size
 from rcil_serve.backends import open_backend
 from rcil_serve.painter import Painter, shares
 from rcil_serve.predictor import Predictor
@@ -83,12 +85,6 @@ def plain_loop(clip: Path, out: Path, predictor: Predictor, frames: int) -> None
     writer.release()
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def spread(values: list[float], scale: float = 1.0) -> str:
     low, high = min(values) * scale, max(values) * scale
     return f"{statistics.median(values) * scale:.2f} ({low:.2f} to {high:.2f})"
@@ -99,18 +95,19 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--size", type=int, nargs=2, default=(512, 896), metavar=("H", "W"))
+    parser.add_argument("--size", default="512x896", help="height x width of the model's input (default 512x896)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     cv2.setNumThreads(options.threads)
+    size = parse_size(options.size)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model, clip = folder / "model.onnx", folder / "clip.mp4"
-        write_model(model, tuple(options.size))
+        write_model(model, size)
         write_clip(clip, options.frames)
         backend = open_backend(model, "cpu", options.threads)
         predictor = Predictor(backend)
-        ready = np.random.default_rng(0).integers(0, 256, (1, *options.size, 3), dtype=np.uint8)
+        ready = np.random.default_rng(0).integers(0, 256, (1, *size, 3), dtype=np.uint8)
         request = VideoRequest(
             source=str(clip),
             model=model,
@@ -124,14 +121,7 @@ def main() -> None:
             "ours": lambda: run_video(request),
             "plain": lambda: plain_loop(clip, folder / "plain.mp4", predictor, options.frames),
         }
-        for way in ways.values():
-            way()
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        random = np.random.default_rng(0)
-        for _ in range(options.rounds):
-            for place in random.permutation(len(ways)):
-                way_name = list(ways)[place]
-                times[way_name].append(seconds(ways[way_name]))
+        times = interleaved(ways, options.rounds, 1)
         stages = json.loads((folder / "receipt.json").read_text())["stages"]
         overlay = overlay_times(predictor, ready)
     report = {
@@ -165,8 +155,7 @@ def overlay_times(predictor: Predictor, seed_image: np.ndarray) -> list[float]:
         painter.paint(image, mask)
         shares(mask, 21)
 
-    once()
-    return [1000 * seconds(once) for _ in range(50)]
+    return [1000 * value for value in interleaved({"overlay": once}, 50, 1)["overlay"]]
 
 
 if __name__ == "__main__":
