@@ -33,12 +33,15 @@ class CropSettings:
     workers: int
     focus: float = 0.0
     """Share of crops that are sure to hold a labelled class; see `random_crop`."""
+    epoch_images: int | None = None
+    """Images of an epoch at most."""
 
     @classmethod
     def of(cls, settings: TrainingSection, scale: float) -> CropSettings:
         """Those of a task whose network sees images at `scale` of their size."""
         low, high = settings.scale
-        return cls(settings.batch, settings.crop, (low * scale, high * scale), settings.workers, settings.focus)
+        scales = low * scale, high * scale
+        return cls(settings.batch, settings.crop, scales, settings.workers, settings.focus, settings.epoch_images)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,10 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
     def __len__(self) -> int:
         return len(self.samples)
 
+    def order(self, epoch: int) -> list[list[int]]:
+        """Indices of each batch of an epoch."""
+        return epoch_order(len(self), self.settings.batch, self.seed, epoch, self.settings.epoch_images)
+
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Image [3, crop, crop] and labels [crop, crop]."""
         epoch, index = key
@@ -96,21 +103,30 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
         return as_input(self.metadata, image), torch.from_numpy(mask).long()
 
 
-def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int) -> list[list[int]]:
+def epoch_order(
+    count: int, batch: int, seed: tuple[int, int], epoch: int, most: int | None = None
+) -> list[list[int]]:
     """Indices of each batch of an epoch: a fresh shuffle, the incomplete last batch left out unless it is the only one.
 
     A batch of one would break batch statistics, so a set smaller than a batch is filled by repeating.
+
+    Args:
+        count: Images that there are.
+        batch: Images of a batch.
+        seed: Seed and step.
+        epoch: Which one.
+        most: Images of an epoch at most.
     """
-    order = np.random.default_rng([*seed, 0, epoch]).permutation(count).tolist()
-    if count < batch:
+    order = np.random.default_rng([*seed, 0, epoch]).permutation(count).tolist()[:most]
+    if len(order) < batch:
         return [(order * batch)[:batch]]
-    return [order[start : start + batch] for start in range(0, count - batch + 1, batch)]
+    return [order[start : start + batch] for start in range(0, len(order) - batch + 1, batch)]
 
 
 def batches(crops: Crops, epoch: int, first: int = 0, share: Share | None = None) -> Iterator[list[Batch]]:
     """Batches of an epoch from number `first` on, each as the pieces that this process computes."""
     share = share or Share()
-    order = epoch_order(len(crops), crops.settings.batch, crops.seed, epoch)[first:]
+    order = crops.order(epoch)[first:]
     keys = [[(epoch, index) for index in piece] for group in order for piece in share.pieces(group)]
     generator = torch.Generator().manual_seed(0)  # keeps torch's own generator, which draws drop-path, out of this
     loader = DataLoader(

@@ -20,7 +20,7 @@ from rcil.evaluate import EvalReport, as_report, measure
 from rcil.methods import LossTerms, Method, StepInfo
 from rcil.nn import Maps, Segmenter, fold
 from rcil.nn.sync import synchronise_norms
-from rcil.train.loader import Batch, Crops, Share, batches, epoch_order
+from rcil.train.loader import Batch, Crops, Share, batches
 from rcil.train.memory import check_memory, peak_memory
 from rcil.train.processes import ALONE, Processes
 from rcil.train.state import Position, StepState
@@ -76,7 +76,7 @@ def train_step(
     """
     settings, later, processes = job.settings, min(job.index, 1), job.processes
     epochs = settings.epochs[later]
-    iterations = len(epoch_order(len(job.crops), settings.batch, job.crops.seed, 0))
+    iterations = len(job.crops.order(0))
     share = Share(processes.rank, processes.count, settings.accumulate)
     method.sum_over_processes = processes.sum
     old = fold(teacher)[0] if teacher is not None and method.needs_teacher else None

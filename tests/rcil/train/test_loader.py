@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import torch
 from networks import small_arch
@@ -84,3 +86,13 @@ def test_flip_happens_half_of_the_time():
     image = np.repeat(mask[..., None], 3, axis=2)
     flips = sum(random_crop(image, mask, 32, (1.0, 1.0), np.random.default_rng(i))[1][0, -1] == 1 for i in range(200))
     assert 70 < flips < 130
+
+
+def test_an_epoch_can_be_cut_short_and_draws_other_images_each_time(task_file):
+    first, second = (epoch_order(100, 3, (0, 0), epoch, most=10) for epoch in (0, 1))
+    assert [len(group) for group in first] == [3, 3, 3]
+    assert {i for group in first for i in group} != {i for group in second for i in group}
+    assert epoch_order(5, 2, (0, 0), 0, most=10) == epoch_order(5, 2, (0, 0), 0)
+    crops = make_crops(task_file)
+    short = Crops(crops.samples, crops.table, crops.metadata, replace(crops.settings, epoch_images=3), crops.seed)
+    assert len(list(batches(short, epoch=0))) == 1 < len(list(batches(crops, epoch=0)))
