@@ -6,6 +6,7 @@ One file per family. All are evaluated in float32 under autocast and for half-pr
 from __future__ import annotations
 
 from rcil.losses._reduce import Reduction
+from rcil.losses.completed import certain_labels, completed_cross_entropy
 from rcil.losses.distill import encoder_mse, knowledge_distillation
 from rcil.losses.icarl import binary_cross_entropy, icarl_cross_entropy, lwf_mc, sigmoid_distillation
 from rcil.losses.pcd import (
@@ -32,6 +33,7 @@ from rcil.losses.sdr import (
     sparsity,
     update_prototypes,
 )
+from rcil.losses.sigmoid import sigmoid_step
 from rcil.losses.unbiased import unbiased_cross_entropy, unbiased_distillation
 
 __all__ = [
@@ -45,9 +47,11 @@ __all__ = [
     "Reduction",
     "attraction",
     "binary_cross_entropy",
+    "certain_labels",
     "channel_distance",
     "class_means",
     "complete_background",
+    "completed_cross_entropy",
     "encoder_mse",
     "fold_new_channels",
     "icarl_cross_entropy",
@@ -64,6 +68,7 @@ __all__ = [
     "repulsion",
     "resize_labels",
     "sigmoid_distillation",
+    "sigmoid_step",
     "sparsity",
     "spatial_distance",
     "unbiased_cross_entropy",

@@ -15,6 +15,7 @@ from rcil.methods.lwf import Lwf, LwfMc
 from rcil.methods.mib import Mib
 from rcil.methods.plop import Plop
 from rcil.methods.rcil import Rcil, RcilOfficial
+from rcil.methods.rcil_plus import RcilPlus
 from rcil.methods.sdr import Sdr
 from rcil.methods.strict import Strict
 
@@ -31,6 +32,7 @@ METHODS: dict[str, type[Method]] = {
     "plop": Plop,
     "rcil": Rcil,
     "rcil-official": RcilOfficial,
+    "rcil-plus": RcilPlus,
     "strict": Strict,
 }
 

@@ -69,14 +69,17 @@ class Method(ABC):
     """On which side of the last activation the stage maps are taken."""
     rows: ClassVar[RowStart] = "random"
     """How new classifier rows start."""
-    first_step: ClassVar[str] = "plain"
-    """Methods with the same word and the same `rc` train step 0 in the same way and remember nothing of it."""
     sees_all_data: ClassVar[bool] = False
     """Joint training: one step with all classes and images."""
 
     def __post_init__(self) -> None:
         self.sum_over_processes: Callable[[Tensor], Tensor] = lambda value: value
         """Adds up what the processes of a run counted, for methods that remember something of their batches."""
+
+    @property
+    def first_step(self) -> str:
+        """Methods with the same word and the same `rc` train step 0 in the same way and remember nothing of it."""
+        return "plain"
 
     @property
     def rc(self) -> RC | None:
@@ -91,14 +94,20 @@ class Method(ABC):
         """Put the student into the mode that its batches are computed in."""
         model.train()
 
-    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo) -> None:
+    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
         """Look at the step's data once with the teacher before training; most methods need nothing.
 
         Args:
             batches: The teacher's maps and the labels [N, H, W] of every training batch.
             info: The step.
+            student: What is about to be trained; its classifier may be changed.
         """
-        del batches, info
+        del batches, info, student
+
+    def finish(self, student: Segmenter, previous: Segmenter, info: StepInfo) -> Segmenter:
+        """The network of a later step after its training; `previous` is the one that the step started from."""
+        del previous, info
+        return student
 
     @abstractmethod
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:

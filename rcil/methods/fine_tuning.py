@@ -36,5 +36,9 @@ class FineTuning(Method):
 class Joint(FineTuning):
     """The upper bound: all classes and all images in one step."""
 
-    first_step: ClassVar[str] = "joint"
     sees_all_data: ClassVar[bool] = True
+
+    @property
+    def first_step(self) -> str:
+        """It is the only one."""
+        return "joint"

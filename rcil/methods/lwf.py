@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -33,9 +32,13 @@ class Lwf(Method):
 class LwfMc(Method):
     """One sigmoid a class, as in iCaRL without exemplars."""
 
-    first_step: ClassVar[str] = "sigmoid"
     weight: float = 10.0
     """Of the teacher's sigmoids."""
+
+    @property
+    def first_step(self) -> str:
+        """With sigmoids from the start."""
+        return "sigmoid"
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """BCE + weight * |O| * mean BCE with the teacher."""

@@ -15,7 +15,7 @@ from rcil.losses import Convention, EntropyHistogram, local_pod, pseudo_labels
 from rcil.losses._precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
-from rcil.nn import Maps
+from rcil.nn import Maps, Segmenter
 from rcil.nn.classifier import RowStart
 
 
@@ -34,8 +34,9 @@ class Plop(Method):
     """Smallest threshold."""
     _thresholds: Tensor | None = field(default=None, init=False, repr=False)
 
-    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo) -> None:
+    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
         """Median entropy of every old class on this step's background."""
+        del student
         if info.new == 0 or info.old == 0:
             return
         histogram: EntropyHistogram | None = None

@@ -80,11 +80,17 @@ class Rcil(Method):
         else:
             terms = unbiased_terms(new, old, labels, info, self.distillation * info.schedule)
         if old is not None:
-            chosen = choose_maps(new, self.distilled), choose_maps(old, self.distilled)
-            for name, wanted in (("spatial", self.spatial), ("channel", self.channel)):
-                if wanted:
-                    kind = self.pooling if name == "spatial" else "channel"
-                    terms[f"pcd_{name}"] = self.gamma * pcd_maps(*chosen, kind=kind, windows=tuple(self.windows))
+            terms.update(self.cube_terms(new, old))
+        return terms
+
+    def cube_terms(self, new: Maps, old: Maps) -> LossTerms:
+        """Pooled cube distillation: gamma times the wanted ones of its two terms."""
+        terms = LossTerms()
+        chosen = choose_maps(new, self.distilled), choose_maps(old, self.distilled)
+        for name, wanted in (("spatial", self.spatial), ("channel", self.channel)):
+            if wanted:
+                kind = self.pooling if name == "spatial" else "channel"
+                terms[f"pcd_{name}"] = self.gamma * pcd_maps(*chosen, kind=kind, windows=tuple(self.windows))
         return terms
 
 

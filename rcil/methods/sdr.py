@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ class Sdr(Mib):
     The processes of a run share the prototypes; the other terms compare the classes of one process's images only.
     """
 
-    first_step: ClassVar[str] = "prototypes"
     weight: float = 100.0
     matching: float = 1e-2
     attraction: float = 1e-3
@@ -29,6 +28,11 @@ class Sdr(Mib):
     sparsity: float = 1e-3
     _prototypes: Tensor | None = field(default=None, init=False, repr=False)
     _seen: Tensor | None = field(default=None, init=False, repr=False)
+
+    @property
+    def first_step(self) -> str:
+        """It collects prototypes."""
+        return "prototypes"
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """UNCE + UNKD + the four terms; the prototypes follow the batch afterwards, so step 0 collects them."""

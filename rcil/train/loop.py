@@ -92,7 +92,7 @@ def train_step(
     if saved.exists():
         state.load(saved)
     elif old is not None:
-        method.prepare(_seen_by(old, method, job, share), job.info)
+        method.prepare(_seen_by(old, method, job, share), job.info, student)
     position = state.position
 
     for epoch in range(position.epoch, epochs):

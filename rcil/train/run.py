@@ -154,18 +154,20 @@ def _train(
     )
     job.folder.mkdir(parents=True, exist_ok=True)
     best = train_step(job, student, previous, method, listen)
+    final = best if previous is None else method.finish(best, previous, job.info)
     if not processes.leads:
         return
     _save_method(method, job.folder)
-    save(output / f"step{index}.safetensors", best, _measured(metadata, job.folder))
+    save(output / f"step{index}.safetensors", final, _measured(metadata, final.arch, job.folder))
 
 
-def _measured(metadata: Metadata, folder: Path) -> Metadata:
-    """The description with what the held-out images said of the best epoch."""
+def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:
+    """The description of the network in its final form, with what the held-out images said of the best epoch."""
     position = read_state(folder / "state.pt")["position"]
     metrics = {"held_out_miou": position["best_miou"], "best_epoch": float(position["best_epoch"])}
     *earlier, last = metadata.lineage
-    return metadata.model_copy(update={"lineage": (*earlier, last.model_copy(update={"metrics": metrics}))})
+    lineage = (*earlier, last.model_copy(update={"metrics": metrics}))
+    return metadata.model_copy(update={"architecture": arch, "lineage": lineage})
 
 
 def _adopt(other: Path, output: Path, method: Method, processes: Processes) -> None:

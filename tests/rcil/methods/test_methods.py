@@ -34,7 +34,7 @@ def start(name, batch, **options):
     with torch.no_grad():
         old = fold(teacher)[0](images, maps=method.maps)
     new = student(images, maps=method.maps)
-    method.prepare([(old, labels)], INFO)
+    method.prepare([(old, labels)], INFO, student)
     return method, student, new, old
 
 

@@ -32,7 +32,7 @@ def gradients(name, processes):
     method.sum_over_processes = processes.sum
     part = slice(2 * processes.rank, 2 * processes.rank + 2) if processes.count > 1 else slice(None)
     if name == "plop":
-        method.prepare([(old(images[part], maps=method.maps), labels[part])], info)
+        method.prepare([(old(images[part], maps=method.maps), labels[part])], info, student)
     if processes.count > 1:
         student = synchronise_norms(student)
     network = _distributed(student, processes)

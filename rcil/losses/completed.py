@@ -1,0 +1,54 @@
+"""Cross entropy on labels that name some old classes: those that the old model is sure of, or that a memory knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional as F
+
+from rcil.losses._precision import full_precision
+from rcil.losses._reduce import Reduction, reduce_pixels
+from rcil.losses.pseudo import pseudo_labels
+from rcil.losses.unbiased import check_old_classes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@full_precision
+def completed_cross_entropy(
+    logits: Tensor, labels: Tensor, old_classes: int, *, ignore_index: int = 255, reduction: Reduction = "mean_all"
+) -> Tensor:
+    """Plain cross entropy where a class is named, the unbiased one on what is still called background.
+
+    Without any old class among the labels this is `unbiased_cross_entropy`.
+
+    Args:
+        logits: [N, C, H, W].
+        labels: Class ids [N, H, W]; 0 is background or any old class.
+        old_classes: Classes before this step, background included.
+        ignore_index: Label of the pixels without loss.
+        reduction: See `reduce_pixels`.
+    """
+    check_old_classes(old_classes, logits.shape[1])
+    together = logits[:, :old_classes].logsumexp(dim=1, keepdim=True)
+    log_probabilities = torch.cat((together, logits[:, 1:]), dim=1) - logits.logsumexp(dim=1, keepdim=True)
+    valid = labels != ignore_index
+    target = labels.where(valid, labels.new_zeros(())).long()
+    return reduce_pixels(F.nll_loss(log_probabilities, target, reduction="none"), valid, reduction)
+
+
+@torch.no_grad()
+def certain_labels(old_logits: Tensor, labels: Tensor, thresholds: Tensor, *, ignore_index: int = 255) -> Tensor:
+    """Labels [N, H, W] whose background is named where the old model is certain; the rest stays background.
+
+    Args:
+        old_logits: The old model's logits [N, O, H, W].
+        labels: Class ids [N, H, W] of this step; those of old classes, which a memory knows, are kept.
+        thresholds: Largest relative entropy of every class, from an `EntropyHistogram`.
+        ignore_index: Label of the pixels without loss.
+    """
+    named, _ = pseudo_labels(old_logits, labels, thresholds, ignore_index=ignore_index)
+    unsure = (named == ignore_index) | (labels != 0)
+    return torch.where(unsure, labels, named)

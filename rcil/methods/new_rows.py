@@ -1,0 +1,70 @@
+"""New classifier rows that start as what describes their class best in terms of the old ones.
+
+After NeST, "Early Preparation Pays Off: New Classifier Pre-tuning for Class Incremental Semantic Segmentation",
+https://arxiv.org/abs/2407.14142
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rcil.losses.unbiased import unbiased_cross_entropy
+from rcil.nn.classifier import IncrementalClassifier
+
+LR = 0.1
+
+
+class RowFit:
+    """Learns, a batch at a time, new rows as combinations of old ones over features that stay as they are.
+
+    Args:
+        classifier: The student's; its last group is what is fitted, from where it is, and written by `finish`.
+        sum_over_processes: Adds up what the processes of a run have.
+    """
+
+    def __init__(
+        self, classifier: IncrementalClassifier, sum_over_processes: Callable[[Tensor], Tensor] = lambda value: value
+    ) -> None:
+        weight, bias = classifier.rows()
+        self.new = len(classifier.steps[-1])
+        self.old = len(weight) - self.new
+        self.classifier = classifier
+        self.weight, self.bias = weight.flatten(1), bias
+        self.sum_over_processes = sum_over_processes
+        self.combination = nn.Parameter(weight.new_zeros(self.new, self.old))
+        self.shift = nn.Parameter(weight.new_zeros(self.new))
+        self.optimiser = torch.optim.Adam([self.combination, self.shift], lr=LR)
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """Kernels [new, C] and biases [new] as they are now."""
+        weight = self.weight[self.old :] + self.combination @ self.weight[: self.old]
+        return weight, self.bias[self.old :] + self.shift
+
+    def learn(self, features: Tensor, labels: Tensor) -> float:
+        """One step on a decoder map [N, C, h, w] and labels [N, H, W]; returns the loss."""
+        with torch.enable_grad():
+            weight, bias = self.rows()
+            all_rows = torch.cat((self.weight[: self.old], weight))[:, :, None, None]
+            logits = F.conv2d(features, all_rows, torch.cat((self.bias[: self.old], bias)))
+            logits = F.interpolate(logits, size=labels.shape[1:], mode="bilinear", align_corners=False)
+            loss = unbiased_cross_entropy(logits, labels, self.old)
+            self.optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+        for parameter in (self.combination, self.shift):
+            assert parameter.grad is not None
+            parameter.grad = self.sum_over_processes(parameter.grad)
+        self.optimiser.step()
+        return float(loss.detach())
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Write the rows into the classifier."""
+        weight, bias = self.rows()
+        group = self.classifier.groups[-1]
+        assert isinstance(group, nn.Conv2d) and group.bias is not None
+        group.weight.copy_(weight[:, :, None, None])
+        group.bias.copy_(bias)

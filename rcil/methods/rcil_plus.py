@@ -1,0 +1,99 @@
+"""RCIL with what later work found for the time of training: nothing of it is left in the network that is deployed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from rcil.losses import EntropyHistogram, certain_labels, completed_cross_entropy, sigmoid_step
+from rcil.losses.icarl import binary_cross_entropy
+from rcil.methods.base import LossTerms, StepInfo
+from rcil.methods.new_rows import RowFit
+from rcil.methods.rcil import Rcil
+from rcil.nn import Maps, Segmenter
+from rcil.nn.fuse import fuse
+
+
+@dataclass
+class RcilPlus(Rcil):
+    """RCIL and, each on its own, pseudo-labels, fused weights, careful classifier rows, sigmoids."""
+
+    preserve: bool = True
+    pseudo: bool = True
+    """Background that the old model is sure about takes its class, by PLOP's entropy rule; the rest stays unbiased."""
+    floor: float = 0.001
+    """Smallest entropy threshold of the pseudo-labels."""
+    fuse: bool = False
+    """After the step, folded weights are (1 - b) old + b new with b = sqrt(|N| / |C|) (EWF)."""
+    freeze_rows: bool = False
+    """The classifier rows of old classes stay as they are."""
+    fit_rows: bool = False
+    """New rows start as the combination of old rows that suits the labels best (NeST)."""
+    sigmoid: bool = False
+    """One sigmoid a class, from step 0 on; the old model's sigmoids teach the old classes."""
+    _thresholds: Tensor | None = field(default=None, init=False, repr=False)
+
+    @property
+    def first_step(self) -> str:
+        """As others that learn with sigmoids, or as all the rest."""
+        return "sigmoid" if self.sigmoid else "plain"
+
+    def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
+        """RCIL's transition; frozen rows where they are wanted."""
+        student = super().begin(model, new_classes)
+        if self.freeze_rows and new_classes:
+            student.classifier.groups[:-1].requires_grad_(False)
+        return student
+
+    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
+        """Read the entropy thresholds and fit the new rows, in one pass."""
+        if info.new == 0 or not (self.pseudo or self.fit_rows):
+            return
+        histogram: EntropyHistogram | None = None
+        fit = RowFit(student.classifier, self.sum_over_processes) if self.fit_rows else None
+        for old, labels in batches:
+            histogram = histogram or EntropyHistogram(info.classes, device=old.logits.device)
+            histogram.update(old.logits, labels)
+            if fit is not None:
+                fit.learn(F.leaky_relu(old.decoder, student.arch.slope), labels)
+        if fit is not None:
+            fit.finish()
+        if histogram is not None:
+            histogram.counts = self.sum_over_processes(histogram.counts)
+            self._thresholds = histogram.thresholds("paper", self.floor)
+
+    def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
+        """RCIL's terms on completed labels, or on sigmoids."""
+        if old is None:
+            loss = binary_cross_entropy(new.logits, labels) if self.sigmoid else None
+            return super().terms(new, old, labels, info) if loss is None else LossTerms(bce=loss)
+        if self.pseudo and not info.domain:
+            if self._thresholds is None:
+                raise RuntimeError("RcilPlus.prepare must run before the first batch of a step")
+            labels = certain_labels(old.logits, labels, self._thresholds)
+        if self.sigmoid:
+            return LossTerms(bce=sigmoid_step(new.logits, labels, old.logits), **self.cube_terms(new, old))
+        terms = super().terms(new, old, labels, info)
+        if "unce" in terms:
+            terms["unce"] = completed_cross_entropy(new.logits, labels, info.old)
+        return terms
+
+    def finish(self, student: Segmenter, previous: Segmenter, info: StepInfo) -> Segmenter:
+        """Fuse with what was there before."""
+        if not self.fuse:
+            return student
+        share = math.sqrt(info.new / info.classes) if info.new else 0.5
+        return fuse(student, previous, share)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The thresholds."""
+        return {"thresholds": self._thresholds}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the thresholds."""
+        self._thresholds = state["thresholds"]

@@ -1,0 +1,106 @@
+"""Fusion of a step's network with the one before it, on folded weights, at no cost in inference.
+
+Endpoints Weight Fusion, https://arxiv.org/abs/2303.10375 (there for plain networks).
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from rcil.nn.convnorm import ConvNorm, ConvSum, kernel_of
+from rcil.nn.fold import replace_modules
+from rcil.nn.norms import affine_of
+from rcil.nn.rc import RCConv
+from rcil.nn.segmenter import Segmenter
+
+SMALLEST_SCALE = 1e-3
+"""A norm that scales a channel by less has switched it off: its conv is left alone, and only its shift moves."""
+
+
+@torch.no_grad()
+def fuse(new: Segmenter, old: Segmenter, share: float) -> Segmenter:
+    """A network whose folded backbone and head are (1 - share) * old + share * new; the classifier is `new`'s.
+
+    Both branches of every RC block become the fused conv, so that the next step starts from the fused function. Norms
+    stay: what precedes them is set so that norm and conv together are the fused conv.
+
+    Args:
+        new: After a step, not folded.
+        old: Before it, of the same architecture but for the state of its branches.
+        share: Of the new network; 1 gives the function of `new`.
+    """
+    before = dict(old.named_modules())
+
+    def visit(name: str, module: nn.Module) -> nn.Module | None:
+        match module:
+            case RCConv():
+                return _fused_block(module, before[name], share)
+            case ConvNorm():
+                return _fused_unit(module, before[name], share)
+            case ConvSum():
+                return _fused_sum(module, before[name], share)
+        return None
+
+    fused = replace_modules(new, visit)
+    if (rc := new.arch.rc) is not None:
+        fused.arch = new.arch.replace(rc={**rc.model_dump(), "old": "merged", "new": "merged"})
+    return fused
+
+
+def _fused_block(new: RCConv, old: nn.Module, share: float) -> RCConv:
+    assert isinstance(old, RCConv)
+    merged = new.merged()
+    _write(merged, *_between(kernel_of(old.merged()), kernel_of(merged), share))
+    block = RCConv(merged, copy.deepcopy(merged), copy.deepcopy(new.mix), copy.deepcopy(new.act), frozen=new.frozen)
+    return block.train(new.training)
+
+
+def _fused_unit(new: ConvNorm, old: nn.Module, share: float) -> ConvNorm:
+    unit = copy.deepcopy(new)
+    weight, bias = _between(kernel_of(old), kernel_of(new), share)
+    _set_before_norm(unit.conv, unit.norm, weight)
+    _shift(unit.norm, bias - kernel_of(unit)[1])
+    return unit
+
+
+def _fused_sum(new: ConvSum, old: nn.Module, share: float) -> ConvSum:
+    """The convs share a norm: both kernels and its shift are interpolated as folded."""
+    assert isinstance(old, ConvSum)
+    unit = copy.deepcopy(new)
+    assert unit.norm is not None
+    was, now = old.fold(), new.fold()
+    for side in ("left", "right"):
+        weight, _ = _between(kernel_of(getattr(was, side)), kernel_of(getattr(now, side)), share)
+        _set_before_norm(getattr(unit, side), unit.norm, weight)
+    _, bias = _between(kernel_of(was.left), kernel_of(now.left), share)
+    _shift(unit.norm, bias - kernel_of(unit.fold().left)[1])
+    return unit
+
+
+def _set_before_norm(conv: nn.Conv2d, norm: nn.Module, weight: Tensor) -> None:
+    """Give `conv` the kernel that `norm` turns into `weight`, except in channels that the norm has switched off."""
+    scale, _ = affine_of(norm)
+    alive = scale.abs() > SMALLEST_SCALE
+    inner = weight / scale.where(alive, torch.ones_like(scale)).view(-1, 1, 1, 1)
+    conv.weight.copy_(torch.where(alive.view(-1, 1, 1, 1), inner, conv.weight.double()))
+
+
+def _between(old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], share: float) -> tuple[Tensor, Tensor]:
+    weight, bias = (torch.lerp(a, b, share) for a, b in zip(old, new, strict=True))
+    return weight, bias
+
+
+def _write(conv: nn.Conv2d, weight: Tensor, bias: Tensor) -> None:
+    assert conv.bias is not None
+    conv.weight.copy_(weight)
+    conv.bias.copy_(bias)
+
+
+def _shift(norm: nn.Module, by: Tensor) -> None:
+    """Add to what a norm adds."""
+    bias = norm.bias
+    assert isinstance(bias, Tensor)
+    bias.add_(by.to(bias))

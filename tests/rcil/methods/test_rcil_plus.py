@@ -1,0 +1,95 @@
+import math
+
+import pytest
+import torch
+from networks import at_step, small_arch
+
+from rcil import losses
+from rcil.methods import StepInfo, make_method
+from rcil.nn import fold
+
+INFO = StepInfo(old=3, new=1)
+
+
+def started(**options):
+    """Method, student, both sides' maps and labels at the start of step 1."""
+    teacher = at_step(small_arch(), 0)
+    method = make_method("rcil-plus", gamma=0.001, **options)
+    torch.manual_seed(0)
+    images = torch.randn(2, 3, 65, 65)
+    with torch.no_grad():  # no class is everywhere
+        teacher.classifier.groups[0].bias -= teacher(images).mean(dim=(0, 2, 3))
+    labels = torch.tensor([0, 0, 0, 3, 255])[torch.randint(0, 5, (2, 65, 65))]
+    student = method.begin(teacher, ["new"]).eval()
+    with torch.no_grad():
+        old = fold(teacher)[0](images, maps=method.maps)
+    method.prepare([(old, labels)], INFO, student)
+    return method, student, student(images, maps=method.maps), old, labels
+
+
+def test_background_takes_the_names_that_the_old_model_is_sure_of():
+    method, _, new, old, labels = started()
+    thresholds = method.state_dict()["thresholds"]
+    named = losses.certain_labels(old.logits, labels, thresholds)
+    assert 0.1 < ((named != labels) & (labels == 0)).float().mean() / (labels == 0).float().mean() < 0.9
+    terms = method.terms(new, old, labels, INFO)
+    torch.testing.assert_close(terms["unce"], losses.completed_cross_entropy(new.logits, named, 3))
+    plain = make_method("rcil", gamma=0.001).terms(new, old, labels, INFO)
+    for name in ("unkd", "pcd_spatial", "pcd_channel"):
+        torch.testing.assert_close(terms[name], plain[name])
+
+
+def test_switched_off_it_is_rcil():
+    method, _, new, old, labels = started(pseudo=False)
+    expected = make_method("rcil", gamma=0.001).terms(new, old, labels, INFO)
+    assert method.terms(new, old, labels, INFO) == expected
+
+
+def test_thresholds_survive_an_interruption():
+    method, _, new, old, labels = started()
+    resumed = make_method("rcil-plus", gamma=0.001)
+    with pytest.raises(RuntimeError, match="prepare"):
+        resumed.terms(new, old, labels, INFO)
+    resumed.load_state_dict(method.state_dict())
+    assert torch.equal(resumed.terms(new, old, labels, INFO).total, method.terms(new, old, labels, INFO).total)
+
+
+def test_frozen_rows_take_no_gradient():
+    method, student, new, old, labels = started(freeze_rows=True)
+    method.terms(new, old, labels, INFO).total.backward()
+    first, last = student.classifier.groups
+    assert first.weight.grad is None and first.bias.grad is None
+    assert last.weight.grad is not None
+
+
+def test_fitted_rows_fit_better():
+    """A single step from the balanced start already lowers the loss on the new class."""
+    loss = {}
+    for fitted in (False, True):
+        _, _, new, _, labels = started(fit_rows=fitted)
+        loss[fitted] = losses.unbiased_cross_entropy(new.logits, labels, 3).item()
+    assert loss[True] < loss[False]
+
+
+def test_sigmoids_from_the_start():
+    method, _, new, old, labels = started(sigmoid=True, pseudo=False)
+    assert method.first_step == "sigmoid"
+    terms = method.terms(new, old, labels, INFO)
+    torch.testing.assert_close(terms["bce"], losses.sigmoid_step(new.logits, labels, old.logits))
+    assert set(terms) == {"bce", "pcd_spatial", "pcd_channel"}
+    first = method.terms(old, None, labels.clamp(max=2), StepInfo(0, 3))
+    torch.testing.assert_close(first["bce"], losses.binary_cross_entropy(old.logits, labels.clamp(max=2)))
+
+
+def test_fusion_is_as_strong_as_the_classes_are_few():
+    teacher = at_step(small_arch(), 0).eval()
+    method = make_method("rcil-plus", fuse=True)
+    student = method.begin(teacher, ["new"])
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.add_(0.1)
+    fused = method.finish(student, teacher, INFO)
+    was, now, got = (fold(model)[0].head.state_dict() for model in (teacher, student, fused))
+    for name in got:
+        torch.testing.assert_close(got[name], torch.lerp(was[name], now[name], math.sqrt(1 / 4)), msg=name)
+    assert make_method("rcil-plus").finish(student, teacher, INFO) is student
