@@ -144,6 +144,16 @@ def training_table(step: ClassStep) -> NDArray[np.uint8]:
     return _table(step, step.classes, BACKGROUND)
 
 
+def memory_table(step: ClassStep) -> NDArray[np.uint8]:
+    """Label of every mask value [256] in an image that a later step trains on again: this step's classes and no more.
+
+    What the labels of its time called background may be any class by now, so it is ignored.
+    """
+    table = _table(step, step.classes, IGNORE)
+    table[BACKGROUND] = IGNORE
+    return table
+
+
 def evaluation_table(step: ClassStep) -> NDArray[np.uint8]:
     """Label of every mask value in evaluation [256]: the rows of all classes seen, background for later ones."""
     return _table(step, step.seen, BACKGROUND)

@@ -79,7 +79,7 @@ class RcilPlus(Rcil):
         if self.sigmoid:
             return LossTerms(bce=sigmoid_step(new.logits, labels, old.logits), **self.cube_terms(new, old))
         terms = super().terms(new, old, labels, info)
-        if "unce" in terms:
+        if not info.domain:
             terms["unce"] = completed_cross_entropy(new.logits, labels, info.old)
         return terms
 

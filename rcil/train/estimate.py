@@ -51,7 +51,7 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
     result = []
     for step in plan.steps:
         kind = min(step.step.index, 1)
-        epoch = epoch_order(len(step.train), settings.batch, (0, 0), 0, settings.epoch_images)
+        epoch = epoch_order(len(step.train) + len(step.memory), settings.batch, (0, 0), 0, settings.epoch_images)
         iterations = settings.epochs[kind] * len(epoch)
         seconds = iterations * settings.batch / processes * per_image * work[kind] / work[0]
         result.append(StepEstimate(step.step.index, step.teaches, len(step.train), iterations, memory[kind], seconds))

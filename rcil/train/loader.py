@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +70,7 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
         metadata: How images are normalised.
         settings: Crop size and scales.
         seed: Seed and step.
+        memory: Further samples that have a table of their own.
     """
 
     def __init__(
@@ -79,9 +80,10 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
         metadata: Metadata,
         settings: CropSettings,
         seed: tuple[int, int],
+        memory: Sequence[tuple[Sample, NDArray[np.uint8]]] = (),
     ) -> None:
-        self.samples = samples
-        self.table = table
+        self.samples = (*samples, *(sample for sample, _ in memory))
+        self.tables = [table] * len(samples) + [table for _, table in memory]
         self.metadata = metadata
         self.settings = settings
         self.seed = seed
@@ -98,14 +100,12 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
         epoch, index = key
         rng = np.random.default_rng([*self.seed, 1, epoch, index])
         sample = self.samples[index]
-        image, mask = read_rgb(sample.image), self.table[read_mask(sample.mask)]
+        image, mask = read_rgb(sample.image), self.tables[index][read_mask(sample.mask)]
         image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
         return as_input(self.metadata, image), torch.from_numpy(mask).long()
 
 
-def epoch_order(
-    count: int, batch: int, seed: tuple[int, int], epoch: int, most: int | None = None
-) -> list[list[int]]:
+def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, most: int | None = None) -> list[list[int]]:
     """Indices of each batch of an epoch: a fresh shuffle, the incomplete last batch left out unless it is the only one.
 
     A batch of one would break batch statistics, so a set smaller than a batch is filled by repeating.

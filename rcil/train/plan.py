@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from rcil.data.datasets import domains_of, open_dataset
 from rcil.data.datasets.cityscapes import legacy_cut
@@ -27,6 +28,15 @@ from rcil.train.task import ProtocolSection, Task
 
 
 @dataclass(frozen=True)
+class Remembered:
+    """A training image of an earlier step."""
+
+    sample: Sample
+    step: ClassStep
+    """Whose labels it has."""
+
+
+@dataclass(frozen=True)
 class StepPlan:
     """One step."""
 
@@ -36,6 +46,8 @@ class StepPlan:
     train: tuple[Sample, ...]
     validation: tuple[Sample, ...]
     """Held out of the training images: chooses the best epoch."""
+    memory: tuple[Remembered, ...] = ()
+    """Images of earlier steps that are trained on again."""
 
     @property
     def teaches(self) -> tuple[str, ...]:
@@ -94,10 +106,24 @@ def _plan_classes(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
     present = present_classes(data, task.data.train)
     samples = {sample.name: sample for sample in data.splits[task.data.train]}
     steps = []
+    memory: list[Remembered] = []
     for step in class_steps(groups):
         chosen = [samples[name] for name in select(step, present, task.protocol.setting)]
-        steps.append(_step_plan(task, data, step, chosen))
+        plan = _step_plan(task, data, step, chosen)
+        steps.append(replace(plan, memory=tuple(memory)))
+        memory += remember(plan, present, task.training.memory, task.seed)
     return Plan(data, tuple(steps), data.splits[task.data.test])
+
+
+def remember(plan: StepPlan, present: Mapping[str, frozenset[int]], count: int, seed: int) -> list[Remembered]:
+    """Up to `count` training images of every class of a step, background aside, drawn by name and seed."""
+    kept: dict[str, Remembered] = {}
+    drawn = sorted(plan.train, key=lambda sample: _draw("memory", sample.name, seed))
+    for class_id in plan.step.classes:
+        if class_id != BACKGROUND:
+            holders = [sample for sample in drawn if class_id in present[sample.name]]
+            kept |= {sample.name: Remembered(sample, plan.step) for sample in holders[:count]}
+    return list(kept.values())
 
 
 def _plan_domains(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
@@ -190,5 +216,10 @@ def resolve_domains(protocol: ProtocolSection, domains: list[str]) -> list[list[
 
 def is_held_out(name: str, seed: int, share: float) -> bool:
     """Depends on name and seed alone, so that a run and its resumption agree and new images move nothing."""
-    digest = hashlib.sha256(f"held out/{seed}/{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") < share * 2**64
+    return _draw("held out", name, seed) < share
+
+
+def _draw(purpose: str, name: str, seed: int) -> float:
+    """A number in [0, 1) that is as good as random."""
+    digest = hashlib.sha256(f"{purpose}/{seed}/{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64

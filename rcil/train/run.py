@@ -25,7 +25,7 @@ from rcil.checkpoint.metadata import (
 )
 from rcil.console import write_json
 from rcil.data.digest import data_digest
-from rcil.data.protocol import training_table
+from rcil.data.protocol import memory_table, training_table
 from rcil.data.scan import id_table
 from rcil.errors import ConfigError, TrainingError
 from rcil.files import replacing, sha256_of
@@ -139,12 +139,13 @@ def _train(
     settings = task.training
     metadata = _metadata(task, plan, step, student.arch, parent=output / f"step{index - 1}.safetensors")
     table = training_table(step.step)[id_table(plan.data)]
+    memory = [(kept.sample, memory_table(kept.step)[id_table(plan.data)]) for kept in step.memory]
     crops = CropSettings.of(settings, task.data.scale)
     job = StepJob(
         index=index,
         info=StepInfo(old=len(step.step.seen) - len(step.step.classes), new=len(step.step.classes)),
         metadata=metadata,
-        crops=Crops(step.train, table, metadata, crops, (task.seed, index)),
+        crops=Crops(step.train, table, metadata, crops, (task.seed, index), memory),
         data=plan.data,
         validation=step.validation,
         settings=settings,
@@ -206,7 +207,7 @@ def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent
         step=step.step.index,
         source=f"rcil train, {task.name}",
         parent_sha256=sha256_of(parent) if known else None,
-        data_sha256=data_digest((*step.train, *step.validation)),
+        data_sha256=data_digest((*step.train, *step.validation, *(kept.sample for kept in step.memory))),
         config=task.model_dump(mode="json"),
         seed=task.seed,
         versions={"torch": torch.__version__},

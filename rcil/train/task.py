@@ -89,6 +89,8 @@ class NetworkSection(_Section):
     """The network; see `Architecture`."""
 
     backbone: Backbone = "resnet101"
+    blocks: tuple[Count, Count, Count, Count] | None = None
+    """Residual blocks of the four stages of a ResNet, to make it shallower or deeper; None: as its name says."""
     width: Count = 64
     head_width: Count = 256
     output_stride: Literal[8, 16] = 16
@@ -122,6 +124,9 @@ class TrainingSection(_Section):
     focus: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of crops that are sure to hold a class of the step, each class as likely as another: for small or rare
     things. The paper has none."""
+    memory: Annotated[int, Field(ge=0)] = 0
+    """Training images of every earlier class that later steps see again, with the labels of their own step. The paper
+    has none, and a site may not be allowed any."""
     optimiser: Literal["sgd", "adamw"] = "sgd"
     """`sgd` is the paper's; `adamw` learns rare classes in fewer iterations, at a hundredth of the learning rate."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -174,18 +179,13 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
     """
     preset = not path.is_file() and str(path) in preset_names()
     try:
-        document = yaml.safe_load(preset_text(str(path)) if preset else path.read_text(encoding="utf-8"))
+        text = preset_text(str(path)) if preset else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         hint = "Give a YAML file (the README shows one) or a preset."
         if path.parent == Path():
             hint += f" {did_you_mean(path.name, preset_names())}"
         raise ConfigError(f"cannot read the task {path}", hint) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            f"{path} is not YAML: {str(error).splitlines()[0]}", "Check indentation and colons."
-        ) from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path} is not a task", "A task has the sections data, protocol, network, method, training.")
+    document = parse_document(text, path, "data, protocol, network, method, training")
     for override in overrides or []:
         apply_override(document, override)
         _from_here(document, override.partition("=")[0].strip())
@@ -197,6 +197,19 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
     return task.model_copy(
         update={"data": _anchored(task.data, folder), "network": _anchored_network(task.network, folder)}
     )
+
+
+def parse_document(text: str, path: Path, sections: str) -> dict[str, Any]:
+    """The sections of a task file; `path` and the names of the `sections` are for messages."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"{path} is not YAML: {str(error).splitlines()[0]}", "Check indentation and colons."
+        ) from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} is not a task", f"A task has the sections {sections}.")
+    return document
 
 
 def apply_override(document: dict[str, Any], override: str) -> None:
@@ -226,12 +239,12 @@ def _from_here(document: dict[str, Any], key: str) -> None:
             document[section][name] = str(Path(value).absolute())
 
 
-def explained(error: ValidationError, path: Path) -> ConfigError:
-    """The first thing that is wrong, in the user's terms."""
+def explained(error: ValidationError, path: Path, task: type[BaseModel] = Task) -> ConfigError:
+    """The first thing that is wrong with a task of this type, in the user's terms."""
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        section: Any = Task
+        section: Any = task
         for part in first["loc"][:-1]:
             section = section.model_fields[part].annotation
         return ConfigError(f"{path}: unknown key '{where}'", did_you_mean(str(first["loc"][-1]), section.model_fields))

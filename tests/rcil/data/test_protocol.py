@@ -141,3 +141,9 @@ def test_samples_by_domain():
 def test_impossible_protocols(bad, message):
     with pytest.raises(ConfigError, match=message):
         bad()
+
+
+def test_memory_ignores_what_was_called_background():
+    first, second = protocol.class_steps([[0, 3], [1]])
+    assert protocol.memory_table(first)[[0, 1, 2, 3, 255]].tolist() == [255, 255, 255, 1, 255]
+    assert protocol.memory_table(second)[[0, 1, 2, 3, 255]].tolist() == [255, 2, 255, 255, 255]

@@ -94,5 +94,17 @@ def test_an_epoch_can_be_cut_short_and_draws_other_images_each_time(task_file):
     assert {i for group in first for i in group} != {i for group in second for i in group}
     assert epoch_order(5, 2, (0, 0), 0, most=10) == epoch_order(5, 2, (0, 0), 0)
     crops = make_crops(task_file)
-    short = Crops(crops.samples, crops.table, crops.metadata, replace(crops.settings, epoch_images=3), crops.seed)
+    short = Crops(crops.samples, crops.tables[0], crops.metadata, replace(crops.settings, epoch_images=3), crops.seed)
     assert len(list(batches(short, epoch=0))) == 1 < len(list(batches(crops, epoch=0)))
+
+
+def test_remembered_images_have_labels_of_their_own(task_file):
+    crops = make_crops(task_file)
+    other = np.full(256, 7, np.uint8)
+    both = Crops(
+        crops.samples[:1], crops.tables[0], crops.metadata, crops.settings, (0, 0), [(crops.samples[1], other)]
+    )
+    assert len(both) == 2
+    assert torch.equal(both[0, 0][1], crops[0, 0][1])
+    assert set(both[0, 1][1].unique().tolist()) <= {7, 255}
+    assert torch.equal(both[0, 1][0], crops[0, 1][0])

@@ -155,3 +155,12 @@ class TestLegacyCityscapes:
     def test_it_is_about_domains(self, task):
         with pytest.raises(ConfigError, match="about domains"):
             make_plan(task("data.variant=legacy", "protocol={split: 10-4}"))
+
+
+def test_memory_keeps_some_images_of_every_earlier_class(task_file):
+    assert [step.memory for step in make_plan(load_task(task_file)).steps] == [(), ()]
+    first, second = make_plan(load_task(task_file, ["training.memory=2"])).steps
+    assert first.memory == ()
+    assert len(second.memory) == 2
+    assert {kept.sample for kept in second.memory} <= set(first.train)
+    assert {kept.step for kept in second.memory} == {first.step}
