@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ class CropSettings:
     focus: float = 0.0
     """Share of crops that are sure to hold a labelled class; see `random_crop`."""
     epoch_images: int | None = None
-    """Images of an epoch at most."""
+    """Images of an epoch, however many there are."""
 
     @classmethod
     def of(cls, settings: TrainingSection, scale: float) -> CropSettings:
@@ -99,13 +100,14 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
         """Image [3, crop, crop] and labels [crop, crop]."""
         epoch, index = key
         rng = np.random.default_rng([*self.seed, 1, epoch, index])
-        sample = self.samples[index]
-        image, mask = read_rgb(sample.image), self.tables[index][read_mask(sample.mask)]
+        place = index % len(self)
+        sample = self.samples[place]
+        image, mask = read_rgb(sample.image), self.tables[place][read_mask(sample.mask)]
         image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
         return as_input(self.metadata, image), torch.from_numpy(mask).long()
 
 
-def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, most: int | None = None) -> list[list[int]]:
+def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, size: int | None = None) -> list[list[int]]:
     """Indices of each batch of an epoch: a fresh shuffle, the incomplete last batch left out unless it is the only one.
 
     A batch of one would break batch statistics, so a set smaller than a batch is filled by repeating.
@@ -115,9 +117,11 @@ def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, most:
         batch: Images of a batch.
         seed: Seed and step.
         epoch: Which one.
-        most: Images of an epoch at most.
+        size: Images of an epoch; those that come again have indices from `count` on, and so other augmentations.
     """
-    order = np.random.default_rng([*seed, 0, epoch]).permutation(count).tolist()[:most]
+    rng = np.random.default_rng([*seed, 0, epoch])
+    rounds = 1 if size is None else math.ceil(size / count)
+    order = [index + count * again for again in range(rounds) for index in rng.permutation(count).tolist()][:size]
     if len(order) < batch:
         return [(order * batch)[:batch]]
     return [order[start : start + batch] for start in range(0, len(order) - batch + 1, batch)]

@@ -114,8 +114,9 @@ class TrainingSection(_Section):
     epochs: tuple[Count, Count] = (30, 30)
     lr: tuple[Positive, Positive] = (0.02, 0.001)
     epoch_images: Count | None = None
-    """An epoch has at most this many images, drawn anew each time, so that steps with many images do not train for
-    longer than others. The paper has none: an epoch is all images."""
+    """An epoch has this many images: a part of those there are, drawn anew each time, or all of them several times,
+    each time another crop. So every step trains for as long as any other. By default, as in the paper, an epoch is
+    all images."""
     batch: Count = 24
     """Images of an iteration, over all processes."""
     crop: Annotated[int, Field(ge=32)] = 512

@@ -88,14 +88,18 @@ def test_flip_happens_half_of_the_time():
     assert 70 < flips < 130
 
 
-def test_an_epoch_can_be_cut_short_and_draws_other_images_each_time(task_file):
-    first, second = (epoch_order(100, 3, (0, 0), epoch, most=10) for epoch in (0, 1))
+def test_an_epoch_can_have_another_size(task_file):
+    first, second = (epoch_order(100, 3, (0, 0), epoch, size=10) for epoch in (0, 1))
     assert [len(group) for group in first] == [3, 3, 3]
     assert {i for group in first for i in group} != {i for group in second for i in group}
-    assert epoch_order(5, 2, (0, 0), 0, most=10) == epoch_order(5, 2, (0, 0), 0)
+    again = [index for group in epoch_order(5, 2, (0, 0), 0, size=12) for index in group]
+    assert len(set(again)) == 12
+    assert sorted(again[:5]) == [0, 1, 2, 3, 4] and sorted(again[5:10]) == [5, 6, 7, 8, 9]
     crops = make_crops(task_file)
     short = Crops(crops.samples, crops.tables[0], crops.metadata, replace(crops.settings, epoch_images=3), crops.seed)
     assert len(list(batches(short, epoch=0))) == 1 < len(list(batches(crops, epoch=0)))
+    image, other = crops[0, 0][0], crops[0, len(crops)][0]
+    assert image.shape == other.shape and not torch.equal(image, other)
 
 
 def test_remembered_images_have_labels_of_their_own(task_file):
