@@ -138,7 +138,8 @@ def _train(
         processes=processes,
     )
     with tensorboard(folder) as log:
-        return train_step(job, student, ready.model, method, both(log, listen)), metadata
+        model = train_step(job, student, ready.model, method, both(log, listen))
+    return model, metadata.model_copy(update={"architecture": model.arch})
 
 
 def _write_report(output: Path, report: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ def fuse(new: Segmenter, old: Segmenter, share: float) -> Segmenter:
 
     Args:
         new: After a step, not folded.
-        old: Before it, of the same architecture but for the state of its branches.
+        old: Before it, of the same architecture but for the state of its branches, or for their absence.
         share: Of the new network; 1 gives the function of `new`.
     """
     before = dict(old.named_modules())
@@ -51,9 +51,10 @@ def fuse(new: Segmenter, old: Segmenter, share: float) -> Segmenter:
 
 
 def _fused_block(new: RCConv, old: nn.Module, share: float) -> RCConv:
-    assert isinstance(old, RCConv)
+    """`old` may have had a single branch, where the step brought the second."""
     merged = new.merged()
-    _write(merged, *_between(kernel_of(old.merged()), kernel_of(merged), share))
+    was = old.merged() if isinstance(old, RCConv) else old
+    _write(merged, *_between(kernel_of(was), kernel_of(merged), share))
     block = RCConv(merged, copy.deepcopy(merged), copy.deepcopy(new.mix), copy.deepcopy(new.act), frozen=new.frozen)
     return block.train(new.training)
 
@@ -89,7 +90,7 @@ def _set_before_norm(conv: nn.Conv2d, norm: nn.Module, weight: Tensor) -> None:
 
 
 def _between(old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], share: float) -> tuple[Tensor, Tensor]:
-    weight, bias = (torch.lerp(a, b, share) for a, b in zip(old, new, strict=True))
+    weight, bias = (torch.lerp(a.to(b.device), b, share) for a, b in zip(old, new, strict=True))
     return weight, bias
 
 

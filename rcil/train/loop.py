@@ -69,7 +69,9 @@ class StepJob:
 def train_step(
     job: StepJob, student: Segmenter, teacher: Segmenter | None, method: Method, listen: Listener
 ) -> Segmenter:
-    """Train `student` and return the network of its best epoch; continues by itself if the folder holds a state.
+    """Train `student` and return the network of its best epoch, finished by the method.
+
+    Continues by itself if the folder holds a state.
 
     The processes of a job compute pieces of the same batches with the same random draws, so that together they do what
     one process would do; the first one alone writes.
@@ -119,7 +121,8 @@ def train_step(
         if processes.leads:
             state.save(saved)
     processes.wait()
-    return load(best)[0]
+    final = load(best)[0]
+    return final if teacher is None else method.finish(final, teacher, job.info)
 
 
 def evaluate_together(

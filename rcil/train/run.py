@@ -154,8 +154,7 @@ def _train(
         processes=processes,
     )
     job.folder.mkdir(parents=True, exist_ok=True)
-    best = train_step(job, student, previous, method, listen)
-    final = best if previous is None else method.finish(best, previous, job.info)
+    final = train_step(job, student, previous, method, listen)
     if not processes.leads:
         return
     _save_method(method, job.folder)

@@ -5,6 +5,7 @@ import torch
 from networks import at_step, small_arch
 
 from rcil.nn import RCConv, begin_step, fold
+from rcil.nn.add_branches import add_branches
 from rcil.nn.fuse import fuse
 from rcil.nn.norms import is_norm
 
@@ -36,6 +37,14 @@ def test_folded_weights_are_interpolated(backbone, norm):
     for name, value in got.items():
         expected = now[name] if name.startswith("classifier") else torch.lerp(was[name], now[name], 0.3)
         torch.testing.assert_close(value, expected, msg=name)
+
+
+def test_a_network_that_had_a_single_branch():
+    plain = at_step(small_arch("resnet18", rc=None), 0).double()
+    new = moved(add_branches(plain))
+    was, now, got = (fold(model)[0].head.state_dict() for model in (plain, new, fuse(new, plain, 0.3)))
+    for name, value in got.items():
+        torch.testing.assert_close(value, torch.lerp(was[name], now[name], 0.3), msg=name)
 
 
 def test_the_next_step_starts_from_the_fused_function():

@@ -1,0 +1,50 @@
+"""Tables of docs/results made so small that each runs in seconds; they learn nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from sites import write_sample
+
+from tools.results.cells import Table
+from tools.results.settings import CAMVID_CLASSES, SITE_CLASSES
+
+NETWORK = {"backbone": "resnet18", "blocks": [1, 1, 1, 1], "width": 8, "head_width": 8}
+TRAINING = {"epochs": [1, 1], "batch": 2, "epoch_images": 2, "crop": 32, "workers": 0, "held_out": 0.4}
+
+
+def tiny(table: Table, rows: int, steps: int | None = None) -> Table:
+    """The first rows and the first replica of a table on one iteration a step.
+
+    Args:
+        table: A real one.
+        rows: How many of its rows.
+        steps: How many of its steps; None: all.
+    """
+    name, changes = next(iter(table.replicas.items()))
+    cut = {k: v[:steps] if k in ("protocol.steps", "protocol.domain_steps") else v for k, v in changes.items()}
+    kept = {title: {**row} for title, row in list(table.rows.items())[:rows]}
+    for row in kept.values():
+        row.pop("training.epochs", None)
+    base = {"network": NETWORK, "training": TRAINING}
+    return replace(table, base=base, rows=kept, replicas={name: cut}, pictures=())
+
+
+def tiny_data(folder: Path, domains: tuple[str, ...]) -> None:
+    """Images of 48x48 with a square of a single class each, so that every setting finds some for every step."""
+    classes = CAMVID_CLASSES if folder.name.startswith("camvid") else SITE_CLASSES
+    recorded = {}
+    for split, count in (("train", 6), ("val", 1)):
+        for class_id in range(1, len(classes) + 1):
+            for index in range(count):
+                mask = np.zeros((48, 48))
+                mask[8:40, 8:40] = class_id
+                name = f"{split}_{class_id}_{index}"
+                write_sample(folder, split, name, mask)
+                recorded[f"{split}/{name}"] = domains[index % len(domains)] if domains else ""
+    (folder / "classes.txt").write_text("\n".join(("background", *classes)) + "\n")
+    if domains:
+        (folder / "dataset.json").write_text(json.dumps({"image_domains": recorded}))

@@ -1,0 +1,57 @@
+import json
+
+import cv2
+import numpy as np
+import pytest
+from sites import write_sample
+
+from rcil.data.site import read_site
+from rcil.errors import ConfigError
+from tools.results.data import SEQUENCES, prepare
+
+
+@pytest.fixture
+def camvid(tmp_path):
+    """A few frames of every sequence, whose masks tell the place of a pixel."""
+    mask = np.arange(360 * 480).reshape(360, 480) // 28800  # six values, a band each
+    for sequence in SEQUENCES:
+        for frame in range(5):
+            write_sample(tmp_path / "camvid", "train", f"{sequence}_{frame:03}", mask)
+    write_sample(tmp_path / "camvid", "val", "0016E5_900", mask)
+    (tmp_path / "camvid" / "classes.txt").write_text("\n".join(f"c{i}" for i in range(6)))
+    return tmp_path / "camvid"
+
+
+def test_tiles_make_up_the_image(camvid, tmp_path):
+    site = prepare("camvid", tmp_path / "data", camvid)
+    masks = site / "masks" / "train"
+    assert len(list(masks.iterdir())) == 15 * 6
+    rows = [
+        np.hstack(
+            [cv2.imread(str(masks / f"0016E5_000_{top}_{left}.png"), cv2.IMREAD_UNCHANGED) for left in (0, 160, 320)]
+        )
+        for top in (0, 180)
+    ]
+    whole = cv2.imread(str(camvid / "masks" / "train" / "0016E5_000.png"), cv2.IMREAD_UNCHANGED)
+    assert np.array_equal(np.vstack(rows), whole)
+    data = read_site(site)
+    assert (len(data.splits["train"]), len(data.splits["val"])) == (90, 1)
+    assert prepare("camvid", tmp_path / "data", None) == site  # is there already
+
+
+def test_sequences_are_domains_and_each_is_tested(camvid, tmp_path):
+    site = prepare("camvid-sequences", tmp_path / "data", camvid)
+    data = read_site(site)
+    tested = sorted(sample.name for sample in data.splits["val"])
+    assert tested == ["0001TP_004", "0006R0_004", "0016E5_900"]
+    trained = {sample.name.rsplit("_", 2)[0] for sample in data.splits["train"]}
+    assert len(trained) == 13 and not trained & set(tested)
+    assert {sample.domain for sample in data.splits["train"]} == set(SEQUENCES)
+    assert json.loads((site / "dataset.json").read_text())["image_domains"]["val/0001TP_004"] == "0001TP"
+
+
+def test_without_camvid_it_says_what_to_give(tmp_path):
+    for given in (None, tmp_path):
+        with pytest.raises(ConfigError, match=r"--camvid DIR"):
+            prepare("camvid", tmp_path / "data", given)
+    assert not (tmp_path / "data" / "camvid").exists()

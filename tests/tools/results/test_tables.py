@@ -1,0 +1,89 @@
+"""A tiny version of every table runs and becomes a page."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny_tables import tiny, tiny_data
+
+from rcil.methods import make_method
+from tools.results import runner
+from tools.results.cell import run_cell
+from tools.results.cells import cells_of
+from tools.results.data import SEQUENCES
+from tools.results.pages import write_table
+from tools.results.settings import SITE_DOMAINS
+from tools.results.summary import summarise_table
+from tools.results.tables import TABLES
+
+DOMAINS = {"camvid-sequences": SEQUENCES, "site-domains": SITE_DOMAINS}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    for name in {table.data for table in TABLES.values()}:
+        tiny_data(folder / name, DOMAINS.get(name, ()))
+    return folder
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_cell_is_a_valid_task(name):
+    table = TABLES[name]
+    cells = list(cells_of(table, Path("data")))
+    assert len({cell.id for cell in cells}) == len(cells) == len(table.rows) * len(table.replicas)
+    for cell in cells:
+        make_method(cell.task.method.name, **cell.task.method.options)
+
+
+def run(table, data, tmp_path):
+    cells = list(cells_of(table, data))
+    for cell in cells:
+        run_cell(cell.task, tmp_path / cell.id, step0=None, held_out=cell.held_out)
+    document = summarise_table(table, cells, tmp_path)
+    write_table(table, document, tmp_path)
+    return json.loads((tmp_path / f"{table.name}.json").read_text()), (tmp_path / f"{table.name}.md").read_text()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_tiny_version_runs(name, data, tmp_path):
+    table = tiny(TABLES[name], rows=1, steps=2)
+    document, page = run(table, data, tmp_path)
+    (title, row), *_ = document["rows"].items()
+    assert len(row["curve"]) == 2 and document["missing"] == 0
+    assert f"| {title} | " in page and f"python -m tools.results {name}" in page
+    assert (tmp_path / f"{name}.png").stat().st_size > 5000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLES)
+def test_all_rows_run(name, data, tmp_path):
+    table = tiny(TABLES[name], rows=len(TABLES[name].rows))
+    document, _ = run(table, data, tmp_path)
+    assert list(document["rows"]) == list(TABLES[name].rows)
+    assert document["missing"] == 0
+
+
+def test_cells_run_beside_each_other_and_not_twice(data, tmp_path):
+    table = tiny(TABLES["site-5-5-overlapped"], rows=2)
+    cells = list(cells_of(table, data))
+    said: list[str] = []
+    assert runner.run_cells(cells, tmp_path, 2, said.append) == []
+    assert said[0] == "2 cells to run, 0 finished before"
+    first, second = (json.loads((tmp_path / cell.id / "cell.json").read_text()) for cell in cells)
+    assert first["steps"][0]["classes"] == second["steps"][0]["classes"]  # one step 0 for both
+    assert runner.run_cells(cells, tmp_path, 2, said.append) == []
+    assert said[-1] == "0 cells to run, 2 finished before"
+
+
+def test_a_cell_that_fails_is_told_and_the_others_go_on(data, tmp_path):
+    table = tiny(TABLES["site-5-5-overlapped"], rows=2)
+    broken, whole = cells_of(table, data)
+    section = broken.task.data.model_copy(update={"root": data / "nowhere"})
+    broken = type(broken)(
+        broken.table, broken.row, broken.replica, broken.task.model_copy(update={"data": section}), False
+    )
+    said: list[str] = []
+    assert runner.run_cells([broken, whole], tmp_path, 1, said.append) == [broken]
+    assert any("failed: site-5-5-overlapped" in line and f"{broken.id}.log" in line for line in said)
+    assert runner.result_of(whole, tmp_path) is not None

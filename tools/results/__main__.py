@@ -1,0 +1,62 @@
+"""Fill the tables of docs/results: `make results`, or `python -m tools.results [TABLE ...]`.
+
+Every cell is a run in a folder of its own. Interrupt it any time: finished cells stay, and a cell that was under way
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tools.results.tables import TABLES
+
+from rcil.errors import RcilError, did_you_mean
+from tools.results.cells import cells_of
+from tools.results.data import prepare
+from tools.results.pages import write_table
+from tools.results.pictures import draw_pictures
+from tools.results.runner import run_cells
+from tools.results.summary import summarise_table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all by default: {', '.join(TABLES)}")
+    parser.add_argument("--runs", type=Path, default=Path("results"), help="folder of data and runs (results)")
+    parser.add_argument("--camvid", type=Path, help="folder with CamVid: images/, masks/, classes.txt")
+    parser.add_argument("--workers", type=int, default=2, help="cells at a time, one thread each (2)")
+    parser.add_argument("--pages", type=Path, default=Path("docs/results"), help="where tables are written")
+    parser.add_argument("--only-pages", action="store_true", help="run nothing, write the pages of what is there")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.tables if name not in TABLES]
+    if unknown:
+        print(f"there is no table '{unknown[0]}'. {did_you_mean(unknown[0], TABLES)}", file=sys.stderr)
+        return 2
+    chosen = [TABLES[name] for name in arguments.tables or TABLES]
+    data, runs = arguments.runs / "data", arguments.runs / "runs"
+    try:
+        for name in dict.fromkeys(table.data for table in chosen):
+            prepare(name, data, arguments.camvid)
+    except RcilError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    cells = {table.name: list(cells_of(table, data)) for table in chosen}
+    runs.mkdir(parents=True, exist_ok=True)
+    failed = []
+    if not arguments.only_pages:
+        wanted = [cell for mine in cells.values() for cell in mine]
+        failed = run_cells(wanted, runs, arguments.workers, lambda text: print(text, flush=True))
+    arguments.pages.mkdir(parents=True, exist_ok=True)
+    for table in chosen:
+        document = summarise_table(table, cells[table.name], runs)
+        if document["rows"]:
+            write_table(table, document, arguments.pages)
+            draw_pictures(table, cells[table.name], runs, arguments.pages)
+            print(f"{arguments.pages / table.name}.md: {document['missing']} cells missing")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

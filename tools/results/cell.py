@@ -1,0 +1,66 @@
+"""One cell: `python -m tools.results.cell FOLDER TASK.json [--step0 FOLDER] [--held-out]`.
+
+A process of its own, so that cells run side by side and one that fails takes no other along.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rcil.checkpoint.file import load
+from rcil.console import write_json
+from rcil.evaluate import evaluate
+from rcil.methods import make_method
+from rcil.train.plan import make_plan
+from rcil.train.run import run_task
+from rcil.train.task import Task
+
+
+def held_out_classes(task: Task, model: Path) -> dict[str, float | None]:
+    """IoU of every class on all images that were held out of any step."""
+    plan = make_plan(task, joint=make_method(task.method.name, **task.method.options).sees_all_data)
+    samples = {sample.name: sample for step in plan.steps for sample in step.validation}
+    network, metadata = load(model)
+    report = evaluate(network, metadata, plan.data, tuple(samples.values()), scale=task.data.scale)
+    return {c["name"]: c["iou"] for c in report.as_document()["classes"]}
+
+
+def run_cell(task: Task, folder: Path, *, step0: Path | None, held_out: bool) -> None:
+    """Train all steps, or what is left of them, and write `cell.json`, which says that the cell is finished.
+
+    Args:
+        task: What to do.
+        folder: Of the run.
+        step0: A run with the same step 0.
+        held_out: Also measure the last model on the held-out images.
+    """
+    started = time.process_time()
+    results = run_task(task, folder, resume=True, step0_of=step0)
+    document: dict[str, Any] = {"steps": results["steps"], "cpu_seconds": round(time.process_time() - started, 1)}
+    if held_out:
+        document["held_out"] = held_out_classes(task, folder / f"step{len(results['steps']) - 1}.safetensors")
+    write_json(folder / "cell.json", document)
+    for state in (*folder.glob("step*/state.pt"), *folder.glob("step*/best.safetensors")):
+        state.unlink()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("task", type=Path)
+    parser.add_argument("--step0", type=Path)
+    parser.add_argument("--held-out", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    task = Task.model_validate(json.loads(arguments.task.read_text(encoding="utf-8")))
+    run_cell(task, arguments.folder, step0=arguments.step0, held_out=arguments.held_out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The page of a table: Markdown, JSON and a plot in docs/results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rcil.console import write_json
+from rcil.files import replacing
+from rcil.report.compare_report import as_text, comparison_curves
+from tools.results.cells import Table
+from tools.results.plots import ablation_bars, heat_map
+
+COLUMNS = {"first": "first classes", "later": "later classes", "all": "all"}
+
+
+def write_table(table: Table, document: dict[str, Any], folder: Path) -> None:
+    """Write NAME.json, NAME.md and NAME.png.
+
+    Args:
+        table: What was run.
+        document: From `summarise_table`.
+        folder: Where the pages are.
+    """
+    without_nan = json.loads(json.dumps(document), parse_constant=lambda _: None)
+    write_json(folder / f"{table.name}.json", without_nan)
+    with replacing(folder / f"{table.name}.png") as part:
+        part.write_bytes(_plot(table, without_nan))
+    with replacing(folder / f"{table.name}.md") as part:
+        part.write_text(as_page(table, without_nan), encoding="utf-8")
+
+
+def as_page(table: Table, document: dict[str, Any]) -> str:
+    """The page in Markdown."""
+    rows = document["rows"]
+    seeds = sorted({cell["seed"] for row in rows.values() for cell in row["cells"].values()})
+    minutes = sum(cell["cpu_seconds"] for row in rows.values() for cell in row["cells"].values()) / 60
+    lines = [f"# {table.title}", "", table.about, "", "```", document["command"], "```", ""]
+    lines.append(
+        f"Mean ± sd in % over {len(table.replicas)} runs ({', '.join(table.replicas)}; seeds "
+        f"{', '.join(map(str, seeds))}), {minutes:.0f} minutes of one core in all."
+    )
+    if document["missing"]:
+        lines.append(f"**{document['missing']} cells are still to run.**")
+    lines += ["", *_markdown(rows), "", f"![{table.title}]({table.name}.png)", ""]
+    if table.pictures:
+        lines += [f"![What the methods see]({table.name}-images.jpg)", ""]
+    lines += [f"All cells, class by class and step by step, are in [{table.name}.json]({table.name}.json).", ""]
+    return "\n".join(lines)
+
+
+def _markdown(rows: dict[str, Any]) -> list[str]:
+    filled = {key for row in rows.values() for key in COLUMNS if row[key]["mean"] is not None}
+    columns = {key: title for key, title in COLUMNS.items() if key in filled}
+    held = any("held_out" in row for row in rows.values())
+    titles = ["", *columns.values(), *(["held-out, all"] if held else [])]
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    for name, row in rows.items():
+        cells = [as_text(row[key]) for key in columns]
+        if held:
+            cells.append(as_text(row["held_out"]["all"]) if "held_out" in row else "-")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _plot(table: Table, document: dict[str, Any]) -> bytes:
+    match table.look:
+        case "methods":
+            return comparison_curves({**document, "task": table.title})
+        case "grid":
+            return heat_map(table.title, {name: row["all"]["mean"] for name, row in document["rows"].items()})
+        case "ablation":
+            return ablation_bars(table.title, {name: row["all"] for name, row in document["rows"].items()})

@@ -1,0 +1,106 @@
+"""What the tables have in common: data, networks, schedules, class orders, and the options of every method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+CAMVID_CLASSES = (
+    "sky",
+    "building",
+    "pole",
+    "road",
+    "pavement",
+    "tree",
+    "sign",
+    "fence",
+    "car",
+    "pedestrian",
+    "bicyclist",
+)
+CAMVID_ORDERS = {
+    "a": ("tree", "car", "pavement", "fence", "bicyclist"),
+    "b": ("pedestrian", "pavement", "tree", "car", "fence"),
+    "c": ("sign", "sky", "tree", "pavement", "bicyclist"),
+}
+"""The later classes of three orders, large and rare ones in each; the other six come first."""
+SITE_CLASSES = ("road", "building", "vegetation", "person", "vehicle", "crate", "barrier", "cone", "sign", "ball")
+SITE_ORDERS = {
+    "a": ("person", "vehicle", "crate", "barrier", "cone"),
+    "b": ("vegetation", "vehicle", "barrier", "crate", "cone"),
+    "c": ("building", "vehicle", "person", "barrier", "cone"),
+}
+SITE_DOMAINS = ("sunny", "overcast", "rain", "night", "oldcam")
+
+TRAINING: dict[str, Any] = {
+    "optimiser": "adamw",
+    "weight_decay": 0.01,
+    "scale": [0.75, 1.5],
+    "focus": 0.7,
+    "validate_every": 100,  # the last epoch is the result
+    "workers": 0,
+    "channels_last": True,
+}
+CAMVID: dict[str, Any] = {
+    "data": {"scale": 0.5},
+    "network": {"backbone": "efficientnet_lite0", "head_width": 128, "pretrained": "imagenet"},
+    "training": {**TRAINING, "epochs": [10, 1], "lr": [0.002, 0.001], "batch": 6, "epoch_images": 240, "crop": 88},
+}
+"""Half-size images, EfficientNet-lite0 from ImageNet; 400 iterations for step 0, 40 for each later one."""
+SITE: dict[str, Any] = {
+    "network": {"backbone": "resnet18", "blocks": [1, 1, 1, 1], "width": 16, "head_width": 64, "output_stride": 8},
+    "training": {**TRAINING, "epochs": [14, 1], "lr": [0.005, 0.002], "batch": 8, "epoch_images": 320, "crop": 96},
+}
+"""96x128 pixels, a ResNet of four blocks from random weights; 560 iterations for step 0, 40 for each later one."""
+BASES = {"camvid": CAMVID, "site": SITE}
+ALL_AT_ONCE = {"camvid": 15, "site": 19}
+"""Epochs of joint training: those of all six steps together."""
+TWO_STEPS = {"camvid": 3, "site": 3}
+"""Epochs of the later step when it brings five classes at once."""
+
+PAPER: dict[str, dict[str, Any]] = {
+    "fine-tuning": {},
+    "lwf": {"weight": 100.0},
+    "lwf-mc": {"weight": 10.0},
+    "ilt": {"weight": 100.0, "encoder_weight": 100.0},
+    "mib": {"weight": 10.0},
+    "sdr": {"weight": 100.0},
+    "plop": {"factor": 0.01, "logits_factor": 0.0005},
+    "rcil": {"late": True, "distillation": 100.0, "gamma": 0.01},
+    "rcil-plus": {"late": True, "distillation": 100.0, "gamma": 0.01},
+}
+"""Weights of the papers, for ResNet-101 and thousands of iterations. `late`: all methods share a plain step 0."""
+CHOSEN: dict[str, dict[str, dict[str, Any]]] = {"camvid": {}, "site": {}}
+"""Weights that the held-out images chose among those of `weights_to_try`."""
+
+
+def options_of(data: str, method: str) -> dict[str, Any]:
+    """The options of a method on the data called `data`."""
+    return {**PAPER[method], **CHOSEN[data].get(method, {})}
+
+
+def weights_to_try() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Row -> method and options: the paper's weights, a tenth and a hundredth of them."""
+    rows: dict[str, tuple[str, dict[str, Any]]] = {}
+    scaled = {"lwf": ("weight",), "lwf-mc": ("weight",), "ilt": ("weight", "encoder_weight"), "mib": ("weight",)}
+    scaled |= {"sdr": ("weight",), "plop": ("factor", "logits_factor")}
+    for method, names in scaled.items():
+        for share in (1.0, 0.1, 0.01):
+            options = {name: PAPER[method][name] * share for name in names}
+            rows[f"{method}, {share:g} of the paper's"] = method, options
+    for distillation in (1.0, 4.0, 20.0):
+        for gamma in (0.00005, 0.0005, 0.005):
+            options = {**PAPER["rcil"], "distillation": distillation, "gamma": gamma}
+            rows[f"rcil, lambda {distillation:g}, gamma {gamma:g}"] = "rcil", options
+    return rows
+
+
+def steps_of(classes: Sequence[str], later: Sequence[str], per_step: int) -> list[list[str]]:
+    """Class names of each step: what is not `later` first, then `per_step` at a time."""
+    first = [name for name in classes if name not in later]
+    return [first, *(list(later[start : start + per_step]) for start in range(0, len(later), per_step))]
+
+
+def orders_of(data: str) -> tuple[Sequence[str], Mapping[str, Sequence[str]]]:
+    """All classes, and the later ones of each order."""
+    return (CAMVID_CLASSES, CAMVID_ORDERS) if data == "camvid" else (SITE_CLASSES, SITE_ORDERS)

@@ -1,0 +1,79 @@
+"""From finished cells to the document of a table: means and deviations over replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rcil.train.compare import over_seeds, step_means
+from tools.results.cells import Cell, Table
+from tools.results.runner import result_of
+
+
+def summarise_table(table: Table, cells: Sequence[Cell], runs: Path) -> dict[str, Any]:
+    """What `docs/results/NAME.json` holds: every finished cell, and each row over its replicas.
+
+    Rows without a finished cell are left out; `missing` counts the cells that are still to run.
+    """
+    finished = {(cell.row, cell.replica): (cell, result) for cell in cells if (result := result_of(cell, runs))}
+    rows: dict[str, Any] = {}
+    for row in table.rows:
+        mine = {replica: finished[row, replica] for replica in table.replicas if (row, replica) in finished}
+        if mine:
+            rows[row] = _row(mine)
+    return {
+        "table": table.name,
+        "title": table.title,
+        "command": f"python -m tools.results {table.name}",
+        "seeds": len(table.replicas),
+        "replicas": {name: dict(changes) for name, changes in table.replicas.items()},
+        "steps": [[] for _ in range(max((len(row["curve"]) for row in rows.values()), default=0))],
+        "missing": len(cells) - len(finished),
+        "rows": rows,
+    }
+
+
+def _row(mine: dict[str, tuple[Cell, dict[str, Any]]]) -> dict[str, Any]:
+    """Options, cells, last step and curve of one row."""
+    runs = [[_means(step, first_classes(cell)) for step in result["steps"]] for cell, result in mine.values()]
+    some = next(iter(mine.values()))[0].task.method
+    row: dict[str, Any] = {
+        "method": some.name,
+        "options": some.options,
+        **over_seeds([steps[-1] for steps in runs]),
+        "curve": [over_seeds(list(steps)) for steps in zip(*runs, strict=True)],
+        "cells": {replica: _cell(cell, result) for replica, (cell, result) in mine.items()},
+    }
+    if all("held_out" in result for _, result in mine.values()):
+        held = [_means(_as_step(result["held_out"]), first_classes(cell)) for cell, result in mine.values()]
+        row["held_out"] = over_seeds(held)
+    return row
+
+
+def _cell(cell: Cell, result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "seed": cell.task.seed,
+        "cpu_seconds": result["cpu_seconds"],
+        "steps": [{c["name"]: _rounded(c["iou"]) for c in step["classes"]} for step in result["steps"]],
+        **({"held_out": {n: _rounded(v) for n, v in result["held_out"].items()}} if "held_out" in result else {}),
+    }
+
+
+def first_classes(cell: Cell) -> set[str]:
+    """Names of the classes of step 0, background included."""
+    protocol = cell.task.protocol
+    return {"background", *protocol.steps[0]} if protocol.steps else set()
+
+
+def _means(step: dict[str, Any], first: set[str]) -> dict[str, float]:
+    """Where steps add domains, all classes are there from the first."""
+    return step_means(step, first or {c["name"] for c in step["classes"]})
+
+
+def _as_step(classes: dict[str, float | None]) -> dict[str, Any]:
+    return {"classes": [{"name": name, "iou": iou} for name, iou in classes.items()]}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

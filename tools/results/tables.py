@@ -1,0 +1,258 @@
+"""The tables: the paper's comparison and ablations on data that two cores can manage, and what goes beyond the paper.
+
+Options are chosen on held-out images (the tables `*-weights` and `*-beyond`), never on test images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from tools.results.cells import Changes, Table
+from tools.results.data import SEQUENCES
+from tools.results.settings import (
+    ALL_AT_ONCE,
+    BASES,
+    SITE_DOMAINS,
+    TWO_STEPS,
+    options_of,
+    orders_of,
+    steps_of,
+    weights_to_try,
+)
+
+METHODS = {
+    "fine-tuning": "fine-tuning",
+    "LwF": "lwf",
+    "LwF-MC": "lwf-mc",
+    "ILT": "ilt",
+    "MiB": "mib",
+    "SDR": "sdr",
+    "PLOP": "plop",
+    "RCIL": "rcil",
+    "RCIL+": "rcil-plus",
+}
+SHOWN = ("fine-tuning", "MiB", "PLOP", "RCIL", "RCIL+", "joint")
+SEEDS = (0, 1, 2)
+PLACES = {"camvid": "CamVid", "site": "Generated site"}
+
+
+def row(name: str, options: Mapping[str, Any], **changes: Any) -> Changes:
+    """A method and its options."""
+    return {"method.name": name, "method.options": dict(options), **changes}
+
+
+def all_methods(data: str) -> dict[str, Changes]:
+    """The rows of the paper's tables, the preset that goes beyond them, and joint training."""
+    rows = {title: row(name, options_of(data, name)) for title, name in METHODS.items()}
+    return {**rows, "joint": row("joint", {}, **{"training.epochs": [ALL_AT_ONCE[data], 1]})}
+
+
+def in_orders(data: str, per_step: int, setting: str) -> dict[str, Changes]:
+    """Three replicas: on CamVid another class order and seed each, on the site, where there is time, seeds alone."""
+    classes, orders = orders_of(data)
+    names = {f"order {name}": later for name, later in orders.items()}
+    if data == "site":
+        names = {f"seed {seed}": orders["a"] for seed in SEEDS}
+    return {
+        name: {"seed": seed, "protocol.steps": steps_of(classes, later, per_step), "protocol.setting": setting}
+        for seed, (name, later) in enumerate(names.items())
+    }
+
+
+def with_epochs(base: Mapping[str, Any], later: int) -> dict[str, Any]:
+    """A base whose later steps have other epochs."""
+    training = {**base["training"], "epochs": [base["training"]["epochs"][0], later]}
+    return {**base, "training": training}
+
+
+def comparisons() -> Iterator[Table]:
+    """All methods, in two steps and in six, overlapped and disjoint."""
+    for data, per_step, setting in product(("camvid", "site"), (1, 5), ("overlapped", "disjoint")):
+        first = 6 if data == "camvid" else 5
+        base = BASES[data] if per_step == 1 else with_epochs(BASES[data], TWO_STEPS[data])
+        steps = "six steps" if per_step == 1 else "two steps"
+        yield Table(
+            name=f"{data}-{first}-{per_step}-{setting}",
+            title=f"{PLACES[data]}, {first}-{per_step}, {setting}",
+            about=f"{first} classes first, then {per_step} at a time: {steps}. All methods of the paper's tables.",
+            data=data,
+            base=base,
+            rows=all_methods(data),
+            replicas=in_orders(data, per_step, setting),
+            pictures=SHOWN if setting == "overlapped" and per_step == 1 else (),
+        )
+
+
+def by_domain() -> Iterator[Table]:
+    """All methods on steps that bring new scenes and no new class."""
+    domains = {"camvid": ("camvid-sequences", SEQUENCES), "site": ("site-domains", SITE_DOMAINS)}
+    for data, (folder, names) in domains.items():
+        yield Table(
+            name=f"{data}-domains",
+            title=f"{PLACES[data]}, by domain",
+            about=f"All classes in every step, each on images of its own: {', then '.join(names)}.",
+            data=folder,
+            base=BASES[data],
+            rows=all_methods(data),
+            replicas={f"seed {s}": {"seed": s, "protocol.domain_steps": [[name] for name in names]} for s in SEEDS},
+        )
+
+
+def weights() -> Iterator[Table]:
+    """Which weights suit a small network and short steps, by the held-out images."""
+    for data in ("camvid", "site"):
+        per_step = 5 if data == "camvid" else 1  # what is quicker
+        replicas = in_orders(data, per_step, "overlapped")
+        only = next(iter(replicas))
+        yield Table(
+            name=f"{data}-weights",
+            title=f"{PLACES[data]}: weights",
+            about="The papers' weights are for ResNet-101 and thousands of iterations. Here every method's were chosen "
+            "on the held-out images of one run.",
+            data=data,
+            base=BASES[data] if per_step == 1 else with_epochs(BASES[data], TWO_STEPS[data]),
+            rows={title: row(name, options) for title, (name, options) in weights_to_try().items()},
+            replicas={only: replicas[only]},
+            look="ablation",
+            held_out=True,
+        )
+
+
+def ablations() -> Iterator[Table]:
+    """The paper's ablations on the generated site, one class at a time."""
+    rcil, mib = options_of("site", "rcil"), options_of("site", "mib")
+    off = {"spatial": False, "channel": False}
+    unkd = {"distillation": rcil["distillation"]}
+    parts: dict[str, dict[str, Changes]] = {
+        "rc-parts": {
+            "one branch": row("rcil", {**rcil, **off, "parallel": False}),
+            "parallel": row("rcil", {**rcil, **off, "merge": False, "freeze": False, "mix": "fixed"}),
+            "+ merge": row("rcil", {**rcil, **off, "freeze": False, "mix": "fixed"}),
+            "+ frozen": row("rcil", {**rcil, **off, "mix": "fixed"}),
+            "+ drop-path": row("rcil", {**rcil, **off}),
+            "+ function-preserving start": row("rcil", {**rcil, **off, "preserve": True}),
+        },
+        "distillation": {
+            "MiB": row("mib", mib),
+            "RC": row("rcil", {**rcil, **off}),
+            "RC + S-KD": row("rcil", {**rcil, "channel": False}),
+            "RC + C-KD": row("rcil", {**rcil, "spatial": False}),
+            "S-KD + C-KD, no RC": row("rcil", {**rcil, "parallel": False}),
+            "RC + strip pooling + C-KD": row("rcil", {**rcil, "pooling": "strip"}),
+            "RC + S-KD + C-KD": row("rcil", rcil),
+        },
+        "pooling": {
+            kind: row("rcil", {**rcil, "channel": False, "pooling": kind})
+            for kind in ("none", "global", "max", "strip", "average")
+        },
+        "windows": {
+            ", ".join(map(str, windows)): row("rcil", {**rcil, "windows": windows})
+            for windows in ((4,), (12,), (24,), (4, 8, 12), (4, 8, 12, 16, 20, 24))
+        },
+        "maps": {
+            title: row("rcil", {**rcil, "distilled": maps})
+            for title, maps in {
+                "decoder": ("decoder",),
+                "stage 4, decoder": ("stage4", "decoder"),
+                "stages 3-4, decoder": ("stage3", "stage4", "decoder"),
+                "stages 1-4": ("stage1", "stage2", "stage3", "stage4"),
+                "stages 1-4, decoder": ("stage1", "stage2", "stage3", "stage4", "decoder"),
+                "all and logits": ("stage1", "stage2", "stage3", "stage4", "decoder", "logits"),
+            }.items()
+        },
+        "lambda-gamma": {
+            f"lambda {a:g}, gamma {b:g}": row("rcil", {**rcil, "distillation": a, "gamma": b})
+            for a, b in product((1.0, 4.0, 20.0, 100.0), (0.00005, 0.0005, 0.005))
+        },
+        "old-branch-weight": {
+            f"{100 * share:g} % old branch": row("rcil", {**rcil, **off, **unkd, "mix": "fixed", "old_weight": share})
+            for share in (0.9995, 0.75, 0.5, 0.25, 0.0005)
+        },
+    }
+    titles = {
+        "rc-parts": ("Parts of RC", "Without cube distillation, as in the paper: one part after another."),
+        "distillation": ("RC, S-KD and C-KD", "The paper's main ablation."),
+        "pooling": ("Kinds of pooling", "Of the spatial term, without the channel term."),
+        "windows": ("Pooling windows", "Of the spatial term."),
+        "maps": ("Distilled maps", "Which maps the cube distillation compares."),
+        "lambda-gamma": ("Weights of both distillations", "lambda is that of MiB's, gamma that of the cube's."),
+        "old-branch-weight": (
+            "Weight of the frozen branch",
+            "Fixed instead of drawn, without cube distillation: the more the frozen branch counts, the less is "
+            "forgotten, and learned.",
+        ),
+    }  # fmt: skip
+    looks = {"lambda-gamma": "grid", "old-branch-weight": "methods"}
+    for name, rows in parts.items():
+        title, about = titles[name]
+        yield Table(
+            name=f"ablation-{name}",
+            title=f"{title} (generated site, 5-1)",
+            about=about,
+            data="site",
+            base=BASES["site"],
+            rows=rows,
+            replicas=in_orders("site", 1, "overlapped"),
+            look=looks.get(name, "ablation"),  # type: ignore[arg-type]
+        )
+    classes, orders = orders_of("site")
+    yield Table(
+        name="ablation-orders",
+        title="Class orders (generated site, 5-1)",
+        about="Three orders with two seeds each: how much the order matters, and to whom.",
+        data="site",
+        base=BASES["site"],
+        rows={name: all_methods("site")[name] for name in ("MiB", "PLOP", "RCIL", "RCIL+")},
+        replicas={
+            f"order {name}, seed {seed}": {"seed": seed, "protocol.steps": steps_of(classes, later, 1)}
+            for (name, later), seed in product(orders.items(), SEEDS[:2])
+        },
+    )
+
+
+def beyond() -> Iterator[Table]:
+    """RCIL with one thing more at a time, and together."""
+    for data in ("camvid", "site"):
+        rcil = options_of(data, "rcil")
+        bare = {**rcil, "preserve": False, "pseudo": False}
+        kept = {**bare, "preserve": True}
+        named = {**kept, "pseudo": True}
+        alone = {
+            "learnable eta": row("rcil-plus", {**bare, "mix": "learnable"}),
+            "fused weights": row("rcil-plus", {**bare, "fuse": True}),
+            "frozen rows": row("rcil-plus", {**bare, "freeze_rows": True}),
+            "fitted rows": row("rcil-plus", {**bare, "fit_rows": True}),
+            "sigmoids": row("rcil-plus", {**bare, "sigmoid": True}),
+        }
+        rows = {
+            "RCIL": row("rcil", rcil),
+            "function-preserving start": row("rcil-plus", kept),
+            "pseudo-labels": row("rcil-plus", {**bare, "pseudo": True}),
+            **(alone if data == "site" else {}),
+            "start + pseudo-labels": row("rcil-plus", named),
+            "start + pseudo-labels + learnable eta": row("rcil-plus", {**named, "mix": "learnable"}),
+            "start + pseudo-labels + fused": row("rcil-plus", {**named, "fuse": True}),
+            "start + pseudo-labels + fitted rows": row("rcil-plus", {**named, "fit_rows": True}),
+            "start + pseudo-labels + sigmoids": row("rcil-plus", {**named, "sigmoid": True}),
+            "start + pseudo-labels + memory of 5": row("rcil-plus", named, **{"training.memory": 5}),
+            "joint": all_methods(data)["joint"],
+        }
+        first = 6 if data == "camvid" else 5
+        yield Table(
+            name=f"{data}-beyond",
+            title=f"{PLACES[data]}, {first}-1, overlapped: beyond the paper",
+            about="What is added for the time of training costs nothing at inference. Chosen by the last column.",
+            data=data,
+            base=BASES[data],
+            rows=rows,
+            replicas=in_orders(data, 1, "overlapped"),
+            look="ablation",
+            held_out=True,
+        )
+
+
+TABLES: Mapping[str, Table] = {
+    table.name: table for table in (*weights(), *beyond(), *comparisons(), *by_domain(), *ablations())
+}
