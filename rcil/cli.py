@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rcil.cli_classify import classify
 from rcil.cli_data import app as data_app
 from rcil.cli_presets import app as presets_app
 from rcil.cli_site import add_class, prelabel
@@ -17,6 +18,7 @@ app = make_app("rcil", "Teach a deployed segmentation model new classes and keep
 app.add_typer(data_app)
 app.command("add-class")(add_class)
 app.command()(prelabel)
+app.command()(classify)
 app.add_typer(presets_app)
 
 NORMS = ("abs", "inplace", "batch")

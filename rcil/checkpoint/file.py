@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rcil.architecture import Architecture
 from rcil.checkpoint.header import METADATA_KEY, read_header
-from rcil.checkpoint.metadata import CostInfo, Metadata
+from rcil.checkpoint.metadata import CLASSIFIER_HINT, CostInfo, Metadata
 from rcil.checkpoint.norm_convert import convert_norms, norm_eps
 from rcil.errors import CheckpointError
 from rcil.files import replacing
@@ -35,13 +35,13 @@ def save(path: Path, model: Segmenter, metadata: Metadata) -> Metadata:
             "Describe the classes in the order of the rows.",
         )
     stored = metadata.model_copy(update={"architecture": model.arch, "cost": _cost_of(model)})
-    _write(path, _tensors_of(model), stored)
+    write_tensors(path, _tensors_of(model), stored)
     return stored
 
 
 def save_backbone(path: Path, tensors: dict[str, Tensor], metadata: Metadata) -> None:
     """Write pretrained backbone weights under the keys of a single-branch `Segmenter.backbone`."""
-    _write(path, {f"backbone.{key}": value for key, value in tensors.items()}, metadata)
+    write_tensors(path, {f"backbone.{key}": value for key, value in tensors.items()}, metadata)
 
 
 def load(path: Path, *, norm: str | None = None) -> tuple[Segmenter, Metadata]:
@@ -52,6 +52,8 @@ def load(path: Path, *, norm: str | None = None) -> tuple[Segmenter, Metadata]:
         norm: Use `abs` for a model stored with `inplace` or the other way round; both compute the same.
     """
     metadata = read_header(path).metadata
+    if metadata.kind == "classifier":
+        raise CheckpointError(f"{path} holds a classifier of whole images, not a segmenter", CLASSIFIER_HINT)
     if metadata.kind != "segmenter":
         raise CheckpointError(
             f"{path} holds a pretrained backbone, not a segmenter", "Give it as the start of a step-0 training."
@@ -74,12 +76,12 @@ def load_into(model: Segmenter, path: Path) -> None:
     The architectures must agree, and the file must have every class of the model and no other.
     """
     metadata = read_header(path).metadata
-    tensors = _read(path)
+    tensors = read_tensors(path)
     _check_architecture(model, metadata.architecture, path)
     order = _row_order(list(model.names), [c.name for c in metadata.classes], path)
     weight, bias = (tensors.pop(key, None) for key in ROWS)
     expected = _body_of(model)
-    _check_tensors(expected, tensors, path)
+    check_tensors(expected, tensors, path)
     if weight is None or bias is None or weight.shape[0] != len(order) or bias.shape[0] != len(order):
         raise CheckpointError(f"{path} has no classifier row for each of its classes", "Restore or import it again.")
     model.load_state_dict(tensors, strict=False)
@@ -98,11 +100,11 @@ def load_backbone(model: Segmenter, path: Path) -> Metadata:
         )
     if mine.folded or (mine.rc is not None and "merged" in (mine.rc.old, mine.rc.new)):
         raise CheckpointError("pretrained weights are for step 0", "Later steps start from the step before.")
-    single = convert_norms(_read(path), stored.norm, mine.norm, eps=norm_eps(stored))
+    single = convert_norms(read_tensors(path), stored.norm, mine.norm, eps=norm_eps(stored))
     mine_all = {f"backbone.{key}": value for key, value in model.backbone.state_dict().items()}
     wanted = {key: value for key, value in mine_all.items() if not key.endswith("num_batches_tracked")}
     tensors = {key: single[source] for key in wanted if (source := single_branch(key)) in single}
-    _check_tensors(wanted, tensors, path)
+    check_tensors(wanted, tensors, path)
     model.load_state_dict(tensors, strict=False)
     return metadata
 
@@ -133,13 +135,15 @@ def _cost_of(model: Segmenter) -> CostInfo:
     return CostInfo(size=mine.size, macs=mine.macs, folded_parameters=folded.parameters, folded_macs=folded.macs)
 
 
-def _write(path: Path, tensors: dict[str, Tensor], metadata: Metadata) -> None:
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: Metadata) -> None:
+    """One safetensors file with its description, whole or not at all."""
     packed = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     with replacing(path) as part:
         save_file(packed, part, metadata={"format": "pt", METADATA_KEY: metadata.model_dump_json()})
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a checkpoint by name."""
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
@@ -173,7 +177,8 @@ def _row_order(wanted: list[str], present: list[str], path: Path) -> list[int]:
     return [present.index(name) for name in wanted]
 
 
-def _check_tensors(expected: dict[str, Tensor], present: dict[str, Tensor], path: Path) -> None:
+def check_tensors(expected: dict[str, Tensor], present: dict[str, Tensor], path: Path) -> None:
+    """Refuse the tensors of `path` unless they have the names and shapes that the network expects."""
     missing, extra = sorted(expected.keys() - present.keys()), sorted(present.keys() - expected.keys())
     wrong = [key for key in expected.keys() & present.keys() if expected[key].shape != present[key].shape]
     if missing or extra or wrong:

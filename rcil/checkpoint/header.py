@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rcil.checkpoint.metadata import FORMAT_VERSION, Metadata
+from rcil.checkpoint.metadata import FORMAT_VERSION, ClassifierMetadata, Metadata
 from rcil.errors import CheckpointError
 
 METADATA_KEY = "rcil"
@@ -77,8 +77,9 @@ def parse_metadata(text: str, path: Path) -> Metadata:
             f"{path} has format version {version!r}; this program reads up to {FORMAT_VERSION}",
             "Update rcil: pip install --upgrade rcil",
         )
+    kind = ClassifierMetadata if document.get("kind") == "classifier" else Metadata
     try:
-        return Metadata.model_validate_json(text)
+        return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "metadata"

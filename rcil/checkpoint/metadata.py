@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rcil.architecture import Architecture
+from rcil.errors import CheckpointError
 from rcil.palette import colour_of
 
 FORMAT_VERSION = 1
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LITE_MEAN, LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
+CLASSIFIER_HINT = "Train it with `rcil classify` and export it with `rcil-export`; masks need a model of `rcil train`."
 Triple = tuple[float, float, float]
 Byte = Annotated[int, Field(ge=0, le=255)]
 
@@ -58,8 +60,9 @@ class Metadata(_Strict):
     """The JSON header of a checkpoint."""
 
     format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION
-    kind: Literal["segmenter", "backbone"] = "segmenter"
-    """`backbone`: pretrained weights to start from, without head and classes."""
+    kind: Literal["segmenter", "backbone", "classifier"] = "segmenter"
+    """`backbone`: pretrained weights to start from, without head and classes. `classifier`: one label for a whole
+    image, described by `ClassifierMetadata`."""
     architecture: Architecture
     classes: tuple[ClassInfo, ...] = ()
     mean: Triple = IMAGENET_MEAN
@@ -73,10 +76,22 @@ class Metadata(_Strict):
     rejected: str | None = None
     """Why a check after training found the model unfit to be deployed; None where none did."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_own_kind(cls, document: Any) -> Any:
+        """Programs that expect masks learn here, whatever file they read, that a classifier gives none.
+
+        A `CheckpointError` passes through pydantic as it is, so that the user sees it and not a damaged description.
+        """
+        classifies = isinstance(document, dict) and document.get("kind") == "classifier"
+        if classifies and not issubclass(cls, ClassifierMetadata):
+            raise CheckpointError("the model is a classifier of whole images, which gives no masks", CLASSIFIER_HINT)
+        return document
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.kind == "backbone") != (not self.classes):
-            raise ValueError("a segmenter has classes and a backbone has none")
+            raise ValueError("a segmenter or classifier has classes and a backbone has none")
         names = [c.name for c in self.classes]
         doubled = sorted({n for n in names if names.count(n) > 1})
         if doubled:
@@ -96,6 +111,24 @@ class Metadata(_Strict):
         for c in self.classes:
             groups.setdefault(c.step, []).append(c.name)
         return list(groups.values())
+
+
+class ClassifierMetadata(Metadata):
+    """The header of a classifier of whole images: a backbone, the mean of its last map, and a head."""
+
+    kind: Literal["segmenter", "backbone", "classifier"] = "classifier"
+    head: Literal["linear", "cosine"]
+    """`linear`: one group of rows a step. `cosine`: similarity to several proxies of each class."""
+    proxies: Annotated[int, Field(ge=1)] = 1
+    """Of each class of a cosine head."""
+    size: Annotated[int, Field(ge=8)]
+    """Height and width of the images that it was trained on."""
+
+    @model_validator(mode="after")
+    def _classifies(self) -> Self:
+        if self.kind != "classifier":
+            raise ValueError(f"a {self.kind} is not described as a classifier")
+        return self
 
 
 def class_table(names_by_step: list[list[str]]) -> tuple[ClassInfo, ...]:

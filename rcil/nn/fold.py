@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -59,12 +59,18 @@ def fold(model: Segmenter) -> tuple[Segmenter, FoldReport]:
 
 
 @torch.no_grad()
-def fold_layers(module: M) -> tuple[M, FoldReport]:
-    """The same for any module built from RC blocks and conv+norm units, a single one included."""
+def fold_layers(module: M, extra: Mapping[type[nn.Module], str] | None = None) -> tuple[M, FoldReport]:
+    """The same for any module built from RC blocks and conv+norm units, a single one included.
+
+    Args:
+        module: Stays as it is.
+        extra: Further types that have a `fold()` of their own, each with the word that the report uses for it.
+    """
     layers: list[FoldedLayer] = []
+    kinds = {**_KINDS, **(extra or {})}
 
     def visit(name: str, module: nn.Module) -> nn.Module | None:
-        kind = _KINDS.get(type(module))
+        kind = kinds.get(type(module))
         if kind is None or _is_folded(module):
             return None
         layers.append(FoldedLayer(name, kind))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from torch import nn
 
+from rcil.architecture import Architecture
 from rcil.errors import ConfigError
 from rcil.nn.classifier import RowStart
 from rcil.nn.fold import replace_modules
 from rcil.nn.rc import RCConv
 from rcil.nn.segmenter import Segmenter
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def begin_step(
@@ -39,19 +43,31 @@ def begin_step(
             "Start the step from the checkpoint that was folded, not from the folded one.",
         )
 
-    def visit(_: str, module: nn.Module) -> nn.Module | None:
-        if isinstance(module, RCConv):
-            return module.next_step(merge=merge, freeze=freeze, preserve=preserve)
-        return None
-
-    student = replace_modules(model, visit)
+    student = next_branches(model, merge=merge, freeze=freeze, preserve=preserve)
     if new_classes:
         student.classifier = model.classifier.extended(new_classes, rows)
-    if (rc := model.arch.rc) is not None:
-        changes: dict[str, object] = {"frozen": freeze}
-        if merge:
-            changes["old"] = "merged"
-        if preserve:
-            changes["new"] = "merged"
-        student.arch = model.arch.replace(rc={**rc.model_dump(), **changes})
+    student.arch = next_architecture(model.arch, merge=merge, freeze=freeze, preserve=preserve)
     return student
+
+
+def next_branches(module: M, *, merge: bool = True, freeze: bool = True, preserve: bool = False) -> M:
+    """A copy of any network with every RC block at the start of its next step; see `RCConv.next_step`."""
+
+    def visit(_: str, part: nn.Module) -> nn.Module | None:
+        return part.next_step(merge=merge, freeze=freeze, preserve=preserve) if isinstance(part, RCConv) else None
+
+    return replace_modules(module, visit)
+
+
+def next_architecture(
+    arch: Architecture, *, merge: bool = True, freeze: bool = True, preserve: bool = False
+) -> Architecture:
+    """The description of what `next_branches` gives; a plain network stays as it is."""
+    if arch.rc is None:
+        return arch
+    changes: dict[str, object] = {"frozen": freeze}
+    if merge:
+        changes["old"] = "merged"
+    if preserve:
+        changes["new"] = "merged"
+    return arch.replace(rc={**arch.rc.model_dump(), **changes})

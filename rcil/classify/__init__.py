@@ -1,0 +1,1 @@
+"""Continual classification of whole images: EEIL and PODNet, with and without representation compensation."""

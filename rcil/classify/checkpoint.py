@@ -1,0 +1,50 @@
+"""Saving and loading classifiers: one safetensors file that describes itself, no pickle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from rcil.checkpoint.file import check_tensors, read_tensors, write_tensors
+from rcil.checkpoint.header import read_header
+from rcil.checkpoint.metadata import ClassifierMetadata, CostInfo
+from rcil.classify.network import HeadSpec, ImageClassifier, build_classifier, plain_classifier_twin
+from rcil.errors import CheckpointError
+from rcil.nn.cost import cost
+
+
+def save_classifier(path: Path, model: ImageClassifier, metadata: ClassifierMetadata) -> ClassifierMetadata:
+    """Write `model` with its description; returns the metadata as stored, with architecture and cost of the model."""
+    names = [c.name for c in metadata.classes]
+    if names != list(model.names):
+        raise CheckpointError(
+            f"the class table names {names}, the head's rows are {list(model.names)}",
+            "Describe the classes in the order of the rows.",
+        )
+    stored = metadata.model_copy(update={"architecture": model.arch, "cost": _cost_of(model, metadata.size)})
+    write_tensors(path, model.state_dict(), stored)
+    return stored
+
+
+def load_classifier(path: Path) -> tuple[ImageClassifier, ClassifierMetadata]:
+    """The classifier of a checkpoint, in evaluation mode, and its metadata."""
+    metadata = read_header(path).metadata
+    if not isinstance(metadata, ClassifierMetadata):
+        raise CheckpointError(
+            f"{path} holds a {metadata.kind}, not a classifier of whole images",
+            "Give a file that `rcil classify` wrote.",
+        )
+    head = HeadSpec(metadata.head, metadata.proxies)
+    model = build_classifier(metadata.architecture, head, metadata.names_by_step)
+    tensors = read_tensors(path)
+    check_tensors(model.state_dict(), tensors, path)
+    model.load_state_dict(tensors)
+    return model.eval(), metadata
+
+
+def _cost_of(model: ImageClassifier, side: int) -> CostInfo:
+    with torch.device("meta"):
+        twin = plain_classifier_twin(model)
+    mine, folded = cost(model, (side, side)), cost(twin, (side, side))
+    return CostInfo(size=mine.size, macs=mine.macs, folded_parameters=folded.parameters, folded_macs=folded.macs)

@@ -1,0 +1,95 @@
+"""Both methods without and with RC, over seeds; every cell a run of its own that can be continued."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, get_args
+
+from rcil.classify.methods import make_classify_method
+from rcil.classify.report import accuracy_curves, as_markdown
+from rcil.classify.run import Say, run_classify
+from rcil.classify.task import ClassifyTask, MethodName, MethodSection
+from rcil.console import write_json
+from rcil.files import replacing
+from rcil.train.compare import summarise
+from rcil.train.loop import Listener
+
+
+def compare_classify(
+    task: ClassifyTask,
+    seeds: int,
+    output: Path,
+    *,
+    listen: Listener = lambda event: None,
+    say: Say = lambda text: None,
+) -> dict[str, Any]:
+    """Run {EEIL, PODNet} x {without, with RC} x seeds; returns what `compare.json` holds.
+
+    Finished steps are kept, so an interrupted comparison is started again with the same call. `method.options` of the
+    task are its own method's, `method.others` the other's; RC is compared under the same options.
+
+    Args:
+        task: The task; its own seed is the first.
+        seeds: Runs of each cell.
+        output: Folder with one run per cell, `compare.json`, `compare.md` and `curves.png`.
+        listen: Told about every iteration.
+        say: Told about every cell and step.
+    """
+    options = {**task.method.others, task.method.name: task.method.options}
+    for name, chosen in options.items():
+        make_classify_method(name, chosen)  # complains before the long work
+    rows: dict[str, Any] = {}
+    sizes: list[int] = []
+    for name in get_args(MethodName):
+        runs: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+        for seed in range(task.seed, task.seed + seeds):
+            for rc, finished in runs.items():
+                cell = f"{name}-rc" if rc else name
+                say(f"{cell}, seed {seed}")
+                section = MethodSection(name=name, rc=rc, options=options.get(name, {}))
+                run = task.model_copy(update={"seed": seed, "method": section})
+                finished.append(run_classify(run, output / cell / f"seed{seed}", listen=listen, say=say))
+        rows[name] = row_of(runs[False], runs[True])
+        sizes = [len(step["classes"]) for step in runs[False][0]["steps"]]
+    document = {"task": task.name, "seeds": seeds, "classes": sizes, "rows": rows}
+    write_json(output / "compare.json", document)
+    for file, content in (("compare.md", as_markdown(document).encode()), ("curves.png", accuracy_curves(document))):
+        with replacing(output / file) as part:
+            part.write_bytes(content)
+    return document
+
+
+def row_of(plain: Sequence[dict[str, Any]], rc: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One method from its results by seed: average incremental accuracy, the gain of RC, accuracy after each step."""
+    averages = [[run["average_incremental_accuracy"] for run in runs] for runs in (plain, rc)]
+    gains = [after - before for before, after in zip(*averages, strict=True)]
+    return {
+        "plain": {**vars(summarise(averages[0])), "values": averages[0], "curve": _curve(plain)},
+        "rc": {**vars(summarise(averages[1])), "values": averages[1], "curve": _curve(rc)},
+        "gain": {**vars(summarise(gains)), "values": gains, "by_step": _gain_by_step(plain, rc)},
+    }
+
+
+def _curve(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and deviation over seeds after each step, for all, old and new classes; null for old ones in step 0."""
+    after_steps = zip(*(run["steps"] for run in runs), strict=True)
+    return [
+        {group: _cell([s["accuracy"][group] for s in steps]) for group in ("all", "old", "new")}
+        for steps in after_steps
+    ]
+
+
+def _cell(values: Sequence[float | None]) -> dict[str, Any] | None:
+    known = [value for value in values if value is not None]
+    return vars(summarise(known)) if known else None
+
+
+def _gain_by_step(plain: Sequence[dict[str, Any]], rc: Sequence[dict[str, Any]]) -> list[float]:
+    """Mean over seeds of the difference after each step, on all classes so far."""
+    paired = [
+        [a["accuracy"]["all"] - b["accuracy"]["all"] for a, b in zip(one["steps"], other["steps"], strict=True)]
+        for one, other in zip(rc, plain, strict=True)
+    ]
+    return [fmean(values) for values in zip(*paired, strict=True)]

@@ -1,0 +1,119 @@
+"""Images with one label each: handwritten digits, or a folder of images for every class. No torch here."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil.classify.task import DataSection
+from rcil.data.errors import DataError, existing_folder, readable
+from rcil.errors import MissingDependencyError
+from rcil.images import SUFFIXES, Image, read_rgb
+
+TEST_SHARE = 0.3
+HELD_OUT_SHARE = 0.2
+SPLIT_SEED = 0
+"""One split for all runs: seeds change the order of the classes and the training, not what is tested."""
+LAYOUT_HINT = "Put images into train/CLASS/ and val/CLASS/, the same classes in both."
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images of one size, and the class of each."""
+
+    images: Image
+    """RGB [N, S, S, 3]."""
+    labels: Labels
+    """Places in the list of class names [N]."""
+
+    def __getitem__(self, picked: NDArray[np.int64]) -> LabelledImages:
+        return LabelledImages(self.images[picked], self.labels[picked])
+
+    def of_class(self, label: int) -> NDArray[np.int64]:
+        """Where the images of a class are."""
+        return np.flatnonzero(self.labels == label)
+
+
+@dataclass(frozen=True)
+class ClassificationData:
+    """All that a run reads."""
+
+    names: tuple[str, ...]
+    train: LabelledImages
+    test: LabelledImages
+
+    def digest(self) -> str:
+        """Hex digest of the training images and labels."""
+        return hashlib.sha256(self.train.images.tobytes() + self.train.labels.tobytes()).hexdigest()
+
+
+def load_data(section: DataSection) -> ClassificationData:
+    """The images that a task names; with `evaluate: held_out` the test images are never looked at."""
+    data = _digits(section.size) if section.root is None else _folder(section.root, section.size)
+    if section.evaluate == "test":
+        return data
+    kept, held_out = stratified(data.train.labels, HELD_OUT_SHARE, SPLIT_SEED)
+    return ClassificationData(data.names, data.train[kept], data.train[held_out])
+
+
+def stratified(labels: Labels, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places of the larger and the smaller part, in order; every class gives `share` of its images to the smaller."""
+    random = np.random.default_rng(seed)
+    small = [random.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+    second = np.sort(np.concatenate([places[: round(share * len(places))] for places in small]))
+    return np.setdiff1d(np.arange(len(labels)), second), second
+
+
+def _digits(size: int) -> ClassificationData:
+    try:
+        from sklearn.datasets import load_digits
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            "the digits come with the package scikit-learn, which is not installed",
+            "Install it with: pip install 'rcil[classify]'",
+        ) from error
+    bunch = load_digits()
+    grey = np.round(bunch.images * (255 / 16)).astype(np.uint8)
+    images = np.stack([_resized(np.repeat(one[..., None], 3, axis=2), size) for one in grey])
+    everything = LabelledImages(images, bunch.target.astype(np.int64))
+    train, test = stratified(everything.labels, TEST_SHARE, SPLIT_SEED)
+    return ClassificationData(tuple(str(name) for name in bunch.target_names), everything[train], everything[test])
+
+
+def _folder(root: Path, size: int) -> ClassificationData:
+    with readable(root):
+        names, also = (_class_names(root / split) for split in ("train", "val"))
+        if names != also:
+            differing = ", ".join(sorted(set(names) ^ set(also)))
+            raise DataError(f"train and val of {root} differ in the classes {differing}", LAYOUT_HINT)
+        return ClassificationData(names, *(_split(root / split, names, size) for split in ("train", "val")))
+
+
+def _class_names(split: Path) -> tuple[str, ...]:
+    existing_folder(split, LAYOUT_HINT)
+    return tuple(sorted(path.name for path in split.iterdir() if path.is_dir()))
+
+
+def _split(folder: Path, names: tuple[str, ...], size: int) -> LabelledImages:
+    images: list[Image] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        paths = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
+        if not paths:
+            raise DataError(f"{folder / name} has no images", f"Known endings: {', '.join(SUFFIXES)}.")
+        images += [_resized(read_rgb(path), size) for path in paths]
+        labels += [label] * len(paths)
+    return LabelledImages(np.stack(images), np.array(labels, np.int64))
+
+
+def _resized(image: Image, size: int) -> Image:
+    """[H, W, 3] -> [size, size, 3]; means of pixels where it shrinks."""
+    smaller = size < min(image.shape[:2])
+    resized = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR)
+    return np.asarray(resized, np.uint8)

@@ -1,0 +1,122 @@
+"""Cosine heads. The linear one, a group of rows for each step, is `rcil.nn.classifier.IncrementalClassifier`."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rcil.nn.classifier import check_names
+
+START_SCALE = 10.0
+"""Cosines lie within 2 of each other: with a scale of 1 a short training would spend itself on learning the scale."""
+
+
+class CosineClassifier(nn.Module):
+    """Local similarity: a class has several proxies and scores by its cosines with them; the near ones count more.
+
+    Args:
+        inputs: Channels of the embedding.
+        steps: Class names of each step.
+        proxies: Of each class.
+    """
+
+    def __init__(self, inputs: int, steps: Sequence[Sequence[str]], proxies: int) -> None:
+        super().__init__()
+        check_names([name for names in steps for name in names])
+        self.steps = tuple(tuple(names) for names in steps)
+        self.proxies = proxies
+        self.groups = nn.ModuleList(nn.Conv2d(inputs, len(names) * proxies, 1, bias=False) for names in self.steps)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Class names in row order."""
+        return tuple(name for names in self.steps for name in names)
+
+    @property
+    def scale(self) -> Tensor:
+        """The learned factor.
+
+        Learned by its logarithm: NCA's margin pulls it down until classes part, and below 0 it would turn them round.
+        """
+        return self.log_scale.exp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Embeddings [N, C, 1, 1] -> scaled similarities [N, classes, 1, 1]."""
+        unit = F.normalize(x, dim=1)
+        cosines = [group(unit) / norms_of(group).view(1, -1, 1, 1) for group in self._convs()]
+        return self.scale * local_similarity(torch.cat(cosines, dim=1), self.proxies)
+
+    @torch.no_grad()
+    def extended(self, new: Sequence[str], starts: Tensor) -> CosineClassifier:
+        """A new classifier with the proxies of one more step.
+
+        Args:
+            new: Names of the added classes.
+            starts: Their proxies [new classes, proxies, C], of any length; they get the mean length of the others.
+        """
+        check_names([*self.names, *new])
+        grown = copy.deepcopy(self)
+        grown.steps = (*self.steps, tuple(new))
+        first = grown._convs()[0]
+        group = nn.Conv2d(first.in_channels, len(new) * self.proxies, 1, bias=False).to(first.weight)
+        length = torch.cat([norms_of(conv) for conv in self._convs()]).mean()
+        group.weight.copy_((length * F.normalize(starts.flatten(0, 1), dim=1))[..., None, None])
+        grown.groups.append(group)
+        return grown.train(self.training)
+
+    @torch.no_grad()
+    def fold(self) -> FoldedCosine:
+        """The deployed form: all proxies in one conv, each of length 1."""
+        convs = self._convs()
+        rows = [conv.weight / norms_of(conv).view(-1, 1, 1, 1) for conv in convs]
+        return FoldedCosine(torch.cat(rows), self.names, self.proxies, self.scale)
+
+    def _convs(self) -> list[nn.Conv2d]:
+        return [group for group in self.groups if isinstance(group, nn.Conv2d)]
+
+
+class FoldedCosine(nn.Module):
+    """A cosine classifier that no longer learns: its conv gives cosines, its scale is a number.
+
+    Args:
+        rows: Proxies of length 1 [classes * proxies, C, 1, 1], those of a class side by side.
+        names: Class names in row order.
+        proxies: Of each class.
+        scale: Of the similarities.
+    """
+
+    scale: Tensor
+
+    def __init__(self, rows: Tensor, names: Sequence[str], proxies: int, scale: Tensor) -> None:
+        super().__init__()
+        self.names = tuple(names)
+        self.proxies = proxies
+        self.conv = nn.Conv2d(rows.shape[1], rows.shape[0], 1, bias=False)
+        self.conv.weight = nn.Parameter(rows.detach().clone())
+        self.register_buffer("scale", scale.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Embeddings [N, C, 1, 1] -> scaled similarities [N, classes, 1, 1]."""
+        scores: Tensor = self.scale * local_similarity(self.conv(F.normalize(x, dim=1)), self.proxies)
+        return scores
+
+
+def norms_of(conv: nn.Conv2d) -> Tensor:
+    """Lengths [rows] of the rows of a 1x1 conv."""
+    lengths: Tensor = torch.linalg.vector_norm(conv.weight.flatten(1), dim=1)
+    return lengths
+
+
+def local_similarity(cosines: Tensor, proxies: int) -> Tensor:
+    """Cosines with all proxies [N, classes * proxies, 1, 1] -> one similarity a class [N, classes, 1, 1].
+
+    A class's proxies are weighted by the softmax of their own cosines.
+    """
+    grouped = cosines.reshape(cosines.shape[0], -1, proxies, 1)
+    return (grouped.softmax(dim=2) * grouped).sum(dim=2, keepdim=True)

@@ -1,0 +1,164 @@
+"""Training of one step, and what a network makes of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rcil.checkpoint.metadata import IMAGENET_MEAN, IMAGENET_STD
+from rcil.classify.data import LabelledImages
+from rcil.classify.methods import ClassifyMethod, HeadSizes
+from rcil.classify.network import ImageClassifier, fold_classifier
+from rcil.classify.task import TrainingSection
+from rcil.errors import TrainingError
+from rcil.images import Image
+from rcil.train.loop import Event, Listener
+
+SCALE_LR = 0.01
+CHUNK = 256
+"""Images that are looked at together where nothing is learned."""
+
+
+@dataclass(frozen=True)
+class StepJob:
+    """All that one step needs."""
+
+    index: int
+    heads: HeadSizes
+    method: ClassifyMethod
+    settings: TrainingSection
+    generator: torch.Generator
+    """Decides order, shifts and flips of the images."""
+    listen: Listener
+
+    @property
+    def lr(self) -> float:
+        """Of this step."""
+        return self.settings.lr[min(self.index, 1)]
+
+    @property
+    def iterations(self) -> int:
+        """Of this step, the tuning on the memory aside."""
+        return self.settings.iterations[min(self.index, 1)]
+
+
+def train_step(job: StepJob, student: ImageClassifier, teacher: ImageClassifier | None, data: LabelledImages) -> None:
+    """Train `student` on the images of a step: its own and the memory's."""
+    student.train()
+    trained = [p for p in student.parameters() if p.requires_grad]
+    _optimise(job, student, teacher, data, trained, job.lr, job.iterations, done=0)
+
+
+def tune(job: StepJob, student: ImageClassifier, teacher: ImageClassifier | None, memory: LabelledImages) -> None:
+    """Train on the memory alone, which has as many images of every class."""
+    trained = job.method.set_tuning(student)
+    lr = job.lr * job.method.tune_lr
+    _optimise(job, student, teacher, memory, trained, lr, job.settings.tune_iterations, done=job.iterations)
+
+
+def _optimise(
+    job: StepJob,
+    student: ImageClassifier,
+    teacher: ImageClassifier | None,
+    data: LabelledImages,
+    trained: list[nn.Parameter],
+    lr: float,
+    iterations: int,
+    done: int,
+) -> None:
+    settings = job.settings
+    optimiser = torch.optim.SGD(
+        _groups(trained, lr),
+        momentum=settings.momentum,
+        nesterov=settings.momentum > 0,
+        weight_decay=settings.weight_decay,
+    )
+    schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, max(iterations, 1), power=settings.power)
+    old = None if teacher is None else fold_classifier(teacher)[0]
+    total = job.iterations + (settings.tune_iterations if job.index else 0)
+    for iteration, (images, labels) in enumerate(_batches(data, iterations, settings, job.generator), done + 1):
+        with torch.no_grad():
+            before = None if old is None else old(images, maps="before")
+        terms = job.method.terms(student(images, maps="before"), before, labels, job.heads)
+        numbers = {name: float(value.detach()) for name, value in terms.items()}
+        _check_finite(numbers, job.index, iteration)
+        optimiser.zero_grad(set_to_none=True)
+        terms.total.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        rate = float(schedule.get_last_lr()[0])
+        schedule.step()
+        job.listen(Event(job.index, 0, 1, iteration, total, numbers, len(images), rate))
+
+
+def _groups(trained: list[nn.Parameter], lr: float) -> list[dict[str, Any]]:
+    """Parameter groups with their learning rates; a single number, the scale of a cosine head, learns slowly.
+
+    At the rate of the weights, NCA's margin shrinks the scale to nothing before the classes part.
+    """
+    weights, scales = ([p for p in trained if (p.ndim > 0) == wanted] for wanted in (True, False))
+    groups: list[dict[str, Any]] = [{"params": weights, "lr": lr}]
+    return [*groups, {"params": scales, "lr": SCALE_LR * lr, "weight_decay": 0.0}] if scales else groups
+
+
+def _batches(
+    data: LabelledImages, iterations: int, settings: TrainingSection, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Normalised images [N, 3, S, S] and labels [N]; every image once before any comes again."""
+    images, labels = as_planes(data.images), torch.from_numpy(data.labels)
+    waiting = torch.empty(0, dtype=torch.int64)
+    size = min(settings.batch, len(labels))
+    for _ in range(iterations):
+        if len(waiting) < size:
+            waiting = torch.cat((waiting, torch.randperm(len(labels), generator=generator)))
+        picked, waiting = waiting[:size], waiting[size:]
+        yield augmented(images[picked], settings, generator), labels[picked]
+
+
+def augmented(images: Tensor, settings: TrainingSection, generator: torch.Generator) -> Tensor:
+    """Images [N, 3, S, S], each moved by up to `shift` pixels either way, and mirrored if that is wanted."""
+    side, shift = images.shape[-1], settings.shift
+    if shift:
+        wide = F.pad(images, (shift,) * 4, mode="replicate")
+        corners = torch.randint(2 * shift + 1, (len(images), 2), generator=generator).tolist()
+        images = torch.stack([one[:, y : y + side, x : x + side] for one, (y, x) in zip(wide, corners, strict=True)])
+    if settings.flip:
+        mirrored = torch.rand(len(images), generator=generator) < 0.5
+        images = torch.where(mirrored.view(-1, 1, 1, 1), images.flip(-1), images)
+    return images
+
+
+def as_planes(images: Image) -> Tensor:
+    """RGB [N, S, S, 3] -> normalised [N, 3, S, S]."""
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    return (torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))).float() / 255 - mean) / std
+
+
+@torch.no_grad()
+def embed(model: ImageClassifier, images: Image) -> Tensor:
+    """Embeddings [N, C] of images [N, S, S, 3] in evaluation mode."""
+    model.eval()
+    parts = torch.split(as_planes(images), CHUNK)
+    return torch.cat([model(part, maps="before").embedding for part in parts])
+
+
+@torch.no_grad()
+def predict(model: ImageClassifier, images: Image) -> Tensor:
+    """Rows [N] that the network gives images [N, S, S, 3]."""
+    model.eval()
+    return torch.cat([model(part).argmax(dim=1) for part in torch.split(as_planes(images), CHUNK)])
+
+
+def _check_finite(terms: dict[str, float], step: int, iteration: int) -> None:
+    bad = [name for name, value in terms.items() if not math.isfinite(value)]
+    if bad:
+        raise TrainingError(
+            f"step {step}, iteration {iteration}: the loss term {', '.join(bad)} is not finite",
+            "Lower training.lr or the method's weights and start a new run in another folder.",
+        )

@@ -1,0 +1,131 @@
+"""The classifier of whole images: a backbone of RC blocks, the mean of its last map, a head that grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, overload
+
+import torch
+from torch import Tensor, nn
+
+from rcil.architecture import Architecture
+from rcil.classify.heads import CosineClassifier, FoldedCosine
+from rcil.nn.classifier import IncrementalClassifier
+from rcil.nn.deeplab import pool
+from rcil.nn.fold import FoldReport, fold_layers
+from rcil.nn.resnet import ResNet
+from rcil.nn.segmenter import MapKind
+from rcil.nn.step import next_architecture, next_branches
+
+HeadKind = Literal["linear", "cosine"]
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """Which head, as a checkpoint says it."""
+
+    kind: HeadKind
+    proxies: int = 1
+    """Of each class of a cosine head."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """All that losses read."""
+
+    stages: tuple[Tensor, ...]
+    """Last map of each of the four stages [N, C_i, H_i, W_i], before or after the activation, as asked."""
+    embedding: Tensor
+    """What the head reads [N, C]."""
+    scores: Tensor
+    """[N, classes]."""
+    scale: Tensor
+    """The learned factor in the scores of a cosine head; 1 for a linear one."""
+
+
+class ImageClassifier(nn.Module):
+    """One label for an image; `build_classifier` makes one."""
+
+    def __init__(self, arch: Architecture, head: HeadSpec, steps: Sequence[Sequence[str]]) -> None:
+        super().__init__()
+        self.arch = arch
+        self.head_spec = head
+        self.backbone = ResNet(arch)
+        self.head: IncrementalClassifier | CosineClassifier | FoldedCosine
+        if head.kind == "cosine":
+            self.head = CosineClassifier(self.backbone.out_channels, steps, head.proxies)
+        else:
+            self.head = IncrementalClassifier(self.backbone.out_channels, steps)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Class names in row order."""
+        return self.head.names
+
+    @overload
+    def forward(self, x: Tensor, maps: None = None) -> Tensor: ...
+    @overload
+    def forward(self, x: Tensor, maps: MapKind) -> Outputs: ...
+
+    def forward(self, x: Tensor, maps: MapKind | None = None) -> Tensor | Outputs:
+        """Classify normalised images.
+
+        Args:
+            x: [N, 3, H, W].
+            maps: None returns the scores [N, classes]; otherwise `Outputs` with the stage maps before or after their
+                last activation.
+        """
+        stages = self.backbone(x)
+        pooled = pool(stages.after[-1], None)
+        scores = torch.flatten(self.head(pooled), 1)
+        if maps is None:
+            return scores
+        return Outputs(
+            stages=stages.before if maps == "before" else stages.after,
+            embedding=torch.flatten(pooled, 1),
+            scores=scores,
+            scale=scores.new_ones(()) if isinstance(self.head, IncrementalClassifier) else self.head.scale,
+        )
+
+
+def build_classifier(arch: Architecture, head: HeadSpec, steps: Sequence[Sequence[str]]) -> ImageClassifier:
+    """A network with random weights: He-normal convs, the head with torch's own start.
+
+    Args:
+        arch: Its backbone. A folded architecture gives the deployed form: convs with bias, no norms.
+        head: Its head.
+        steps: Class names of each step.
+    """
+    if arch.folded:
+        whole = build_classifier(arch.replace(folded=False), head, [[name for names in steps for name in names]])
+        return fold_classifier(whole)[0]
+    model = ImageClassifier(arch, head, steps)
+    for conv in model.backbone.modules():
+        if isinstance(conv, nn.Conv2d):
+            nn.init.kaiming_normal_(conv.weight, a=arch.slope, mode="fan_out", nonlinearity="leaky_relu")
+    return model
+
+
+def next_step(model: ImageClassifier, *, preserve: bool = False) -> ImageClassifier:
+    """The network at the start of a later step, before its head grows; `model` stays as it is and can teach.
+
+    Args:
+        model: The network of the step before, not folded.
+        preserve: Start the new branches from the merged convs, so that the network still computes what it did.
+    """
+    student = next_branches(model, preserve=preserve)
+    student.arch = next_architecture(model.arch, preserve=preserve)
+    return student
+
+
+def fold_classifier(model: ImageClassifier) -> tuple[ImageClassifier, FoldReport]:
+    """The deployed form of `model` in evaluation mode, and what was folded; `model` is not touched."""
+    folded, report = fold_layers(model, {CosineClassifier: "classifier"})
+    folded.arch = model.arch.replace(rc=None, folded=True, norm="batch")
+    return folded, report
+
+
+def plain_classifier_twin(model: ImageClassifier) -> ImageClassifier:
+    """The network that never had RC: same backbone, head and classes, built and folded on its own."""
+    return build_classifier(model.arch.replace(rc=None, folded=True), model.head_spec, [model.names]).eval()

@@ -1,0 +1,226 @@
+"""A whole task: every step in turn, each finished step kept, accuracy on the test images after each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+
+from rcil.architecture import Architecture
+from rcil.checkpoint.header import read_header
+from rcil.checkpoint.metadata import ClassifierMetadata, LineageEntry, class_table
+from rcil.classify.checkpoint import load_classifier, save_classifier
+from rcil.classify.data import ClassificationData, LabelledImages, load_data
+from rcil.classify.loop import StepJob, embed, predict, train_step, tune
+from rcil.classify.memory import herd
+from rcil.classify.methods import ClassifyMethod, HeadSizes, make_classify_method
+from rcil.classify.network import ImageClassifier, build_classifier, next_step
+from rcil.classify.plan import class_steps
+from rcil.classify.task import ClassifyTask
+from rcil.console import write_json
+from rcil.errors import TrainingError
+from rcil.files import replacing, sha256_of
+from rcil.train.loop import Listener
+
+Say = Callable[[str], None]
+Memory = dict[str, list[int]]
+"""By class name: places of the kept images among the training images."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same over the steps of a run."""
+
+    task: ClassifyTask
+    method: ClassifyMethod
+    steps: tuple[tuple[str, ...], ...]
+    data: ClassificationData
+    """Labels are places in `order`."""
+    digest: str
+    output: Path
+    listen: Listener
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """All classes; a class's place is its row."""
+        return tuple(name for names in self.steps for name in names)
+
+    def checkpoint(self, index: int) -> Path:
+        """Of a step; its being there says that the step is finished."""
+        return self.output / f"step{index}.safetensors"
+
+    def memory(self, index: int) -> Path:
+        """What is kept after a step."""
+        return self.output / f"step{index}.memory.json"
+
+
+def run_classify(
+    task: ClassifyTask,
+    output: Path,
+    *,
+    listen: Listener = lambda event: None,
+    say: Say = lambda text: None,
+) -> dict[str, Any]:
+    """Train all steps; returns what is also written to `results.json`.
+
+    Called again on the same folder it keeps the finished steps and starts the unfinished one again.
+
+    Args:
+        task: What to do.
+        output: Folder of the run: `task.yaml`, `stepN.safetensors`, `stepN.memory.json`, `results.json`.
+        listen: Told about every iteration.
+        say: Told the accuracy after every step.
+    """
+    setting = _prepare(task, output, listen)
+    _claim(output, task)
+    results: list[dict[str, Any]] = []
+    document: dict[str, Any] = {}
+    model: ImageClassifier | None = None
+    for index, names in enumerate(setting.steps):
+        path = setting.checkpoint(index)
+        if not path.exists():
+            _train(setting, index, model)
+        model, metadata = load_classifier(path)
+        if metadata.lineage[-1].data_sha256 != setting.digest:
+            raise TrainingError(
+                f"{path} was trained on other images than there are now", "Restore them, or choose another folder."
+            )
+        accuracy = measure(model, setting, index)
+        results.append({"step": index, "teaches": list(names), **accuracy})
+        say(f"step {index}: {_in_words(accuracy['accuracy'])} after {', '.join(names)}")
+        document = {
+            "task": task.name,
+            "method": task.method.name,
+            "rc": task.method.rc,
+            "seed": task.seed,
+            "evaluated_on": task.data.evaluate,
+            "steps": results,
+            "average_incremental_accuracy": fmean(step["accuracy"]["all"] for step in results),
+        }
+        write_json(output / "results.json", document)
+    return document
+
+
+def measure(model: ImageClassifier, setting: Setting, index: int) -> dict[str, Any]:
+    """Accuracy after a step on the test images of all classes so far, of earlier ones, of the step's own, of each."""
+    seen = sum(map(len, setting.steps[: index + 1]))
+    test = setting.data.test[np.flatnonzero(setting.data.test.labels < seen)]
+    right = predict(model, test.images).numpy() == test.labels
+    new = test.labels >= seen - len(setting.steps[index])
+    return {
+        "images": len(test.labels),
+        "accuracy": {"all": _share(right), "old": _share(right[~new]), "new": _share(right[new])},
+        "classes": {name: _share(right[test.of_class(row)]) for row, name in enumerate(setting.order[:seen])},
+    }
+
+
+def _share(right: NDArray[np.bool_]) -> float | None:
+    return float(right.mean()) if len(right) else None
+
+
+def _in_words(accuracy: dict[str, float | None]) -> str:
+    return ", ".join(f"{name} {100 * value:.1f} %" for name, value in accuracy.items() if value is not None)
+
+
+def _prepare(task: ClassifyTask, output: Path, listen: Listener) -> Setting:
+    data = load_data(task.data)
+    steps = class_steps(data.names, task.protocol, task.seed)
+    order = [name for names in steps for name in names]
+    rows = np.array([order.index(name) for name in data.names], np.int64)
+    ordered = ClassificationData(tuple(order), *(_relabelled(part, rows) for part in (data.train, data.test)))
+    method = make_classify_method(task.method.name, task.method.options)
+    return Setting(task, method, steps, ordered, data.digest(), output, listen)
+
+
+def _relabelled(images: LabelledImages, rows: NDArray[np.int64]) -> LabelledImages:
+    return LabelledImages(images.images, rows[images.labels])
+
+
+def _train(setting: Setting, index: int, previous: ImageClassifier | None) -> None:
+    """One step from its start to its checkpoint, which is written last."""
+    task, train = setting.task, setting.data.train
+    seed = task.seed * 1000 + index
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    memory: Memory = {} if previous is None else json.loads(setting.memory(index - 1).read_text(encoding="utf-8"))
+    new = {name: train.of_class(setting.order.index(name)) for name in setting.steps[index]}
+    student = _student(setting, previous, new, generator)
+    heads = HeadSizes(tuple(map(len, setting.steps[: index + 1])))
+    job = StepJob(index, heads, setting.method, task.training, generator, setting.listen)
+    train_step(job, student, previous, train[_places(new, memory)])
+    memory |= {
+        name: [int(places[at]) for at in herd(embed(student, train.images[places]), task.memory.per_class)]
+        for name, places in new.items()
+    }
+    if previous is not None:
+        tune(job, student, previous, train[_places(memory)])
+    write_json(setting.memory(index), memory)
+    save_classifier(setting.checkpoint(index), student, _metadata(setting, index, student.arch))
+
+
+def _student(
+    setting: Setting, previous: ImageClassifier | None, new: dict[str, NDArray[np.int64]], generator: torch.Generator
+) -> ImageClassifier:
+    """The network at the start of a step."""
+    method, section = setting.method, setting.task.method
+    if previous is None:
+        arch = Architecture(**setting.task.network.model_dump(), rc=method.branches if section.rc else None)
+        return build_classifier(arch, method.head, setting.steps[:1])
+    student = next_step(previous, preserve=method.preserve)
+    images = setting.data.train.images
+    method.grow(student, list(new), lambda: [embed(student, images[places]) for places in new.values()], generator)
+    return student
+
+
+def _places(*groups: dict[str, Any]) -> NDArray[np.int64]:
+    """All places of several groups of classes."""
+    return np.concatenate([np.asarray(places, np.int64) for group in groups for places in group.values()])
+
+
+def _metadata(setting: Setting, index: int, arch: Architecture) -> ClassifierMetadata:
+    task, parent = setting.task, setting.checkpoint(index - 1)
+    entry = LineageEntry(
+        step=index,
+        source=f"rcil classify, {task.name}",
+        parent_sha256=sha256_of(parent) if index else None,
+        data_sha256=setting.digest,
+        config=task.model_dump(mode="json"),
+        seed=task.seed,
+        versions={"torch": torch.__version__},
+    )
+    head = setting.method.head
+    return ClassifierMetadata(
+        architecture=arch,
+        classes=class_table([list(names) for names in setting.steps[: index + 1]]),
+        method=f"{task.method.name}{' + RC' if task.method.rc else ''}",
+        step=index,
+        lineage=(*(read_header(parent).metadata.lineage if index else ()), entry),
+        head=head.kind,
+        proxies=head.proxies,
+        size=task.data.size,
+    )
+
+
+def _claim(output: Path, task: ClassifyTask) -> None:
+    """Take the folder, or make sure that it holds this very task."""
+    record = output / "task.yaml"
+    if not record.exists():
+        with replacing(record) as part:
+            part.write_text(yaml.safe_dump(task.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+        return
+    try:
+        found = ClassifyTask.model_validate(yaml.safe_load(record.read_text(encoding="utf-8")))
+    except (OSError, yaml.YAMLError, ValueError):
+        found = None
+    if found != task:
+        raise TrainingError(
+            f"{output} was started with another task", "Use the same file and overrides, or choose another folder."
+        )

@@ -1,0 +1,141 @@
+"""The task file of `rcil classify`: data, protocol, network, method, memory and schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rcil.errors import ConfigError
+from rcil.train.task import apply_override, explained, parse_document
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+MethodName = Literal["eeil", "podnet"]
+
+
+class Section(BaseModel):
+    """A part of a task file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class DataSection(Section):
+    """Where images are."""
+
+    kind: Literal["digits", "folder"] = "digits"
+    """`digits`: scikit-learn's handwritten digits, 1797 real images of 8x8. `folder`: `train/CLASS/*.png` and
+    `val/CLASS/*.png`."""
+    root: Path | None = None
+    """Of kind folder; relative paths are relative to the task file."""
+    size: Annotated[int, Field(ge=8)] = 32
+    """Height and width that images are resized to."""
+    evaluate: Literal["test", "held_out"] = "test"
+    """`held_out`: a fifth of the training images takes the place of the test images, to choose settings with."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.kind == "folder") != (self.root is not None):
+            raise ValueError("root goes with kind folder, which needs one")
+        return self
+
+
+class ProtocolSection(Section):
+    """Which classes come when; their order is drawn from the seed."""
+
+    first: Annotated[int, Field(ge=2)] | None = None
+    """Classes of step 0; by default half of all."""
+    later_steps: Annotated[int, Field(ge=0)] = 5
+    """The remaining classes are shared out evenly over these."""
+
+
+class NetworkSection(Section):
+    """The backbone; see `Architecture`."""
+
+    backbone: Literal["resnet18", "resnet34", "resnet50", "resnet101"] = "resnet18"
+    blocks: tuple[Count, Count, Count, Count] | None = None
+    """Residual blocks of the four stages where they differ from the backbone's own."""
+    width: Count = 16
+    output_stride: Literal[8, 16] = 16
+
+
+class MethodSection(Section):
+    """The method by name, with or without RC, and its options."""
+
+    name: MethodName = "eeil"
+    rc: bool = True
+    """Two branches in every 3x3 conv, merged at the start of a later step."""
+    options: dict[str, Any] = {}
+    others: dict[MethodName, dict[str, Any]] = {}
+    """Options of the other method, for `--compare`."""
+
+
+class MemorySection(Section):
+    """Images of old classes that are kept."""
+
+    per_class: Count = 20
+
+
+class TrainingSection(Section):
+    """Schedule and optimiser (SGD with Nesterov momentum); pairs are (step 0, later steps)."""
+
+    iterations: tuple[Count, Count] = (300, 200)
+    tune_iterations: Annotated[int, Field(ge=0)] = 50
+    """On the balanced memory, at the end of every later step."""
+    lr: tuple[Positive, Positive] = (0.1, 0.05)
+    batch: Annotated[int, Field(ge=2)] = 64
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    power: Positive = 0.9
+    """Of the polynomial decay, per iteration."""
+    shift: Annotated[int, Field(ge=0)] = 2
+    """Pixels by which training images are moved at random; the border is replicated."""
+    flip: bool = False
+    """Mirror half of the training images; not for digits."""
+
+
+class ClassifyTask(Section):
+    """A whole run."""
+
+    name: str = "task"
+    seed: Annotated[int, Field(ge=0)] = 0
+    data: DataSection = DataSection()
+    protocol: ProtocolSection = ProtocolSection()
+    network: NetworkSection = NetworkSection()
+    method: MethodSection = MethodSection()
+    memory: MemorySection = MemorySection()
+    training: TrainingSection = TrainingSection()
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if 2 * self.training.shift >= self.data.size:
+            raise ValueError(f"training.shift {self.training.shift} moves images of {self.data.size} pixels too far")
+        return self
+
+
+def load_classify_task(path: Path, overrides: list[str] | None = None) -> ClassifyTask:
+    """Read a task file and apply `a.b=c` overrides; unknown keys get a suggestion.
+
+    Args:
+        path: A YAML file.
+        overrides: Dotted keys with YAML values, for example `method.rc=false`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the task {path}", "Give a YAML file; docs/classify.md shows one.") from error
+    document = parse_document(text, path, ", ".join(ClassifyTask.model_fields))
+    here = False
+    for override in overrides or []:
+        apply_override(document, override)
+        here = here or override.partition("=")[0].strip() == "data.root"
+    try:
+        task = ClassifyTask.model_validate(document)
+    except ValidationError as error:
+        raise explained(error, path, ClassifyTask) from error
+    if task.data.root is None:
+        return task
+    root = (Path() if here else path.parent).absolute() / task.data.root
+    return task.model_copy(update={"data": task.data.model_copy(update={"root": root})})
