@@ -88,10 +88,15 @@ def export(
     Writes model.onnx, model.engine with its sidecar, report.json and report.html. If a check fails, the report is all
     that is written, and the exit code is 5.
 
+    A classifier of `rcil classify` is exported in the same way: fp32, at the size of its training images, with the
+    outputs label and scores.
+
     Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --gpu sm86,sm89`
     """
     from rcil_export.check.limits import parse_limits
     from rcil_export.check.report import as_text
+    from rcil_export.classify import export_classifier
+    from rcil_export.classify_request import classifier_of, classifier_request
     from rcil_export.precision.int8 import CalibrationOptions
     from rcil_export.run import CheckFailedError, Request, parse_targets, run_export
 
@@ -115,12 +120,14 @@ def export(
         name=name,
         force=force,
     )
+    say = (lambda text: None) if as_json else typer.echo
+    metadata = classifier_of(model)
     with progress_line("engine") as bar:
-        exported = run_export(
-            request,
-            say=(lambda text: None) if as_json else typer.echo,
-            listen=lambda phase, done, total: bar(done, total),
-        )
+        if metadata is None:
+            exported = run_export(request, say, lambda phase, done, total: bar(done, total))
+        else:
+            asked = classifier_request(request, metadata, size, dynamic, batch)
+            exported = export_classifier(asked, say, lambda phase, done, total: bar(done, total))
     if as_json:
         print_json(exported.document)
     else:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from rcil.checkpoint.metadata import Metadata
+from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.interface import INPUT_NAME, Interface
 from rcil_export.onnx_graph.nodes import NodeList
 from rcil_export.shapes import InputShape
@@ -21,7 +22,9 @@ BY_PIXEL = "logits_full"
 """The full-size logits [N, H, W, classes] where a pixel's lie side by side; otherwise they are `logits`, in planes."""
 
 
-def write_input(nodes: NodeList, metadata: Metadata, interface: Interface) -> tuple[str, NDArray[np.float64] | None]:
+def write_input(
+    nodes: NodeList, metadata: Metadata, interface: Interface | ClassifierInterface
+) -> tuple[str, NDArray[np.float64] | None]:
     """Nodes before the stem; returns the value that the stem reads, and the scale that its kernel must take over.
 
     (x / 255 - mean) / std = (x - 255 mean) / (255 std): the subtraction stays in the graph, so that the zeros around
@@ -60,6 +63,13 @@ def write_outputs(nodes: NodeList, logits: str, classes: int, interface: Interfa
         nodes.add("Transpose", [full], "logits", perm=NHWC_TO_NCHW)
 
 
+def write_labels(nodes: NodeList, scores: str, classes: int) -> None:
+    """Nodes after a classifier's head, which gives [N, classes, ...]: the scores as a list, the row of the largest."""
+    flat = nodes.add("Flatten", [scores], "scores", axis=1)
+    rows = nodes.add("ArgMax", [flat], "rows", axis=1, keepdims=0)
+    nodes.add("Cast", [rows], "label", to=TensorProto.UINT8 if classes <= 256 else TensorProto.INT32)
+
+
 def full_logits(document: onnx.ModelProto) -> tuple[str, int]:
     """The value with the logits at the size of the image, and the axis of its classes."""
     made = {name for node in document.graph.node for name in node.output}
@@ -86,7 +96,7 @@ def _full_size(nodes: NodeList, classes: int, interface: Interface) -> str:
     return nodes.add("Concat", parts, "full_size", axis=0)
 
 
-def input_dims(shape: InputShape, interface: Interface) -> list[int | str]:
+def input_dims(shape: InputShape, interface: Interface | ClassifierInterface) -> list[int | str]:
     """Axes of the input as ONNX declares them; what varies has a name."""
     batch, height, width = _sides(shape)
     return [batch, height, width, 3] if interface.input == "uint8" else [batch, 3, height, width]
@@ -96,6 +106,12 @@ def output_dims(name: str, classes: int, shape: InputShape) -> list[int | str]:
     """Axes of an output as ONNX declares them."""
     batch, height, width = _sides(shape)
     return [batch, classes, height, width] if name == "logits" else [batch, height, width]
+
+
+def label_dims(name: str, classes: int, shape: InputShape) -> list[int | str]:
+    """Axes of a classifier's output as ONNX declares them."""
+    batch = _sides(shape)[0]
+    return [batch, classes] if name == "scores" else [batch]
 
 
 def _sides(shape: InputShape) -> list[int | str]:

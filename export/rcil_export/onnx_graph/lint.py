@@ -6,12 +6,16 @@ import onnx
 from onnx import TensorProto
 
 from rcil.errors import RcilError
+from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.interface import INPUT_NAME, Interface
 
 NETWORK = {"Conv", "LeakyRelu", "Relu", "Clip", "Add", "Concat", "MaxPool", "GlobalAveragePool", "AveragePool", "Pad"}
 """`Pad` replicates the borders of a windowed mean and nothing else."""
 ENDS = {"Cast", "Transpose", "Sub", "Resize", "ArgMax"}
-BY_OUTPUT = {"confidence": {"Softmax", "ReduceMax"}}
+BY_OUTPUT = {
+    "confidence": {"Softmax", "ReduceMax"},
+    "scores": {"Flatten", "ReduceL2", "Div", "Reshape", "Softmax", "Mul", "ReduceSum"},
+}
 VARYING = {"Shape", "Gather"}
 BRANCHES = {"BatchNormalization", "Mul", "Sub"}
 QUANTISED = {"QuantizeLinear", "DequantizeLinear"}
@@ -23,7 +27,7 @@ class GraphError(RcilError):
     exit_code = 5
 
 
-def check_graph(document: onnx.ModelProto, interface: Interface) -> None:
+def check_graph(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> None:
     """Raise `GraphError` for the first thing that `lint` finds; also runs ONNX's own checks."""
     problems = lint(document, interface)
     if problems:
@@ -36,7 +40,7 @@ def check_graph(document: onnx.ModelProto, interface: Interface) -> None:
         ) from error
 
 
-def lint(document: onnx.ModelProto, interface: Interface) -> list[str]:
+def lint(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> list[str]:
     """Everything that is wrong, in words that name the node."""
     allowed = _allowed(interface)
     constants = {tensor.name for tensor in document.graph.initializer}
@@ -56,11 +60,11 @@ def lint(document: onnx.ModelProto, interface: Interface) -> list[str]:
     return problems
 
 
-def _wrong(opset: onnx.OperatorSetIdProto, interface: Interface) -> bool:
+def _wrong(opset: onnx.OperatorSetIdProto, interface: Interface | ClassifierInterface) -> bool:
     return opset.domain == "" and opset.version != interface.opset
 
 
-def _allowed(interface: Interface) -> set[str]:
+def _allowed(interface: Interface | ClassifierInterface) -> set[str]:
     allowed = NETWORK | ENDS
     for output in interface.outputs:
         allowed |= BY_OUTPUT.get(output, set())
@@ -73,7 +77,7 @@ def _allowed(interface: Interface) -> set[str]:
     return allowed
 
 
-def _first_cast(document: onnx.ModelProto, interface: Interface) -> list[str]:
+def _first_cast(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> list[str]:
     """TensorRT takes uint8 only where a Cast reads it."""
     readers = [node for node in document.graph.node if INPUT_NAME in node.input and node.op_type != "Shape"]
     if interface.input == "uint8" and [node.op_type for node in readers] != ["Cast"]:

@@ -7,13 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from rcil.classify.heads import FoldedCosine
+from rcil.classify.network import ImageClassifier
 from rcil.nn import Segmenter
 from rcil.nn.convnorm import ConvNorm
 from rcil.nn.deeplab import pool
 from rcil.nn.norms import is_norm
 from rcil.nn.rc import RCConv
 
-WHOLE = (nn.Conv2d, ConvNorm, RCConv)
+WHOLE = (nn.Conv2d, ConvNorm, RCConv, FoldedCosine)
 """Units that are translated as one; their forward pass asks for sizes, which a trace does not have."""
 
 
@@ -25,8 +27,8 @@ class _Tracer(fx.Tracer):
         return isinstance(m, WHOLE) or is_norm(m) or super().is_leaf_module(m, module_qualified_name)
 
 
-def trace(model: Segmenter) -> fx.GraphModule:
-    """The evaluation pass of `model` from image to full-size logits, as named operations on named values.
+def trace(model: Segmenter | ImageClassifier) -> fx.GraphModule:
+    """The evaluation pass of `model` from image to full-size logits or scores, as named operations on named values.
 
     Module calls are named by the module's path, function calls by the function, in the order of execution, so that a
     network and its folded form give the same names to the same places.

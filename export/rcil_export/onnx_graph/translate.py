@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, fx, nn
 
+from rcil.classify.heads import FoldedCosine
+from rcil.classify.network import ImageClassifier
 from rcil.errors import ConfigError
 from rcil.nn import Segmenter
 from rcil.nn.convnorm import ConvNorm, SameConv2d
@@ -24,7 +26,7 @@ from rcil_export.shapes import Extent, InputShape
 
 
 class Translator:
-    """Walks the trace up to the low-resolution logits; the ends of the graph are written by `ends`.
+    """Walks the trace up to low-resolution logits or a classifier's scores; `ends` writes the ends of the graph.
 
     Args:
         model: In evaluation mode.
@@ -35,7 +37,12 @@ class Translator:
     """
 
     def __init__(
-        self, model: Segmenter, shape: InputShape, image: str, stem_scale: NDArray[np.float64] | None, nodes: NodeList
+        self,
+        model: Segmenter | ImageClassifier,
+        shape: InputShape,
+        image: str,
+        stem_scale: NDArray[np.float64] | None,
+        nodes: NodeList,
     ) -> None:
         self.model = model
         self.shape = shape
@@ -44,18 +51,18 @@ class Translator:
         self.nodes = nodes
 
     def run(self) -> str:
-        """Write all nodes; returns the name of the logits [N, classes, h, w]."""
+        """Write all nodes; returns the name of the logits [N, classes, h, w] or of the scores [N, classes, ...]."""
         names: dict[fx.Node, str] = {}
         for node in trace(self.model).graph.nodes:
             if node.op == "placeholder":
                 names[node] = self.image
-            elif node.target is F.interpolate:
+            elif node.target in (F.interpolate, torch.flatten):
                 return names[node.all_input_nodes[0]]
             elif node.op != "output" and all(source in names for source in node.all_input_nodes):
                 written = self._write(node, [names[source] for source in node.all_input_nodes])
                 if written is not None:
                     names[node] = written
-        raise AssertionError("the network does not end in an interpolation")
+        raise AssertionError("the network ends neither in an interpolation nor in a list of scores")
 
     def _write(self, node: fx.Node, inputs: list[str]) -> str | None:
         name = value_name(node)
@@ -85,6 +92,8 @@ class Translator:
                 return x if module.act is None else self._module(module.act, x, name)
             case RCConv():
                 return self.both_branches(module, x, name)
+            case FoldedCosine():
+                return self.cosine(module, x, name)
             case _ if is_norm(module):
                 return self.norm(module, x, name)
             case _:
@@ -128,6 +137,22 @@ class Translator:
         share = self.nodes.add("Mul", [difference, self.nodes.constant(f"{name}.eta", _float32(eta))], f"{name}.share")
         mixed = self.nodes.add("Add", [new, share], name if block.act is None else f"{name}.mixed")
         return mixed if block.act is None else self._module(block.act, mixed, name)
+
+    def cosine(self, head: FoldedCosine, x: str, name: str) -> str:
+        """The cosine head: embeddings of length 1, cosines with all proxies, their softmax-weighted sum by class."""
+        add, constant = self.nodes.add, self.nodes.constant
+        axis = constant(f"{name}.axis", np.array([1], np.int64))
+        length = add("ReduceL2", [x, axis], f"{name}.length", keepdims=1)
+        least = constant(f"{name}.least", np.array(1e-12, np.float32))
+        unit = add("Div", [x, add("Clip", [length, least], f"{name}.divisor")], f"{name}.unit")
+        cosines = self.conv(head.conv, unit, f"{name}.conv")
+        groups = constant(f"{name}.groups", np.array([0, len(head.names), head.proxies], np.int64))
+        grouped = add("Reshape", [cosines, groups], f"{name}.grouped")
+        weights = add("Softmax", [grouped], f"{name}.weights", axis=2)
+        weighted = add("Mul", [weights, grouped], f"{name}.weighted")
+        proxies = constant(f"{name}.proxies", np.array([2], np.int64))
+        similarity = add("ReduceSum", [weighted, proxies], f"{name}.similarity", keepdims=1)
+        return add("Mul", [similarity, constant(f"{name}.scale", _float32(head.scale))], name)
 
     def leaky(self, x: str, name: str, slope: float) -> str:
         """A leaky ReLU; without slope it is a ReLU."""

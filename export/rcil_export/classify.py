@@ -1,0 +1,131 @@
+"""Export of a classifier of whole images: fold, convert, build, check, report."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+import torch
+
+from rcil import __version__
+from rcil.checkpoint.metadata import ClassifierMetadata
+from rcil.classify.checkpoint import load_classifier
+from rcil.classify.network import fold_classifier
+from rcil.console import write_json
+from rcil.errors import RcilError
+from rcil.files import sha256_of
+from rcil.images import Image
+from rcil_export.check.certificate import ENGINE_GPUS
+from rcil_export.check.images import fit, generated_images, images_for
+from rcil_export.check.limits import limits_for
+from rcil_export.check.report import as_document, write_html
+from rcil_export.classify_checks import certify_classifier, compare_scores
+from rcil_export.classify_interface import ClassifierInterface
+from rcil_export.convert import deployed_metadata
+from rcil_export.convert_types import Say
+from rcil_export.engine.build import build_engine
+from rcil_export.engine.flavour import FlavourChoice
+from rcil_export.engine.options import EngineOptions
+from rcil_export.engine.progress import Listener
+from rcil_export.engine.sidecar import sidecar_path
+from rcil_export.onnx_file import write_onnx
+from rcil_export.onnx_graph.classify_export import classifier_to_onnx
+from rcil_export.run import ENGINE_NAME, HTML_NAME, JSON_NAME, ONNX_NAME, Exported, Target
+
+IMAGES = 32
+"""To compare outputs on."""
+
+
+@dataclass(frozen=True)
+class ClassifierRequest:
+    """What the user wants."""
+
+    model: Path
+    output: Path
+    interface: ClassifierInterface
+    targets: tuple[Target, ...] = ("onnx",)
+    flavour: FlavourChoice = "auto"
+    gpus: tuple[str, ...] = ()
+    images: Path | None = None
+    """To compare outputs on; generated ones without."""
+    limits: dict[str, float] = field(default_factory=dict)
+    rounds: int = 20
+    """Timed runs of the latency comparison; 0 leaves it and the memory out."""
+
+
+def export_classifier(
+    request: ClassifierRequest, say: Say = lambda text: None, listen: Listener | None = None
+) -> Exported:
+    """Make everything, check it, and move it into `request.output` if it passed; the report is written either way.
+
+    Args:
+        request: What to make.
+        say: Told what is going on, a line at a time.
+        listen: Progress of the engine build.
+    """
+    model, metadata = load_classifier(request.model)
+    deployed = deployed_metadata(metadata, request.model)
+    assert isinstance(deployed, ClassifierMetadata)
+    folded = model if model.arch.folded else fold_classifier(model)[0]
+    images = _images(request)
+    try:
+        request.output.mkdir(parents=True, exist_ok=True)
+        workshop = tempfile.TemporaryDirectory(prefix=".rcil-export.", suffix=".part", dir=request.output)
+    except OSError as error:
+        raise RcilError(
+            f"cannot write to {request.output}: {error.strerror}", "Check the folder and its permissions."
+        ) from error
+    with workshop as name:
+        folder = Path(name)
+        say(f"ONNX: fp32, {request.interface.shape}")
+        document = classifier_to_onnx(folded, deployed, request.interface)
+        made = [folder / ONNX_NAME]
+        write_onnx(made[0], document)
+        if "engine" in request.targets:
+            say("engine: building")
+            profile = None if request.interface.shape.static else request.interface.shape
+            options = EngineOptions(flavour=request.flavour, gpus=request.gpus, profile=profile)
+            build_engine(made[0], folder / ENGINE_NAME, options, listen)
+            made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
+        say("checking")
+        limits = limits_for("fp32", "fp32", request.limits)
+        results = (
+            compare_scores(model, folded, document, deployed, request.interface, images, limits),
+            certify_classifier(folded, deployed, request.interface, request.gpus or ENGINE_GPUS, request.rounds),
+        )
+        ok = all(result.ok for result in results)
+        facts = _facts(request, deployed, document, made)
+        report = {"facts": facts, **as_document(results)}
+        write_html(folder / HTML_NAME, f"Export of {request.model.name}", facts, results)
+        write_json(folder / JSON_NAME, report)
+        kept = [*(made if ok else ()), folder / HTML_NAME, folder / JSON_NAME]
+        files = {path.name: path.replace(request.output / path.name) for path in kept}
+    return Exported(files, results, report)
+
+
+def _images(request: ClassifierRequest) -> list[Image]:
+    """RGB images [H, W, 3], each of a size that the graph takes."""
+    shape = request.interface.shape
+    if request.images is None:
+        found = generated_images(IMAGES, shape.usual[1:])
+    else:
+        found = images_for(request.images, shape, most=IMAGES)
+    return [fit(image, shape).pixels for image in found]
+
+
+def _facts(
+    request: ClassifierRequest, metadata: ClassifierMetadata, document: onnx.ModelProto, made: Sequence[Path]
+) -> dict[str, str]:
+    interface, nodes = request.interface, len(document.graph.node)
+    return {
+        "checkpoint": f"{request.model.name}, sha256 {sha256_of(request.model)[:12]}",
+        "network": f"{metadata.architecture.backbone}, {metadata.head} head, step {metadata.step}, "
+        f"{len(metadata.classes)} classes",
+        "graph": f"{interface.precision}, {interface.shape}, opset {interface.opset}, {nodes} nodes",
+        "outputs": ", ".join(interface.outputs),
+        **{path.name: f"{path.stat().st_size:,} bytes, sha256 {sha256_of(path)[:12]}" for path in made},
+        "versions": f"rcil {__version__}, torch {torch.__version__}",
+    }

@@ -1,0 +1,145 @@
+"""A classifier against its exported form: the same scores and labels, and no extra cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rcil.checkpoint.metadata import ClassifierMetadata
+from rcil.classify.network import ImageClassifier, plain_classifier_twin
+from rcil.evaluate import as_input
+from rcil.images import Image
+from rcil.nn import cost
+from rcil_export.check.artefact import run_session
+from rcil_export.check.certificate import cost_items, engine_item, graph_item, latency_item, memory_item
+from rcil_export.check.graph import first_difference
+from rcil_export.check.latency import LatencyOptions
+from rcil_export.check.limits import Limits
+from rcil_export.check.result import Item, Result
+from rcil_export.classify_interface import ClassifierInterface
+from rcil_export.image_input import image_input
+from rcil_export.interface import INPUT_NAME, Interface
+from rcil_export.onnx_graph.classify_export import classifier_to_onnx
+from rcil_export.onnx_graph.ends import input_dims
+from rcil_export.sessions import open_session
+from rcil_export.shapes import InputShape
+
+
+@torch.no_grad()
+def compare_scores(
+    model: ImageClassifier,
+    folded: ImageClassifier,
+    document: onnx.ModelProto,
+    metadata: ClassifierMetadata,
+    interface: ClassifierInterface,
+    images: Sequence[Image],
+    limits: Limits,
+) -> Result:
+    """The network as trained against its folded form, and that against the graph, on the same images.
+
+    Args:
+        model: The network of the checkpoint, in evaluation mode.
+        folded: Its deployed form.
+        document: The graph of that.
+        metadata: Its class table names the rows.
+        interface: What the graph takes and gives.
+        images: RGB [H, W, 3].
+        limits: What may differ.
+    """
+    session = open_session(document)
+    layout = Interface(shape=interface.shape, input=interface.input)
+    trained, deployed, labels, scores = [], [], [], []
+    for image in images:
+        x = as_input(metadata, image)[None]
+        trained.append(_row(model(x)))
+        deployed.append(_row(folded(x)))
+        batch = np.stack([image_input(metadata, layout, image)] * interface.shape.batch.low)
+        outputs = run_session(session, {INPUT_NAME: batch}, "the exported graph")
+        labels.append(int(outputs["label"][0]))
+        scores.append(outputs["scores"][0].astype(np.float64))
+    as_trained, as_folded, as_graph = (np.stack(rows) for rows in (trained, deployed, scores))
+    items = (
+        *_pair("fold", "Folded against trained network", as_trained, as_folded, as_folded.argmax(1), limits),
+        *_pair("onnx", "ONNX Runtime against folded network", as_folded, as_graph, np.array(labels), limits),
+    )
+    return Result("outputs", f"Scores and labels on {len(images)} images", items)
+
+
+def _row(scores: Tensor) -> NDArray[np.float64]:
+    return scores[0].double().numpy()
+
+
+def _pair(
+    key: str,
+    title: str,
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    limits: Limits,
+) -> tuple[Item, Item]:
+    """Errors of scores [N, classes] as a share of the range of the first, and labels [N] that differ, ties aside."""
+    span = max(float(first.max() - first.min()), 1e-30)
+    error = float(np.abs(first - second).max()) / span
+    best = first.argmax(1)
+    rows = np.arange(len(first))
+    tied = (first[rows, best] - first[rows, labels]) <= limits.tie * span
+    share = float(np.mean((best == labels) | tied))
+    allowed = float("inf") if limits.error is None else limits.error
+    return (
+        Item(
+            f"{key}_error",
+            f"{title}: largest error of a score",
+            error <= allowed,
+            f"{error:.1e} of the range of scores",
+            f"at most {allowed:.0e}",
+            {"error": error},
+        ),
+        Item(
+            f"{key}_labels",
+            f"{title}: same label",
+            share >= limits.agreement,
+            f"{share:.2%} of {len(first)} images",
+            f"at least {limits.agreement:.2%}",
+            {"share": share, "images": len(first)},
+        ),
+    )
+
+
+def certify_classifier(
+    folded: ImageClassifier,
+    metadata: ClassifierMetadata,
+    interface: ClassifierInterface,
+    gpus: tuple[str, ...],
+    rounds: int,
+) -> Result:
+    """Whether the deployed form costs what a network that never had RC blocks costs; see `check.certificate.certify`.
+
+    Args:
+        folded: The deployed form.
+        metadata: Its description.
+        interface: What the exported graph takes and gives.
+        gpus: Compute capabilities to build engines for.
+        rounds: Timed runs; 0 leaves latency and memory out.
+    """
+    twin = plain_classifier_twin(folded)
+    batch, height, width = interface.shape.usual
+    fixed = interface.model_copy(update={"shape": InputShape.of(height, width, batch)})
+    single = interface.model_copy(update={"shape": InputShape.of(height, width)})
+    difference = first_difference(*(classifier_to_onnx(one, metadata, interface) for one in (folded, twin)))
+    own = classifier_to_onnx(folded, metadata, fixed)
+    items = [graph_item(difference, len(own.graph.node))]
+    items += cost_items(classifier_to_onnx(folded, metadata, single), cost(twin, (height, width)))
+    if difference is None:
+        twin.load_state_dict(folded.state_dict())
+    plain = classifier_to_onnx(twin, metadata, fixed)
+    items.append(engine_item(own, plain, "fp32", gpus))
+    if rounds:
+        options = LatencyOptions(rounds=rounds, warmup=1, threads=torch.get_num_threads())
+        shape = tuple(int(side) for side in input_dims(fixed.shape, fixed))
+        items += [latency_item(own, plain, shape, options), memory_item(own, plain, shape, options.threads)]
+    return Result("certificate", "No extra cost over a plain network", tuple(items))

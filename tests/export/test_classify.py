@@ -1,0 +1,209 @@
+import json
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from exports import photographs, run_onnx
+from networks import randomise
+from typer.testing import CliRunner
+
+from rcil.architecture import Architecture
+from rcil.checkpoint.metadata import ClassifierMetadata, class_table
+from rcil.classify.checkpoint import save_classifier
+from rcil.classify.network import HeadSpec, build_classifier, fold_classifier, next_step
+from rcil.errors import CheckpointError, ConfigError
+from rcil.evaluate import as_input
+from rcil.files import sha256_of
+from rcil.nn import RCConv
+from rcil_export import classify as module
+from rcil_export import classify_checks as checks
+from rcil_export.check.graph import first_difference
+from rcil_export.check.limits import limits_for
+from rcil_export.check.result import Item, Result
+from rcil_export.classify import ClassifierRequest, export_classifier
+from rcil_export.classify_checks import certify_classifier, compare_scores
+from rcil_export.classify_interface import ClassifierInterface
+from rcil_export.cli import app
+from rcil_export.onnx_file import read_onnx
+from rcil_export.onnx_graph.classify_export import classifier_to_onnx
+from rcil_export.shapes import Extent, InputShape
+from rcil_serve.backends.onnx import OnnxBackend
+
+HEADS = {"linear": HeadSpec("linear"), "cosine": HeadSpec("cosine", 3)}
+ANY_BATCH = InputShape(batch=Extent(low=1, usual=2, high=4), height=Extent.of(32), width=Extent.of(32))
+SHAPES = {"fixed": InputShape.of(32, 32, 2), "any batch": ANY_BATCH}
+
+
+def network(head):
+    """Two branches, after one transition, with difficult statistics."""
+    torch.manual_seed(0)
+    arch = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=4)
+    model = build_classifier(arch, HEADS[head], [["a", "b"], ["c"]])
+    randomise(model)
+    model = next_step(model).eval()
+    for module_ in model.modules():
+        if isinstance(module_, RCConv):
+            randomise(module_.new, 1)
+    classes = class_table([["a", "b"], ["c"]])
+    spec = HEADS[head]
+    metadata = ClassifierMetadata(
+        architecture=model.arch, classes=classes, step=1, head=spec.kind, proxies=spec.proxies, size=32
+    )
+    return model, metadata
+
+
+@pytest.fixture(params=["linear", "cosine"])
+def described(request):
+    return network(request.param)
+
+
+@pytest.fixture
+def checkpoint(described, tmp_path):
+    save_classifier(tmp_path / "step1.safetensors", *described)
+    return tmp_path / "step1.safetensors"
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_the_graph_gives_the_scores_and_labels_of_the_two_branch_network(described, shape):
+    model, metadata = described
+    document = classifier_to_onnx(fold_classifier(model)[0], metadata, ClassifierInterface(shape=shape))
+    images = photographs(2, 32, 32)
+    outputs = run_onnx(document, images)
+    with torch.no_grad():
+        scores = model(torch.stack([as_input(metadata, image) for image in images])).numpy()
+    assert outputs["scores"].dtype == np.float32 and outputs["label"].dtype == np.uint8
+    assert np.abs(outputs["scores"] - scores).max() < 1e-4 * np.ptp(scores)
+    assert outputs["label"].tolist() == scores.argmax(1).tolist()
+    if shape is ANY_BATCH:
+        single = run_onnx(document, images[1:])
+        assert np.allclose(single["scores"][0], outputs["scores"][1], atol=1e-4 * np.ptp(scores))
+
+
+def test_an_embedding_of_nothing_but_zeros_divides_by_no_zero(tmp_path):
+    model, metadata = network("cosine")
+    folded = fold_classifier(model)[0]
+    with torch.no_grad():
+        for conv in (part for part in folded.backbone.modules() if isinstance(part, torch.nn.Conv2d)):
+            conv.weight.zero_()
+            conv.bias.zero_()
+    document = classifier_to_onnx(folded, metadata, ClassifierInterface(shape=InputShape.of(32, 32)))
+    assert run_onnx(document, photographs(1, 32, 32))["scores"].tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_one_command_makes_everything_and_the_report_says_so(checkpoint, tmp_path, monkeypatch):
+    built = []
+    real = checks.engine_item
+    monkeypatch.setattr(checks, "engine_item", lambda *given: built.append(given) or real(*given[:3], ("sm86",)))
+    out = tmp_path / "out"
+    request = ClassifierRequest(checkpoint, out, ClassifierInterface(shape=InputShape.of(32, 32)), rounds=0)
+    exported = export_classifier(request)
+    assert exported.ok
+    assert {path.name for path in out.iterdir()} == {"model.onnx", "report.html", "report.json"}
+    document = json.loads((out / "report.json").read_text())
+    verdicts = {item["key"]: item["passed"] for result in document["results"] for item in result["items"]}
+    keys = {"fold_error", "fold_labels", "onnx_error", "onnx_labels", "graph", "parameters", "macs"}
+    assert {key: verdicts[key] for key in keys} == dict.fromkeys(keys, True)
+    assert verdicts["engine_fp32"] is not False and len(built) == 1
+    props = {entry.key: entry.value for entry in onnx.load(out / "model.onnx").metadata_props}
+    stored = ClassifierMetadata.model_validate_json(props["rcil"])
+    assert stored.architecture.folded
+    assert stored.lineage[-1].parent_sha256 == sha256_of(checkpoint)
+    assert ClassifierInterface.model_validate_json(props["rcil.interface"]) == request.interface
+
+
+def test_a_fold_that_changes_scores_is_found_and_nothing_but_the_report_is_written(tmp_path, monkeypatch):
+    save_classifier(tmp_path / "m.safetensors", *network("linear"))
+
+    def broken(model):
+        folded, report = fold_classifier(model)
+        with torch.no_grad():
+            folded.head.groups[0].bias[0] += 0.01
+        return folded, report
+
+    monkeypatch.setattr(module, "fold_classifier", broken)
+    monkeypatch.setattr(module, "certify_classifier", lambda *_: Result("certificate", "left out", ()))
+    request = ClassifierRequest(
+        tmp_path / "m.safetensors", tmp_path / "out", ClassifierInterface(shape=InputShape.of(32, 32))
+    )
+    exported = export_classifier(request)
+    assert not exported.ok
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "report.json"}
+    failed = [item.key for result in exported.results for item in result.items if item.passed is False]
+    assert failed == ["fold_error"], "the graph still does what the folded network does"
+
+
+def test_another_label_is_found(described):
+    model, metadata = described
+    folded, interface = fold_classifier(model)[0], ClassifierInterface(shape=InputShape.of(32, 32))
+    document = classifier_to_onnx(folded, metadata, interface)
+    for node in document.graph.node:
+        if node.op_type == "ArgMax":
+            node.op_type = "ArgMin"
+    images = list(photographs(4, 32, 32))
+    limits = limits_for("fp32", "fp32")
+    result = compare_scores(model, folded, document, metadata, interface, images, limits)
+    assert {item.key: item.passed for item in result.items} == {
+        "fold_error": True,
+        "fold_labels": True,
+        "onnx_error": True,
+        "onnx_labels": False,
+    }
+
+
+def test_a_network_that_is_not_as_cheap_as_its_twin_fails(described, monkeypatch):
+    model, metadata = described
+    folded, interface = fold_classifier(model)[0], ClassifierInterface(shape=InputShape.of(32, 32))
+    wider = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=5, rc=None, folded=True)
+    other = build_classifier(wider, model.head_spec, [model.names]).eval()
+    monkeypatch.setattr(checks, "plain_classifier_twin", lambda _: other)
+    monkeypatch.setattr(checks, "engine_item", lambda *_: Item("engine_fp32", "", None, "", ""))
+    verdicts = {item.key: item.passed for item in certify_classifier(folded, metadata, interface, ("sm86",), 0).items}
+    assert verdicts == {"graph": False, "parameters": False, "macs": False, "engine_fp32": None}
+
+
+def test_the_graphs_of_both_heads_differ(tmp_path):
+    interface = ClassifierInterface(shape=InputShape.of(32, 32))
+    first, second = (
+        classifier_to_onnx(fold_classifier(model)[0], metadata, interface)
+        for model, metadata in map(network, ("linear", "cosine"))
+    )
+    assert first_difference(first, second) is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--precision", "fp16"], "exported in fp32, not in fp16"),
+        (["--output", "logits"], "--output is for segmenters"),
+        (["--calibrate", "x"], "--calibrate is for segmenters"),
+        (["--parent", "x"], "--parent is for segmenters"),
+        (["--triton", "x"], "--triton is for segmenters"),
+    ],
+)
+def test_options_that_are_about_masks_are_refused(tmp_path, options, message):
+    save_classifier(tmp_path / "m.safetensors", *network("linear"))
+    ran = CliRunner().invoke(app, [str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "out"), *options])
+    assert isinstance(ran.exception, ConfigError)
+    assert message in ran.exception.message
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_recognises_a_classifier_and_takes_its_size(tmp_path, monkeypatch):
+    save_classifier(tmp_path / "m.safetensors", *network("linear"))
+    monkeypatch.setattr(checks, "engine_item", lambda *_: Item("engine_fp32", "engine", None, "", ""))
+    ran = CliRunner().invoke(app, [str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "out"), "--rounds", "0"])
+    assert ran.exit_code == 0, ran.output
+    document = onnx.load(tmp_path / "out" / "model.onnx")
+    dims = [dim.dim_value for dim in document.graph.input[0].type.tensor_type.shape.dim]
+    assert dims == [1, 32, 32, 3]
+    assert [output.name for output in document.graph.output] == ["label", "scores"]
+
+
+def test_programs_that_expect_masks_say_what_the_file_is(tmp_path):
+    model, metadata = network("linear")
+    document = classifier_to_onnx(fold_classifier(model)[0], metadata, ClassifierInterface(shape=InputShape.of(32, 32)))
+    onnx.save(document, tmp_path / "model.onnx")
+    for open_ in (read_onnx, OnnxBackend):
+        with pytest.raises(CheckpointError, match="a classifier of whole images, which gives no masks"):
+            open_(tmp_path / "model.onnx")
