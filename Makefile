@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ABN := $(VENV)/.inplace-abn
 
-.PHONY: setup demo test test-all check fmt bench clean
+.PHONY: setup demo test test-all check fmt bench results clean
 
 setup: $(STAMP)
 
@@ -50,6 +50,12 @@ bench: setup
 	$(BIN)/python tools/bench/video.py
 	$(BIN)/python tools/bench/video.py --size 288x512 --frames 200 --rounds 2
 	$(BIN)/python tools/bench/serve_http.py
+
+# Cell by cell, hours in all; CAMVID is a folder with CamVid. Interrupted, it goes on where it was.
+CAMVID ?= data/camvid
+results: setup
+	$(BIN)/python -m tools.results --camvid $(CAMVID)
+	$(BIN)/rcil classify docs/results/classify.yaml -o results/classify --compare --seeds 3
 
 clean:
 	rm -rf $(VENV) demo build dist

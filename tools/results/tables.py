@@ -14,6 +14,8 @@ from tools.results.data import SEQUENCES
 from tools.results.settings import (
     ALL_AT_ONCE,
     BASES,
+    GAMMAS,
+    LAMBDAS,
     SITE_DOMAINS,
     TWO_STEPS,
     options_of,
@@ -164,7 +166,7 @@ def ablations() -> Iterator[Table]:
         },
         "lambda-gamma": {
             f"lambda {a:g}, gamma {b:g}": row("rcil", {**rcil, "distillation": a, "gamma": b})
-            for a, b in product((1.0, 4.0, 20.0, 100.0), (0.00005, 0.0005, 0.005))
+            for a, b in (*product(LAMBDAS, GAMMAS), (100.0, 0.01))  # the last are the paper's
         },
         "old-branch-weight": {
             f"{100 * share:g} % old branch": row("rcil", {**rcil, **off, **unkd, "mix": "fixed", "old_weight": share})
