@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from rcil.errors import TrainingError
 from rcil.evaluate import EvalReport, as_report, measure
 from rcil.methods import LossTerms, Method, StepInfo
 from rcil.nn import Maps, Segmenter, fold
+from rcil.nn.settle import settle_norms
 from rcil.nn.sync import synchronise_norms
 from rcil.train.loader import Batch, Crops, Share, batches
 from rcil.train.memory import check_memory, peak_memory
@@ -111,6 +113,8 @@ def train_step(
                 state.save(saved)
         position.epoch, position.iteration = epoch + 1, 0
         if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
+            if settings.settle:
+                settle_norms(student, _images(job, epoch, share))
             miou = evaluate_together(student.eval(), job.metadata, job.data, job.validation, job.scale, processes).all
             if miou > position.best_miou:
                 position.best_miou, position.best_epoch = miou, epoch
@@ -232,6 +236,13 @@ def _moved(images: Tensor, labels: Tensor, job: StepJob) -> Batch:
     device = job.processes.device
     images = images.to(device, non_blocking=True).contiguous(memory_format=_layout(job))
     return images, labels.to(device, non_blocking=True)
+
+
+def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
+    """The first batches of an epoch, as many as norms settle on, piece by piece."""
+    for pieces in itertools.islice(batches(job.crops, epoch, share=share), job.settings.settle):
+        for piece in pieces:
+            yield _moved(*piece, job)[0]
 
 
 @torch.no_grad()

@@ -176,3 +176,15 @@ def test_command_line_errors_have_no_traceback(task_file, tmp_path):
     assert done.returncode == 2
     assert "Did you mean 'training'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_settling_changes_statistics_and_no_weight(task_file, tmp_path):
+    """The norms of step 0 alone: a later step has another teacher then."""
+    files = {}
+    for settle in (0, 2):
+        overrides = [f"training.settle={settle}", "protocol.steps=[[ball]]", "training.epochs=[1,1]"]
+        run_task(load_task(task_file, overrides), tmp_path / str(settle))
+        files[settle] = load_file(tmp_path / str(settle) / "step0.safetensors")
+    for name, value in files[0].items():
+        statistic = name.endswith(("running_mean", "running_var", "num_batches_tracked"))
+        assert torch.equal(value, files[2][name]) != statistic, name
