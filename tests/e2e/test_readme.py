@@ -1,13 +1,15 @@
 """README and the other pages say what is true: links lead somewhere, commands and options exist, the snippet runs."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from networks import at_step, small_arch
+from typer.testing import CliRunner
 
+import rcil.cli
+import rcil_export.cli
+import rcil_serve.cli
 from rcil.checkpoint.file import load, save
 from rcil.checkpoint.metadata import Metadata, class_table
 
@@ -23,15 +25,16 @@ def test_links(page):
 
 
 def test_commands_and_options_exist():
-    modules = {"rcil": "rcil", "rcil-export": "rcil_export", "rcil-serve": "rcil_serve"}
+    modules = {"rcil": rcil.cli, "rcil-export": rcil_export.cli, "rcil-serve": rcil_serve.cli}
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", README, re.S | re.M)
     lines = [line.split() for language, block in blocks if not language for line in block.splitlines()]
     commands = [line for line in lines if line and line[0] in modules]
     assert len(commands) >= 4
     for script, command, *rest in commands:
         nested = [command, rest.pop(0)] if command == "data" else [command]
-        call = [sys.executable, "-m", modules[script], *nested, "--help"]
-        shown = subprocess.run(call, capture_output=True, text=True, check=True, env={"COLUMNS": "200"}).stdout
+        done = CliRunner().invoke(modules[script].app, [*nested, "--help"], env={"COLUMNS": "200"})
+        assert done.exit_code == 0, done.output
+        shown = done.output
         for option in (word for word in rest if word.startswith("-")):
             assert option in shown, f"{script} {command} {option}"
 
