@@ -10,8 +10,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from tools.results.tables import TABLES
-
 from rcil.errors import RcilError, did_you_mean
 from tools.results.cells import cells_of
 from tools.results.data import prepare
@@ -19,6 +17,7 @@ from tools.results.pages import write_table
 from tools.results.pictures import draw_pictures
 from tools.results.runner import run_cells
 from tools.results.summary import summarise_table
+from tools.results.tables import TABLES
 
 
 def main() -> int:
