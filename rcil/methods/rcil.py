@@ -48,6 +48,8 @@ class Rcil(Method):
     """Freeze the old branch."""
     preserve: bool = False
     """Start the new branch from the merged one, so that a step starts from the old function."""
+    keep_norm: bool = False
+    """Preserve with a branch that keeps its norm, instead of a bare conv."""
     mix: MixKind = "drop_path"
     """How the branches are weighted: at random while training, by one fixed weight, or by a learned one a channel."""
     drop: DropChance = 1 / 3
@@ -70,8 +72,15 @@ class Rcil(Method):
         """The transition of the paper, or what an ablation leaves of it; a network without branches gets them first."""
         if self.parallel:
             model = with_branches(model, self._branches())
-        options = {"merge": self.merge, "freeze": self.freeze, "preserve": self.preserve}
-        return begin_step(model, new_classes, rows=self.rows, **options)
+        return begin_step(
+            model,
+            new_classes,
+            rows=self.rows,
+            merge=self.merge,
+            freeze=self.freeze,
+            preserve=self.preserve,
+            keep_norm=self.keep_norm,
+        )
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """MiB's terms and PCD; a domain step has cross entropy and PCD alone."""

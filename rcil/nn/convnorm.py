@@ -78,6 +78,34 @@ def conv_like(conv: nn.Conv2d, weight: Tensor, bias: Tensor) -> nn.Conv2d:
     return new
 
 
+SMALLEST_SCALE = 1e-3
+"""A norm that scales a channel by less has switched it off: its conv is left alone, and only its shift moves."""
+
+
+@torch.no_grad()
+def set_kernel(unit: ConvNorm, weight: Tensor, bias: Tensor) -> None:
+    """Make conv and norm together compute this kernel and bias in evaluation mode; statistics and scale stay."""
+    set_before_norm(unit.conv, unit.norm, weight)
+    add_shift(unit.norm, bias - kernel_of(unit)[1])
+
+
+@torch.no_grad()
+def set_before_norm(conv: nn.Conv2d, norm: nn.Module, weight: Tensor) -> None:
+    """Give `conv` the kernel that `norm` turns into `weight`, except in channels that the norm has switched off."""
+    scale, _ = affine_of(norm)
+    alive = scale.abs() > SMALLEST_SCALE
+    inner = weight / scale.where(alive, torch.ones_like(scale)).view(-1, 1, 1, 1)
+    conv.weight.copy_(torch.where(alive.view(-1, 1, 1, 1), inner, conv.weight.double()))
+
+
+@torch.no_grad()
+def add_shift(norm: nn.Module, shift: Tensor) -> None:
+    """Add `shift` [C] to what a norm adds."""
+    bias = norm.bias
+    assert isinstance(bias, Tensor)
+    bias.add_(shift.to(bias))
+
+
 def with_activation(conv: nn.Conv2d, act: nn.Module | None) -> nn.Module:
     """The conv alone, or conv then a copy of the activation."""
     return conv if act is None else nn.Sequential(conv, copy.deepcopy(act))

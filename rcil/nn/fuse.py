@@ -10,14 +10,10 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from rcil.nn.convnorm import ConvNorm, ConvSum, kernel_of
+from rcil.nn.convnorm import ConvNorm, ConvSum, add_shift, kernel_of, set_before_norm, set_kernel
 from rcil.nn.fold import replace_modules
-from rcil.nn.norms import affine_of
 from rcil.nn.rc import RCConv
 from rcil.nn.segmenter import Segmenter
-
-SMALLEST_SCALE = 1e-3
-"""A norm that scales a channel by less has switched it off: its conv is left alone, and only its shift moves."""
 
 
 @torch.no_grad()
@@ -62,8 +58,7 @@ def _fused_block(new: RCConv, old: nn.Module, share: float) -> RCConv:
 def _fused_unit(new: ConvNorm, old: nn.Module, share: float) -> ConvNorm:
     unit = copy.deepcopy(new)
     weight, bias = _between(kernel_of(old), kernel_of(new), share)
-    _set_before_norm(unit.conv, unit.norm, weight)
-    _shift(unit.norm, bias - kernel_of(unit)[1])
+    set_kernel(unit, weight, bias)
     return unit
 
 
@@ -75,18 +70,10 @@ def _fused_sum(new: ConvSum, old: nn.Module, share: float) -> ConvSum:
     was, now = old.fold(), new.fold()
     for side in ("left", "right"):
         weight, _ = _between(kernel_of(getattr(was, side)), kernel_of(getattr(now, side)), share)
-        _set_before_norm(getattr(unit, side), unit.norm, weight)
+        set_before_norm(getattr(unit, side), unit.norm, weight)
     _, bias = _between(kernel_of(was.left), kernel_of(now.left), share)
-    _shift(unit.norm, bias - kernel_of(unit.fold().left)[1])
+    add_shift(unit.norm, bias - kernel_of(unit.fold().left)[1])
     return unit
-
-
-def _set_before_norm(conv: nn.Conv2d, norm: nn.Module, weight: Tensor) -> None:
-    """Give `conv` the kernel that `norm` turns into `weight`, except in channels that the norm has switched off."""
-    scale, _ = affine_of(norm)
-    alive = scale.abs() > SMALLEST_SCALE
-    inner = weight / scale.where(alive, torch.ones_like(scale)).view(-1, 1, 1, 1)
-    conv.weight.copy_(torch.where(alive.view(-1, 1, 1, 1), inner, conv.weight.double()))
 
 
 def _between(old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], share: float) -> tuple[Tensor, Tensor]:
@@ -98,10 +85,3 @@ def _write(conv: nn.Conv2d, weight: Tensor, bias: Tensor) -> None:
     assert conv.bias is not None
     conv.weight.copy_(weight)
     conv.bias.copy_(bias)
-
-
-def _shift(norm: nn.Module, by: Tensor) -> None:
-    """Add to what a norm adds."""
-    bias = norm.bias
-    assert isinstance(bias, Tensor)
-    bias.add_(by.to(bias))

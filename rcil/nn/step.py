@@ -25,6 +25,7 @@ def begin_step(
     merge: bool = True,
     freeze: bool = True,
     preserve: bool = False,
+    keep_norm: bool = False,
 ) -> Segmenter:
     """The network at the start of the next step; `model` stays as it is and can serve as the teacher.
 
@@ -36,6 +37,7 @@ def begin_step(
         merge: Merge both branches of every RC block into its old branch (the paper). Off for ablations.
         freeze: Freeze the old branches (the paper). Off for ablations.
         preserve: Also start the new branches from the merged convs, so that the network still computes what it did.
+        keep_norm: Preserve with branches that keep their norms.
     """
     if model.arch.folded:
         raise ConfigError(
@@ -43,24 +45,29 @@ def begin_step(
             "Start the step from the checkpoint that was folded, not from the folded one.",
         )
 
-    student = next_branches(model, merge=merge, freeze=freeze, preserve=preserve)
+    how = {"merge": merge, "freeze": freeze, "preserve": preserve, "keep_norm": keep_norm}
+    student = next_branches(model, **how)
     if new_classes:
         student.classifier = model.classifier.extended(new_classes, rows)
-    student.arch = next_architecture(model.arch, merge=merge, freeze=freeze, preserve=preserve)
+    student.arch = next_architecture(model.arch, **how)
     return student
 
 
-def next_branches(module: M, *, merge: bool = True, freeze: bool = True, preserve: bool = False) -> M:
+def next_branches(
+    module: M, *, merge: bool = True, freeze: bool = True, preserve: bool = False, keep_norm: bool = False
+) -> M:
     """A copy of any network with every RC block at the start of its next step; see `RCConv.next_step`."""
 
     def visit(_: str, part: nn.Module) -> nn.Module | None:
-        return part.next_step(merge=merge, freeze=freeze, preserve=preserve) if isinstance(part, RCConv) else None
+        if not isinstance(part, RCConv):
+            return None
+        return part.next_step(merge=merge, freeze=freeze, preserve=preserve, keep_norm=keep_norm)
 
     return replace_modules(module, visit)
 
 
 def next_architecture(
-    arch: Architecture, *, merge: bool = True, freeze: bool = True, preserve: bool = False
+    arch: Architecture, *, merge: bool = True, freeze: bool = True, preserve: bool = False, keep_norm: bool = False
 ) -> Architecture:
     """The description of what `next_branches` gives; a plain network stays as it is."""
     if arch.rc is None:
@@ -68,6 +75,6 @@ def next_architecture(
     changes: dict[str, object] = {"frozen": freeze}
     if merge:
         changes["old"] = "merged"
-    if preserve:
+    if preserve and not keep_norm:
         changes["new"] = "merged"
     return arch.replace(rc={**arch.rc.model_dump(), **changes})
