@@ -5,14 +5,11 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper
 
-from rcil import __version__
-from rcil.checkpoint.header import METADATA_KEY
 from rcil.checkpoint.metadata import ClassifierMetadata
 from rcil.classify.network import ImageClassifier
 from rcil_export.classify_interface import ClassifierInterface
-from rcil_export.interface import INPUT_NAME, INTERFACE_KEY
-from rcil_export.onnx_graph.ends import input_dims, label_dims, write_input, write_labels
-from rcil_export.onnx_graph.lint import check_graph
+from rcil_export.onnx_graph.ends import label_dims, write_input, write_labels
+from rcil_export.onnx_graph.export import finished
 from rcil_export.onnx_graph.nodes import NodeList
 from rcil_export.onnx_graph.translate import Translator
 
@@ -32,28 +29,11 @@ def classifier_to_onnx(
     head = Translator(model, interface.shape, image, stem_scale, nodes).run()
     classes = len(model.names)
     write_labels(nodes, head, classes)
-    image_kind = TensorProto.UINT8 if interface.input == "uint8" else TensorProto.FLOAT
-    kinds = {"label": TensorProto.UINT8 if classes <= 256 else TensorProto.INT32, "scores": TensorProto.FLOAT}
-    graph = helper.make_graph(
-        nodes.nodes,
-        "rcil",
-        [helper.make_tensor_value_info(INPUT_NAME, image_kind, input_dims(interface.shape, interface))],
-        [
-            helper.make_tensor_value_info(name, kinds[name], label_dims(name, classes, interface.shape))
-            for name in interface.outputs
-        ],
-        list(nodes.constants.values()),
-    )
-    opset = helper.make_opsetid("", interface.opset)
-    document = helper.make_model(
-        graph,
-        opset_imports=[opset],
-        ir_version=helper.find_min_ir_version_for([opset]),
-        producer_name="rcil",
-        producer_version=__version__,
-    )
-    helper.set_model_props(
-        document, {METADATA_KEY: metadata.model_dump_json(), INTERFACE_KEY: interface.model_dump_json()}
-    )
-    check_graph(document, interface)
-    return document
+    integer = TensorProto.UINT8 if classes <= 256 else TensorProto.INT32
+    outputs = [
+        helper.make_tensor_value_info(
+            name, integer if name == "label" else TensorProto.FLOAT, label_dims(name, classes, interface.shape)
+        )
+        for name in interface.outputs
+    ]
+    return finished(nodes, outputs, metadata, interface)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
 from onnx import TensorProto, helper
 
@@ -9,6 +11,7 @@ from rcil import __version__
 from rcil.checkpoint.header import METADATA_KEY
 from rcil.checkpoint.metadata import Metadata
 from rcil.nn import Segmenter
+from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.interface import INPUT_NAME, INTERFACE_KEY, Interface
 from rcil_export.onnx_graph.ends import input_dims, output_dims, write_input, write_outputs
 from rcil_export.onnx_graph.lint import check_graph
@@ -31,28 +34,28 @@ def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.
     logits = Translator(model, interface.shape, image, stem_scale, nodes).run()
     classes = len(model.names)
     write_outputs(nodes, logits, classes, interface)
-    kinds = {"mask": TensorProto.UINT8 if classes <= 256 else TensorProto.INT32}
-    graph = helper.make_graph(
-        nodes.nodes,
-        "rcil",
-        [
-            helper.make_tensor_value_info(
-                INPUT_NAME,
-                TensorProto.UINT8 if interface.input == "uint8" else TensorProto.FLOAT,
-                input_dims(interface.shape, interface),
-            )
-        ],
-        [
-            helper.make_tensor_value_info(
-                name, kinds.get(name, TensorProto.FLOAT), output_dims(name, classes, interface.shape)
-            )
-            for name in interface.outputs
-        ],
-        list(nodes.constants.values()),
-    )
+    integer = TensorProto.UINT8 if classes <= 256 else TensorProto.INT32
+    outputs = [
+        helper.make_tensor_value_info(
+            name, integer if name == "mask" else TensorProto.FLOAT, output_dims(name, classes, interface.shape)
+        )
+        for name in interface.outputs
+    ]
+    return finished(nodes, outputs, metadata, interface)
+
+
+def finished(
+    nodes: NodeList,
+    outputs: Sequence[onnx.ValueInfoProto],
+    metadata: Metadata,
+    interface: Interface | ClassifierInterface,
+) -> onnx.ModelProto:
+    """The model of these nodes with its description, checked."""
+    kind = TensorProto.UINT8 if interface.input == "uint8" else TensorProto.FLOAT
+    image = helper.make_tensor_value_info(INPUT_NAME, kind, input_dims(interface.shape, interface))
     opset = helper.make_opsetid("", interface.opset)
     document = helper.make_model(
-        graph,
+        helper.make_graph(nodes.nodes, "rcil", [image], list(outputs), list(nodes.constants.values())),
         opset_imports=[opset],
         ir_version=helper.find_min_ir_version_for([opset]),
         producer_name="rcil",
@@ -63,7 +66,7 @@ def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.
     return document
 
 
-def describe(document: onnx.ModelProto, metadata: Metadata, interface: Interface) -> None:
+def describe(document: onnx.ModelProto, metadata: Metadata, interface: Interface | ClassifierInterface) -> None:
     """Put both descriptions into the file's metadata, in place of what stands there."""
     helper.set_model_props(
         document, {METADATA_KEY: metadata.model_dump_json(), INTERFACE_KEY: interface.model_dump_json()}
