@@ -51,8 +51,8 @@ def main() -> int:
     for table in chosen:
         document = summarise_table(table, cells[table.name], runs)
         if document["rows"]:
-            write_table(table, document, arguments.pages)
-            draw_pictures(table, cells[table.name], runs, arguments.pages)
+            pictured = draw_pictures(table, cells[table.name], runs, arguments.pages)
+            write_table(table, document, arguments.pages, pictured=pictured)
             print(f"{arguments.pages / table.name}.md: {document['missing']} cells missing")
     return 1 if failed else 0
 

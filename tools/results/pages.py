@@ -15,23 +15,24 @@ from tools.results.plots import ablation_bars, heat_map
 COLUMNS = {"first": "first classes", "later": "later classes", "all": "all"}
 
 
-def write_table(table: Table, document: dict[str, Any], folder: Path) -> None:
+def write_table(table: Table, document: dict[str, Any], folder: Path, *, pictured: bool = False) -> None:
     """Write NAME.json, NAME.md and NAME.png.
 
     Args:
         table: What was run.
         document: From `summarise_table`.
         folder: Where the pages are.
+        pictured: NAME-images.jpg is there to be shown.
     """
     without_nan = json.loads(json.dumps(document), parse_constant=lambda _: None)
     write_json(folder / f"{table.name}.json", without_nan)
     with replacing(folder / f"{table.name}.png") as part:
         part.write_bytes(_plot(table, without_nan))
     with replacing(folder / f"{table.name}.md") as part:
-        part.write_text(as_page(table, without_nan), encoding="utf-8")
+        part.write_text(as_page(table, without_nan, pictured=pictured), encoding="utf-8")
 
 
-def as_page(table: Table, document: dict[str, Any]) -> str:
+def as_page(table: Table, document: dict[str, Any], *, pictured: bool) -> str:
     """The page in Markdown."""
     rows = document["rows"]
     seeds = sorted({cell["seed"] for row in rows.values() for cell in row["cells"].values()})
@@ -44,7 +45,7 @@ def as_page(table: Table, document: dict[str, Any]) -> str:
     if document["missing"]:
         lines.append(f"**{document['missing']} cells are still to run.**")
     lines += ["", *_markdown(rows), "", f"![{table.title}]({table.name}.png)", ""]
-    if table.pictures:
+    if pictured:
         lines += [f"![What the methods see]({table.name}-images.jpg)", ""]
     lines += [f"All cells, class by class and step by step, are in [{table.name}.json]({table.name}.json).", ""]
     return "\n".join(lines)

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from rcil.checkpoint.file import load
+from rcil.data.scan import scan
 from rcil.data.site import read_site
+from rcil.data.types import SegmentationData
 from rcil.demo.picture import draw_grid, pick
 from rcil.images import write_image
 from tools.results.cells import Cell, Table
 from tools.results.runner import result_of
 
 IMAGES = 3
+LARGE = 0.01
+"""Share of all pixels from which on a class is looked for when images are chosen."""
 
 
 def draw_pictures(table: Table, cells: Sequence[Cell], runs: Path, folder: Path) -> bool:
-    """Write NAME-images.jpg with the first replica's models; False while one of them is missing."""
+    """Write NAME-images.jpg with the first replica's models; False if none are wanted, or one is missing."""
     first = next(iter(table.replicas))
     wanted = {row: cell for row in table.pictures for cell in cells if (cell.row, cell.replica) == (row, first)}
-    if any(result_of(cell, runs) is None for cell in wanted.values()):
+    if not wanted or any(result_of(cell, runs) is None for cell in wanted.values()):
         return False
     models = {row: load(last_model(runs / cell.id)) for row, cell in wanted.items()}
     data = read_site(next(iter(wanted.values())).task.data.root)
-    names = next(reversed(models.values()))[0].names[1:]
-    samples = pick(data, "val", _common(names, models), IMAGES)
+    samples = pick(data, "val", large_classes(data), IMAGES)
     write_image(folder / f"{table.name}-images.jpg", draw_grid(samples, data, models))
     return True
 
@@ -34,7 +39,7 @@ def last_model(run: Path) -> Path:
     return max(run.glob("step*.safetensors"), key=lambda path: int(path.stem.removeprefix("step")))
 
 
-def _common(names: Sequence[str], models: Mapping[str, object]) -> list[str]:
-    """Classes large enough to be seen in a small picture."""
-    del models
-    return [name for name in names if name not in {"pole", "sign", "pedestrian", "bicyclist", "fence"}]
+def large_classes(data: SegmentationData) -> list[str]:
+    """Classes, background aside, that can be seen in a small picture of the test images."""
+    pixels = np.sum([content.pixels for content in scan(data, data.splits["val"])], axis=0)
+    return [name for name, share in zip(data.names[1:], pixels[1:] / pixels.sum(), strict=False) if share >= LARGE]

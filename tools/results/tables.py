@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from tools.results.cells import Changes, Table
+from tools.results.cells import Changes, Look, Table
 from tools.results.data import SEQUENCES
 from tools.results.settings import (
     ALL_AT_ONCE,
@@ -122,12 +122,28 @@ def weights() -> Iterator[Table]:
         )
 
 
-def ablations() -> Iterator[Table]:
-    """The paper's ablations on the generated site, one class at a time."""
+ABLATIONS: Mapping[str, tuple[str, str, Look]] = {
+    "rc-parts": ("Parts of RC", "Without cube distillation, as in the paper: one part after another.", "ablation"),
+    "distillation": ("RC, S-KD and C-KD", "The paper's main ablation.", "ablation"),
+    "pooling": ("Kinds of pooling", "Of the spatial term, without the channel term.", "ablation"),
+    "windows": ("Pooling windows", "Of the spatial term.", "ablation"),
+    "maps": ("Distilled maps", "Which maps the cube distillation compares.", "ablation"),
+    "lambda-gamma": ("Weights of both distillations", "lambda is that of MiB's, gamma that of the cube's.", "grid"),
+    "old-branch-weight": (
+        "Weight of the frozen branch",
+        "Fixed instead of drawn, without cube distillation: the more the frozen branch counts, the less is "
+        "forgotten, and learned.",
+        "methods",
+    ),
+}
+"""Title, what is compared, and how it is drawn."""
+
+
+def ablation_rows() -> dict[str, dict[str, Changes]]:
+    """The rows of each of the paper's ablations."""
     rcil, mib = options_of("site", "rcil"), options_of("site", "mib")
     off = {"spatial": False, "channel": False}
-    unkd = {"distillation": rcil["distillation"]}
-    parts: dict[str, dict[str, Changes]] = {
+    return {
         "rc-parts": {
             "one branch": row("rcil", {**rcil, **off, "parallel": False}),
             "parallel": row("rcil", {**rcil, **off, "merge": False, "freeze": False, "mix": "fixed"}),
@@ -169,26 +185,16 @@ def ablations() -> Iterator[Table]:
             for a, b in (*product(LAMBDAS, GAMMAS), (100.0, 0.01))  # the last are the paper's
         },
         "old-branch-weight": {
-            f"{100 * share:g} % old branch": row("rcil", {**rcil, **off, **unkd, "mix": "fixed", "old_weight": share})
+            f"{100 * share:g} % old branch": row("rcil", {**rcil, **off, "mix": "fixed", "old_weight": share})
             for share in (0.9995, 0.75, 0.5, 0.25, 0.0005)
         },
     }
-    titles = {
-        "rc-parts": ("Parts of RC", "Without cube distillation, as in the paper: one part after another."),
-        "distillation": ("RC, S-KD and C-KD", "The paper's main ablation."),
-        "pooling": ("Kinds of pooling", "Of the spatial term, without the channel term."),
-        "windows": ("Pooling windows", "Of the spatial term."),
-        "maps": ("Distilled maps", "Which maps the cube distillation compares."),
-        "lambda-gamma": ("Weights of both distillations", "lambda is that of MiB's, gamma that of the cube's."),
-        "old-branch-weight": (
-            "Weight of the frozen branch",
-            "Fixed instead of drawn, without cube distillation: the more the frozen branch counts, the less is "
-            "forgotten, and learned.",
-        ),
-    }  # fmt: skip
-    looks = {"lambda-gamma": "grid", "old-branch-weight": "methods"}
-    for name, rows in parts.items():
-        title, about = titles[name]
+
+
+def ablations() -> Iterator[Table]:
+    """The paper's ablations on the generated site, one class at a time."""
+    for name, rows in ablation_rows().items():
+        title, about, look = ABLATIONS[name]
         yield Table(
             name=f"ablation-{name}",
             title=f"{title} (generated site, 5-1)",
@@ -197,7 +203,7 @@ def ablations() -> Iterator[Table]:
             base=BASES["site"],
             rows=rows,
             replicas=in_orders("site", 1, "overlapped"),
-            look=looks.get(name, "ablation"),  # type: ignore[arg-type]
+            look=look,
         )
     classes, orders = orders_of("site")
     yield Table(
@@ -222,6 +228,8 @@ def beyond() -> Iterator[Table]:
         kept = {**bare, "preserve": True}
         named = {**kept, "pseudo": True}
         alone = {
+            "start that keeps norms": row("rcil-plus", {**kept, "keep_norm": True}),
+            "settled norms": row("rcil", rcil, **{"training.settle": 10}),
             "learnable eta": row("rcil-plus", {**bare, "mix": "learnable"}),
             "fused weights": row("rcil-plus", {**bare, "fuse": True}),
             "frozen rows": row("rcil-plus", {**bare, "freeze_rows": True}),
