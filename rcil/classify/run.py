@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from numpy.typing import NDArray
 
 from rcil.architecture import Architecture
@@ -27,7 +26,8 @@ from rcil.classify.plan import class_steps
 from rcil.classify.task import ClassifyTask
 from rcil.console import write_json
 from rcil.errors import TrainingError
-from rcil.files import replacing, sha256_of
+from rcil.files import sha256_of
+from rcil.train.claim import claim
 from rcil.train.loop import Listener
 
 Say = Callable[[str], None]
@@ -80,7 +80,7 @@ def run_classify(
         say: Told the accuracy after every step.
     """
     setting = _prepare(task, output, listen)
-    _claim(output, task)
+    claim(output, task, resume=True)
     results: list[dict[str, Any]] = []
     document: dict[str, Any] = {}
     model: ImageClassifier | None = None
@@ -207,20 +207,3 @@ def _metadata(setting: Setting, index: int, arch: Architecture) -> ClassifierMet
         proxies=head.proxies,
         size=task.data.size,
     )
-
-
-def _claim(output: Path, task: ClassifyTask) -> None:
-    """Take the folder, or make sure that it holds this very task."""
-    record = output / "task.yaml"
-    if not record.exists():
-        with replacing(record) as part:
-            part.write_text(yaml.safe_dump(task.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
-        return
-    try:
-        found = ClassifyTask.model_validate(yaml.safe_load(record.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, ValueError):
-        found = None
-    if found != task:
-        raise TrainingError(
-            f"{output} was started with another task", "Use the same file and overrides, or choose another folder."
-        )

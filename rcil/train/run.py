@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from rcil.architecture import Architecture
 from rcil.checkpoint.file import load, load_backbone, save
@@ -27,10 +26,11 @@ from rcil.console import write_json
 from rcil.data.digest import data_digest
 from rcil.data.protocol import memory_table, training_table
 from rcil.data.scan import id_table
-from rcil.errors import ConfigError, TrainingError
+from rcil.errors import ConfigError
 from rcil.files import replacing, sha256_of
 from rcil.methods import Method, StepInfo, make_method
 from rcil.nn import Segmenter, build
+from rcil.train.claim import claim
 from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Event, Listener, StepJob, evaluate_together, train_step
 from rcil.train.plan import Plan, StepPlan, make_plan
@@ -94,7 +94,7 @@ def _run_steps(
         processes.wait()
     plan = make_plan(task, joint=method.sees_all_data)
     if processes.leads:
-        _claim(output, task, resume=resume)
+        claim(output, task, resume=resume)
         for warning in plan.warnings:
             logging.getLogger(__name__).warning(warning)
         processes.wait()
@@ -230,25 +230,3 @@ def _class_table(plan: Plan, step: StepPlan) -> tuple[ClassInfo, ...]:
         ClassInfo(name=specs[c].name, id=row, colour=specs[c].colour, step=came[c])
         for row, c in enumerate(step.step.seen)
     )
-
-
-def _claim(output: Path, task: Task, *, resume: bool) -> None:
-    """Take the folder, or make sure that it holds this very task."""
-    record = output / "task.yaml"
-    document = task.model_dump(mode="json")
-    if record.exists():
-        if not resume:
-            raise ConfigError(f"{output} holds a run already", "Continue it with --resume, or choose another folder.")
-        if _recorded(record) != task:
-            raise TrainingError(f"{output} was started with another task", "Resume with the same file and overrides.")
-        return
-    with replacing(record) as part:
-        part.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-
-
-def _recorded(record: Path) -> Task | None:
-    """The task that a folder was claimed for; keys that a later version added have their defaults."""
-    try:
-        return Task.model_validate(yaml.safe_load(record.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, ValueError):
-        return None
