@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rcil.data.types import IGNORE
-from rcil.errors import ConfigError
-from rcil.losses import Convention, EntropyHistogram, local_pod, pseudo_labels
+from rcil.losses import Convention, local_pod, pseudo_labels
 from rcil.losses._precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
+from rcil.methods.thresholds import entropy_thresholds
 from rcil.nn import Maps, Segmenter
 from rcil.nn.classifier import RowStart
 
@@ -39,15 +39,7 @@ class Plop(Method):
         del student
         if info.new == 0 or info.old == 0:
             return
-        histogram: EntropyHistogram | None = None
-        for old, labels in batches:
-            if histogram is None:
-                histogram = EntropyHistogram(info.classes, device=old.logits.device)
-            histogram.update(old.logits, labels)
-        if histogram is None:
-            raise ConfigError("PLOP found no batch to read its thresholds from", "The step has no training images.")
-        histogram.counts = self.sum_over_processes(histogram.counts)
-        self._thresholds = histogram.thresholds(self.median, self.floor)
+        self._thresholds = entropy_thresholds(batches, info, self.median, self.floor, self.sum_over_processes)
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """CE on completed labels + local POD; a domain step has nothing to complete."""

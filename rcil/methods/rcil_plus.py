@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from rcil.losses import EntropyHistogram, certain_labels, completed_cross_entropy, sigmoid_step
+from rcil.losses import certain_labels, completed_cross_entropy, sigmoid_step
 from rcil.losses.icarl import binary_cross_entropy
 from rcil.methods.base import LossTerms, StepInfo
 from rcil.methods.new_rows import RowFit
 from rcil.methods.rcil import Rcil
+from rcil.methods.thresholds import entropy_thresholds
 from rcil.nn import Maps, Segmenter
 from rcil.nn.fuse import fuse
 
@@ -51,27 +52,21 @@ class RcilPlus(Rcil):
         return student
 
     def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
-        """Read the entropy thresholds and fit the new rows, in one pass."""
+        """Fit the new rows and read the entropy thresholds, in one pass."""
         if info.new == 0 or not (self.pseudo or self.fit_rows):
             return
-        histogram: EntropyHistogram | None = None
         fit = RowFit(student.classifier, self.sum_over_processes) if self.fit_rows else None
-        for old, labels in batches:
-            histogram = histogram or EntropyHistogram(info.classes, device=old.logits.device)
-            histogram.update(old.logits, labels)
-            if fit is not None:
-                fit.learn(F.leaky_relu(old.decoder, student.arch.slope), labels)
+        seen = batches if fit is None else _learning(fit, batches, student.arch.slope)
+        self._thresholds = entropy_thresholds(seen, info, "paper", self.floor, self.sum_over_processes)
         if fit is not None:
             fit.finish()
-        if histogram is not None:
-            histogram.counts = self.sum_over_processes(histogram.counts)
-            self._thresholds = histogram.thresholds("paper", self.floor)
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """RCIL's terms on completed labels, or on sigmoids."""
+        if old is None and self.sigmoid:
+            return LossTerms(bce=binary_cross_entropy(new.logits, labels))
         if old is None:
-            loss = binary_cross_entropy(new.logits, labels) if self.sigmoid else None
-            return super().terms(new, old, labels, info) if loss is None else LossTerms(bce=loss)
+            return super().terms(new, old, labels, info)
         if self.pseudo and not info.domain:
             if self._thresholds is None:
                 raise RuntimeError("RcilPlus.prepare must run before the first batch of a step")
@@ -97,3 +92,10 @@ class RcilPlus(Rcil):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the thresholds."""
         self._thresholds = state["thresholds"]
+
+
+def _learning(fit: RowFit, batches: Iterable[tuple[Maps, Tensor]], slope: float) -> Iterator[tuple[Maps, Tensor]]:
+    """The same batches; rows learn from each as it passes."""
+    for old, labels in batches:
+        fit.learn(F.leaky_relu(old.decoder, slope), labels)
+        yield old, labels
