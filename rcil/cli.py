@@ -101,7 +101,7 @@ def train(
     Example: `rcil train task.yaml -o run --set training.batch=8`
     """
     from rcil.train.estimate import estimate
-    from rcil.train.processes import started
+    from rcil.train.processes import leave, started
     from rcil.train.run import run_task
     from rcil.train.show import print_estimate, print_results, progress
     from rcil.train.task import load_task
@@ -119,6 +119,7 @@ def train(
         print_results(results, output)
     elif rank == 0:
         print_json(results)
+    leave()
 
 
 @app.command()

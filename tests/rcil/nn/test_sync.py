@@ -11,6 +11,7 @@ from networks import NORMS, needs_abn, randomise
 from rcil.nn.layers import Layers
 from rcil.nn.norms import make_norm
 from rcil.nn.sync import synchronise_norms
+from rcil.train.processes import leave
 
 
 def whole_batch(kind):
@@ -42,6 +43,7 @@ def worker(rank, kind, folder):
     torch.save(run(synchronise_norms(net), x[part], target[part]), f"{folder}/{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
+    leave()
 
 
 @pytest.mark.parametrize("kind", NORMS)

@@ -12,7 +12,7 @@ from rcil.methods import StepInfo, make_method
 from rcil.nn import fold
 from rcil.nn.sync import synchronise_norms
 from rcil.train.loop import StepJob, _distributed, _learn, _new_state
-from rcil.train.processes import ALONE, join
+from rcil.train.processes import ALONE, join, leave
 from rcil.train.task import TrainingSection
 
 
@@ -50,6 +50,7 @@ def worker(rank, name, folder):
     )
     with join("cpu") as processes:
         torch.save(gradients(name, processes), f"{folder}/{rank}.pt")
+    leave()
 
 
 @pytest.mark.parametrize("name", ["rcil", "plop"])
