@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rcil.nn.convnorm import SameConv2d
+from rcil.nn.depthwise import DilatedDepthwise
 from rcil.nn.layers import Layers
 from rcil.nn.stages import StageMaps
 
@@ -38,6 +39,8 @@ def conv(inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int 
     """A conv with "same" padding, fixed where the stride is 1 and size-dependent where it is not."""
     if stride > 1:
         return SameConv2d(inputs, outputs, kernel, stride, dilation=dilation, groups=groups, bias=False)
+    if dilation > 1 and groups == inputs == outputs:
+        return DilatedDepthwise(inputs, kernel, dilation, bias=False)
     padding = dilation * (kernel // 2)
     return nn.Conv2d(inputs, outputs, kernel, 1, padding, dilation, groups=groups, bias=False)
 
