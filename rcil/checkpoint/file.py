@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import torch
@@ -129,7 +130,14 @@ def _body_of(model: Segmenter) -> dict[str, Tensor]:
 
 
 def _cost_of(model: Segmenter) -> CostInfo:
+    return _cost_of_form(model.arch.model_dump_json(), model.classifier.steps)
+
+
+@functools.lru_cache(maxsize=64)
+def _cost_of_form(architecture: str, steps: tuple[tuple[str, ...], ...]) -> CostInfo:
+    """An architecture and its classes decide the cost; a run saves many networks of the same form."""
     with torch.device("meta"):
+        model = build(Architecture.model_validate_json(architecture), steps)
         twin = plain_twin(model)
     mine, folded = cost(model), cost(twin)
     return CostInfo(size=mine.size, macs=mine.macs, folded_parameters=folded.parameters, folded_macs=folded.macs)

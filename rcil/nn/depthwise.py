@@ -35,7 +35,7 @@ class _TapByTap(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, dilation: int) -> Tensor:
-        """x [N, C, H, W], weight [C, 1, K, K]."""
+        """Input [N, C, H, W] and kernel [C, 1, K, K] -> [N, C, H, W]."""
         ctx.save_for_backward(x, weight)
         ctx.dilation = dilation
         return _same(x, weight, dilation)

@@ -26,6 +26,7 @@ from rcil.console import write_json
 from rcil.data.digest import data_digest
 from rcil.data.protocol import memory_table, training_table
 from rcil.data.scan import id_table
+from rcil.data.types import Sample
 from rcil.errors import ConfigError
 from rcil.files import replacing, sha256_of
 from rcil.methods import Method, StepInfo, make_method
@@ -147,7 +148,7 @@ def _train(
         metadata=metadata,
         crops=Crops(step.train, table, metadata, crops, (task.seed, index), memory),
         data=plan.data,
-        validation=step.validation,
+        validation=spread(step.validation, settings.validate_images),
         settings=settings,
         scale=task.data.scale,
         folder=output / f"step{index}",
@@ -159,6 +160,13 @@ def _train(
         return
     _save_method(method, job.folder)
     save(output / f"step{index}.safetensors", final, _measured(metadata, final.arch, job.folder))
+
+
+def spread(samples: tuple[Sample, ...], count: int | None) -> tuple[Sample, ...]:
+    """At most `count` of the samples, evenly spread over them; all if it is None."""
+    if count is None or count >= len(samples):
+        return samples
+    return tuple(samples[index * len(samples) // count] for index in range(count))
 
 
 def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:

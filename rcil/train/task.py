@@ -138,6 +138,8 @@ class TrainingSection(_Section):
     """Share of a step's training images that choose the best epoch."""
     validate_every: Count = 1
     """Epochs between two looks at the held-out images; the last epoch always has one."""
+    validate_images: Count | None = None
+    """A look is at this many of them, evenly spread, instead of all: for large sets and short epochs."""
     settle: Annotated[int, Field(ge=0)] = 0
     """Batches on which norm statistics are taken again before every such look, with branches mixed as in evaluation:
     for short trainings with drop-path. The paper has none."""

@@ -1,7 +1,7 @@
 """Fill the tables of docs/results: `make results`, or `python -m tools.results [TABLE ...]`.
 
 Every cell is a run in a folder of its own. Interrupt it any time: finished cells stay, and a cell that was under way
-goes on where it was.
+goes on where it was. Cells that the pages have already are not run again unless `--again` is given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tools.results.data import prepare
 from tools.results.pages import write_table
 from tools.results.pictures import draw_pictures
 from tools.results.runner import run_cells
-from tools.results.summary import summarise_table
+from tools.results.summary import published_cells, summarise_table
 from tools.results.tables import TABLES
 
 
@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--camvid", type=Path, help="folder with CamVid: images/, masks/, classes.txt")
     parser.add_argument("--workers", type=int, default=2, help="cells at a time, one thread each (2)")
     parser.add_argument("--pages", type=Path, default=Path("docs/results"), help="where tables are written")
+    parser.add_argument("--again", action="store_true", help="also run cells that the pages have and --runs has not")
     parser.add_argument("--only-pages", action="store_true", help="run nothing, write the pages of what is there")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.tables if name not in TABLES]
@@ -43,13 +44,14 @@ def main() -> int:
         return error.exit_code
     cells = {table.name: list(cells_of(table, data)) for table in chosen}
     runs.mkdir(parents=True, exist_ok=True)
+    published = {} if arguments.again or not arguments.pages.is_dir() else published_cells(arguments.pages)
     failed = []
     if not arguments.only_pages:
         wanted = [cell for mine in cells.values() for cell in mine]
-        failed = run_cells(wanted, runs, arguments.workers, lambda text: print(text, flush=True))
+        failed = run_cells(wanted, runs, arguments.workers, lambda text: print(text, flush=True), published)
     arguments.pages.mkdir(parents=True, exist_ok=True)
     for table in chosen:
-        document = summarise_table(table, cells[table.name], runs)
+        document = summarise_table(table, cells[table.name], runs, published)
         if document["rows"]:
             pictured = draw_pictures(table, cells[table.name], runs, arguments.pages)
             write_table(table, document, arguments.pages, pictured=pictured)

@@ -1,17 +1,10 @@
-"""One cell: `python -m tools.results.cell FOLDER TASK.json [--step0 FOLDER] [--held-out]`.
-
-A process of its own, so that cells run side by side and one that fails takes no other along.
-"""
+"""One cell: all steps of a run, and what is measured of it."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from rcil.checkpoint.file import load
 from rcil.console import write_json
@@ -48,19 +41,3 @@ def run_cell(task: Task, folder: Path, *, step0: Path | None, held_out: bool) ->
     write_json(folder / "cell.json", document)
     for state in (*folder.glob("step*/state.pt"), *folder.glob("step*/best.safetensors")):
         state.unlink()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("task", type=Path)
-    parser.add_argument("--step0", type=Path)
-    parser.add_argument("--held-out", action="store_true")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    task = Task.model_validate(json.loads(arguments.task.read_text(encoding="utf-8")))
-    run_cell(task, arguments.folder, step0=arguments.step0, held_out=arguments.held_out)
-
-
-if __name__ == "__main__":
-    main()

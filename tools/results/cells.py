@@ -47,6 +47,8 @@ class Cell:
     replica: str
     task: Task = field(repr=False)
     held_out: bool
+    first_classes: frozenset[str] = frozenset()
+    """Of step 0, background included; empty where steps bring domains."""
 
     @property
     def id(self) -> str:
@@ -83,7 +85,22 @@ def cells_of(table: Table, data: Path) -> Iterator[Cell]:
             document = json.loads(json.dumps(table.base))
             for key, value in {"name": table.title, "data.root": str(data / table.data), **first, **second}.items():
                 _set(document, key.split("."), value)
-            yield Cell(table.name, row, replica, Task.model_validate(document), table.held_out)
+            task = Task.model_validate(document)
+            yield Cell(table.name, row, replica, _all_at_once(task), table.held_out, _first_classes(task))
+
+
+def _all_at_once(task: Task) -> Task:
+    """Joint training knows no steps: it is the same run whatever they are."""
+    if task.protocol.steps is None or not make_method(task.method.name, **task.method.options).sees_all_data:
+        return task
+    names = tuple(sorted(name for step in task.protocol.steps for name in step))
+    return task.model_copy(
+        update={"protocol": task.protocol.model_copy(update={"steps": (names,), "setting": "overlapped"})}
+    )
+
+
+def _first_classes(task: Task) -> frozenset[str]:
+    return frozenset({"background", *task.protocol.steps[0]} if task.protocol.steps else ())
 
 
 def _set(document: dict[str, Any], path: list[str], value: Any) -> None:

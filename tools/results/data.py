@@ -7,15 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cv2
+import numpy as np
+from numpy.typing import NDArray
 
 from rcil.console import write_json
 from rcil.data.generate import make_site
 from rcil.errors import ConfigError
 
-TILE = (180, 160)
-"""CamVid's images have 360x480 pixels: six tiles each. Nearly every whole image holds nearly every class, which leaves
-the disjoint setting nothing; of the tiles some hundreds are left for every step."""
+TILE = (90, 80)
+"""CamVid's images are shown at half their size, 180x240 pixels, and cut into six tiles each for training. Nearly every
+whole image holds nearly every class, which leaves the disjoint setting nothing; of the tiles some hundreds are left for
+every step."""
 SEQUENCES = ("0016E5", "0006R0", "0001TP")
+SITE_DOMAINS = ("sunny", "rain", "night")
 
 
 def prepare(name: str, target: Path, camvid: Path | None) -> Path:
@@ -27,7 +31,7 @@ def prepare(name: str, target: Path, camvid: Path | None) -> Path:
         "camvid": lambda part: cut_camvid(_given(camvid), part),
         "camvid-sequences": lambda part: camvid_by_sequence(_given(camvid), part),
         "site": lambda part: _site(part, ("sunny",)),
-        "site-domains": lambda part: _site(part, ("sunny", "overcast", "rain", "night", "oldcam")),
+        "site-domains": lambda part: _site(part, SITE_DOMAINS),
     }
     part = target / f".{name}.part"
     shutil.rmtree(part, ignore_errors=True)
@@ -54,7 +58,8 @@ def cut_camvid(source: Path, target: Path) -> None:
     for kind in ("images", "masks"):
         for path in sorted((source / kind / "train").iterdir()):
             _cut(path, target / kind / "train")
-        shutil.copytree(source / kind / "val", target / kind / "val")
+        for path in sorted((source / kind / "val").iterdir()):
+            _shrink(path, target / kind / "val")
     shutil.copy(source / "classes.txt", target / "classes.txt")
 
 
@@ -65,31 +70,50 @@ def camvid_by_sequence(source: Path, target: Path) -> None:
     """
     domains: dict[str, str] = {}
     for kind in ("images", "masks"):
-        shutil.copytree(source / kind / "val", target / kind / "val")
         paths = sorted((source / kind / "train").iterdir())
+        tested = sorted((source / kind / "val").iterdir())
         for sequence in SEQUENCES:
             frames = [path for path in paths if path.name.startswith(sequence)]
             kept = len(frames) if sequence == "0016E5" else round(0.8 * len(frames))
             for path in frames[:kept]:
                 for tile in _cut(path, target / kind / "train"):
                     domains[f"train/{tile.stem}"] = sequence
-            for path in frames[kept:]:
-                shutil.copy(path, target / kind / "val" / path.name)
-    for path in (target / "images" / "val").iterdir():
-        domains[f"val/{path.stem}"] = path.name.split("_")[0]
+            tested += frames[kept:]
+        for path in tested:
+            _shrink(path, target / kind / "val")
+            domains[f"val/{path.stem}"] = path.name.split("_")[0]
     shutil.copy(source / "classes.txt", target / "classes.txt")
     write_json(target / "dataset.json", {"image_domains": domains})
 
 
 def _cut(path: Path, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    picture = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-    assert picture is not None, path
+    """The tiles of an image or mask; returns their files."""
+    picture = _half(path)
     height, width = TILE
     tiles = []
     for row in range(0, picture.shape[0] - height + 1, height):
         for column in range(0, picture.shape[1] - width + 1, width):
             tile = folder / f"{path.stem}_{row}_{column}.png"
-            cv2.imwrite(str(tile), picture[row : row + height, column : column + width])
+            _write(tile, picture[row : row + height, column : column + width])
             tiles.append(tile)
     return tiles
+
+
+def _shrink(path: Path, folder: Path) -> None:
+    """The whole image or mask."""
+    _write(folder / f"{path.stem}.png", _half(path))
+
+
+def _half(path: Path) -> NDArray[np.uint8]:
+    """An image [H, W, 3] or a mask [H, W] at half its size; colours are averaged, class ids picked."""
+    picture = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    assert picture is not None, path
+    if picture.ndim == 2:
+        return np.asarray(picture[::2, ::2], np.uint8)
+    height, width = picture.shape[:2]
+    return np.asarray(cv2.resize(picture, (width // 2, height // 2), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _write(path: Path, picture: NDArray[np.uint8]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), picture)

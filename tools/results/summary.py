@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rcil.train.compare import over_seeds, step_means
 from tools.results.cells import Cell, Table
-from tools.results.runner import result_of
+from tools.results.runner import Results, result_of
 
 
-def summarise_table(table: Table, cells: Sequence[Cell], runs: Path) -> dict[str, Any]:
+def summarise_table(
+    table: Table, cells: Sequence[Cell], runs: Path, published: Results | None = None
+) -> dict[str, Any]:
     """What `docs/results/NAME.json` holds: every finished cell, and each row over its replicas.
 
     Rows without a finished cell are left out; `missing` counts the cells that are still to run.
     """
-    finished = {(cell.row, cell.replica): (cell, result) for cell in cells if (result := result_of(cell, runs))}
+    finished = {
+        (cell.row, cell.replica): (cell, result) for cell in cells if (result := result_of(cell, runs, published))
+    }
     rows: dict[str, Any] = {}
     for row in table.rows:
         mine = {replica: finished[row, replica] for replica in table.replicas if (row, replica) in finished}
@@ -34,9 +39,21 @@ def summarise_table(table: Table, cells: Sequence[Cell], runs: Path) -> dict[str
     }
 
 
+def published_cells(pages: Path) -> dict[str, dict[str, Any]]:
+    """The cells of all pages in a folder by id, as their runs wrote them but for the last digits."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(pages.glob("*.json")):
+        rows = json.loads(path.read_text(encoding="utf-8")).get("rows", {})
+        for cell in (cell for row in rows.values() for cell in row["cells"].values()):
+            held = {"held_out": cell["held_out"]} if "held_out" in cell else {}
+            steps = [_as_step(classes) for classes in cell["steps"]]
+            found[cell["id"]] = found.get(cell["id"], {}) | {"cpu_seconds": cell["cpu_seconds"], "steps": steps, **held}
+    return found
+
+
 def _row(mine: dict[str, tuple[Cell, dict[str, Any]]]) -> dict[str, Any]:
     """Options, cells, last step and curve of one row."""
-    runs = [[_means(step, first_classes(cell)) for step in result["steps"]] for cell, result in mine.values()]
+    runs = [[_means(step, cell.first_classes) for step in result["steps"]] for cell, result in mine.values()]
     some = next(iter(mine.values()))[0].task.method
     row: dict[str, Any] = {
         "method": some.name,
@@ -46,13 +63,14 @@ def _row(mine: dict[str, tuple[Cell, dict[str, Any]]]) -> dict[str, Any]:
         "cells": {replica: _cell(cell, result) for replica, (cell, result) in mine.items()},
     }
     if all("held_out" in result for _, result in mine.values()):
-        held = [_means(_as_step(result["held_out"]), first_classes(cell)) for cell, result in mine.values()]
+        held = [_means(_as_step(result["held_out"]), cell.first_classes) for cell, result in mine.values()]
         row["held_out"] = over_seeds(held)
     return row
 
 
 def _cell(cell: Cell, result: dict[str, Any]) -> dict[str, Any]:
     return {
+        "id": cell.id,
         "seed": cell.task.seed,
         "cpu_seconds": result["cpu_seconds"],
         "steps": [{c["name"]: _rounded(c["iou"]) for c in step["classes"]} for step in result["steps"]],
@@ -60,15 +78,9 @@ def _cell(cell: Cell, result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def first_classes(cell: Cell) -> set[str]:
-    """Names of the classes of step 0, background included."""
-    protocol = cell.task.protocol
-    return {"background", *protocol.steps[0]} if protocol.steps else set()
-
-
-def _means(step: dict[str, Any], first: set[str]) -> dict[str, float]:
+def _means(step: dict[str, Any], first: frozenset[str]) -> dict[str, float]:
     """Where steps add domains, all classes are there from the first."""
-    return step_means(step, first or {c["name"] for c in step["classes"]})
+    return step_means(step, set(first) or {c["name"] for c in step["classes"]})
 
 
 def _as_step(classes: dict[str, float | None]) -> dict[str, Any]:

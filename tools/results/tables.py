@@ -10,13 +10,12 @@ from itertools import product
 from typing import Any
 
 from tools.results.cells import Changes, Look, Table
-from tools.results.data import SEQUENCES
+from tools.results.data import SEQUENCES, SITE_DOMAINS
 from tools.results.settings import (
     ALL_AT_ONCE,
     BASES,
     GAMMAS,
     LAMBDAS,
-    SITE_DOMAINS,
     TWO_STEPS,
     options_of,
     orders_of,
@@ -105,8 +104,7 @@ def by_domain() -> Iterator[Table]:
 def weights() -> Iterator[Table]:
     """Which weights suit a small network and short steps, by the held-out images."""
     for data in ("camvid", "site"):
-        per_step = 5 if data == "camvid" else 1  # what is quicker
-        replicas = in_orders(data, per_step, "overlapped")
+        replicas = in_orders(data, 5, "overlapped")
         only = next(iter(replicas))
         yield Table(
             name=f"{data}-weights",
@@ -114,7 +112,7 @@ def weights() -> Iterator[Table]:
             about="The papers' weights are for ResNet-101 and thousands of iterations. Here every method's were chosen "
             "on the held-out images of one run.",
             data=data,
-            base=BASES[data] if per_step == 1 else with_epochs(BASES[data], TWO_STEPS[data]),
+            base=with_epochs(BASES[data], TWO_STEPS[data]),
             rows={title: row(name, options) for title, (name, options) in weights_to_try().items()},
             replicas={only: replicas[only]},
             look="ablation",

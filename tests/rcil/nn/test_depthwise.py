@@ -4,12 +4,12 @@ from torch import nn
 
 from rcil.nn.depthwise import DilatedDepthwise
 
+SHAPES = [(3, 2, (7, 5)), (5, 2, (6, 6)), (5, 4, (9, 3)), (3, 1, (4, 4))]
+
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(
-    ("kernel", "dilation", "size"), [(3, 2, (7, 5)), (5, 2, (6, 6)), (5, 4, (9, 3)), (3, 1, (4, 4))]
-)
+@pytest.mark.parametrize(("kernel", "dilation", "size"), SHAPES)
 def test_outputs_and_gradients_are_those_of_a_conv(kernel, dilation, size, bias, layout):
     torch.manual_seed(0)
     mine = DilatedDepthwise(6, kernel, dilation, bias=bias).double()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +15,12 @@ from safetensors.torch import load_file
 
 from rcil.checkpoint.header import read_header
 from rcil.data.digest import data_digest
+from rcil.data.types import Sample
 from rcil.errors import ConfigError, TrainingError
 from rcil.methods import METHODS
 from rcil.train import loop
 from rcil.train.plan import make_plan
-from rcil.train.run import run_task
+from rcil.train.run import run_task, spread
 from rcil.train.task import load_task
 
 
@@ -188,3 +190,12 @@ def test_settling_changes_statistics_and_no_weight(task_file, tmp_path):
     for name, value in files[0].items():
         statistic = name.endswith(("running_mean", "running_var", "num_batches_tracked"))
         assert torch.equal(value, files[2][name]) != statistic, name
+
+
+def samples(count):
+    return tuple(Sample(str(i), Path(f"{i}.jpg"), Path(f"{i}.png")) for i in range(count))
+
+
+def test_a_look_at_some_of_the_held_out_images_covers_them_all():
+    assert [s.name for s in spread(samples(10), 4)] == ["0", "2", "5", "7"]
+    assert spread(samples(3), 5) == spread(samples(3), 3) == spread(samples(3), None) == samples(3)

@@ -10,10 +10,9 @@ from rcil.methods import make_method
 from tools.results import runner
 from tools.results.cell import run_cell
 from tools.results.cells import cells_of
-from tools.results.data import SEQUENCES
+from tools.results.data import SEQUENCES, SITE_DOMAINS
 from tools.results.pages import write_table
-from tools.results.settings import SITE_DOMAINS
-from tools.results.summary import summarise_table
+from tools.results.summary import published_cells, summarise_table
 from tools.results.tables import TABLES
 
 DOMAINS = {"camvid-sequences": SEQUENCES, "site-domains": SITE_DOMAINS}
@@ -87,3 +86,19 @@ def test_a_cell_that_fails_is_told_and_the_others_go_on(data, tmp_path):
     assert runner.run_cells([broken, whole], tmp_path, 1, said.append) == [broken]
     assert any("failed: site-5-5-overlapped" in line and f"{broken.id}.log" in line for line in said)
     assert runner.result_of(whole, tmp_path) is not None
+
+
+def test_published_cells_need_not_run_again(data, tmp_path):
+    table = tiny(TABLES["site-beyond"], rows=1, steps=2)
+    (cell,) = cells_of(table, data)
+    document, _ = run(table, data, tmp_path)
+    published = published_cells(tmp_path)
+    assert list(published) == [cell.id]
+    said: list[str] = []
+    elsewhere = tmp_path / "elsewhere"
+    assert runner.run_cells([cell], elsewhere, 1, said.append, published) == []
+    assert said == ["0 cells to run, 1 finished before"]
+    again = json.loads(json.dumps(summarise_table(table, [cell], elsewhere, published)))
+    assert again["rows"]["RCIL"]["cells"] == document["rows"]["RCIL"]["cells"]
+    assert again["rows"]["RCIL"]["all"]["mean"] == pytest.approx(document["rows"]["RCIL"]["all"]["mean"], abs=1e-4)
+    assert runner.result_of(cell, elsewhere) is None
