@@ -6,7 +6,7 @@ One file per family. All are evaluated in float32 under autocast and for half-pr
 from __future__ import annotations
 
 from rcil.losses._reduce import Reduction
-from rcil.losses.completed import certain_labels, completed_cross_entropy
+from rcil.losses.completed import UNNAMED, certain_labels, completed_cross_entropy
 from rcil.losses.distill import encoder_mse, knowledge_distillation
 from rcil.losses.icarl import binary_cross_entropy, icarl_cross_entropy, lwf_mc, sigmoid_distillation
 from rcil.losses.pcd import (
@@ -38,6 +38,7 @@ from rcil.losses.unbiased import unbiased_cross_entropy, unbiased_distillation
 
 __all__ = [
     "PCD_FACTORS",
+    "UNNAMED",
     "WINDOWS",
     "Convention",
     "EntropyHistogram",

@@ -15,33 +15,37 @@ from rcil.losses.unbiased import check_old_classes
 if TYPE_CHECKING:
     from torch import Tensor
 
+UNNAMED = -1
+"""The label of pixels that are background or of any old class."""
+
 
 @full_precision
 def completed_cross_entropy(
     logits: Tensor, labels: Tensor, old_classes: int, *, ignore_index: int = 255, reduction: Reduction = "mean_all"
 ) -> Tensor:
-    """Plain cross entropy where a class is named, the unbiased one on what is still called background.
-
-    Without any old class among the labels this is `unbiased_cross_entropy`.
+    """Plain cross entropy where a class is named, background among them; the unbiased one on what has no name.
 
     Args:
         logits: [N, C, H, W].
-        labels: Class ids [N, H, W]; 0 is background or any old class.
+        labels: Class ids [N, H, W]; `UNNAMED` is background or any old class.
         old_classes: Classes before this step, background included.
         ignore_index: Label of the pixels without loss.
         reduction: See `reduce_pixels`.
     """
     check_old_classes(old_classes, logits.shape[1])
     together = logits[:, :old_classes].logsumexp(dim=1, keepdim=True)
-    log_probabilities = torch.cat((together, logits[:, 1:]), dim=1) - logits.logsumexp(dim=1, keepdim=True)
+    log_probabilities = torch.cat((logits, together), dim=1) - logits.logsumexp(dim=1, keepdim=True)
     valid = labels != ignore_index
-    target = labels.where(valid, labels.new_zeros(())).long()
+    target = labels.where(labels != UNNAMED, labels.new_tensor(logits.shape[1]))
+    target = target.where(valid, labels.new_zeros(())).long()
     return reduce_pixels(F.nll_loss(log_probabilities, target, reduction="none"), valid, reduction)
 
 
 @torch.no_grad()
 def certain_labels(old_logits: Tensor, labels: Tensor, thresholds: Tensor, *, ignore_index: int = 255) -> Tensor:
-    """Labels [N, H, W] whose background is named where the old model is certain; the rest stays background.
+    """Labels [N, H, W] whose background is named where the old model is certain, and `UNNAMED` elsewhere.
+
+    Of what it is certain to be background, the labels say that it is no new class: then it is background indeed.
 
     Args:
         old_logits: The old model's logits [N, O, H, W].
@@ -50,5 +54,5 @@ def certain_labels(old_logits: Tensor, labels: Tensor, thresholds: Tensor, *, ig
         ignore_index: Label of the pixels without loss.
     """
     named, _ = pseudo_labels(old_logits, labels, thresholds, ignore_index=ignore_index)
-    unsure = (named == ignore_index) | (labels != 0)
-    return torch.where(unsure, labels, named)
+    named = named.where(named != ignore_index, named.new_tensor(UNNAMED))
+    return torch.where(labels == 0, named, labels)

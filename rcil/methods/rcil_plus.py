@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from rcil.losses import certain_labels, completed_cross_entropy, sigmoid_step
+from rcil.losses import UNNAMED, certain_labels, completed_cross_entropy, sigmoid_step
 from rcil.losses.icarl import binary_cross_entropy
 from rcil.methods.base import LossTerms, StepInfo
 from rcil.methods.new_rows import RowFit
@@ -26,7 +26,8 @@ class RcilPlus(Rcil):
 
     preserve: bool = True
     pseudo: bool = True
-    """Background that the old model is sure about takes its class, by PLOP's entropy rule; the rest stays unbiased."""
+    """Background that the old model is sure about takes its class, real background among them, by PLOP's entropy
+    rule; the rest stays unbiased."""
     floor: float = 0.001
     """Smallest entropy threshold of the pseudo-labels."""
     fuse: bool = False
@@ -67,16 +68,20 @@ class RcilPlus(Rcil):
             return LossTerms(bce=binary_cross_entropy(new.logits, labels))
         if old is None:
             return super().terms(new, old, labels, info)
-        if self.pseudo and not info.domain:
-            if self._thresholds is None:
-                raise RuntimeError("RcilPlus.prepare must run before the first batch of a step")
-            labels = certain_labels(old.logits, labels, self._thresholds)
+        named = self._named(labels, old) if self.pseudo and not info.domain else None
         if self.sigmoid:
-            return LossTerms(bce=sigmoid_step(new.logits, labels, old.logits), **self.cube_terms(new, old))
+            known = labels if named is None else named.where(named != UNNAMED, 0)
+            return LossTerms(bce=sigmoid_step(new.logits, known, old.logits), **self.cube_terms(new, old))
         terms = super().terms(new, old, labels, info)
-        if not info.domain:
-            terms["unce"] = completed_cross_entropy(new.logits, labels, info.old)
+        if named is not None:
+            terms["unce"] = completed_cross_entropy(new.logits, named, info.old)
         return terms
+
+    def _named(self, labels: Tensor, old: Maps) -> Tensor:
+        """Labels with the names that the old model is sure of."""
+        if self._thresholds is None:
+            raise RuntimeError("RcilPlus.prepare must run before the first batch of a step")
+        return certain_labels(old.logits, labels, self._thresholds)
 
     def finish(self, student: Segmenter, previous: Segmenter, info: StepInfo) -> Segmenter:
         """Fuse with what was there before."""
