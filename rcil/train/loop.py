@@ -8,9 +8,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from rcil.checkpoint.file import load, save
@@ -163,20 +164,27 @@ def _distributed(student: Segmenter, processes: Processes) -> Segmenter | Distri
 def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> StepState:
     """Optimiser and schedule over what trains: the frozen branch has neither gradient nor optimiser state."""
     settings = job.settings
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimiser = _optimiser(trained, settings.lr[min(job.index, 1)], settings)
+    optimiser = _optimiser(_groups(model, settings, min(job.index, 1)), settings)
     schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, total, power=settings.power)
     scaler = torch.amp.GradScaler(job.processes.device.type, enabled=settings.precision == "fp16")
     return StepState(model, optimiser, schedule, scaler, method, Position())
 
 
-def _optimiser(trained: list[nn.Parameter], lr: float, settings: TrainingSection) -> torch.optim.Optimizer:
+def _groups(model: Segmenter, settings: TrainingSection, later: int) -> list[dict[str, Any]]:
+    """What trains, with its learning rate: the classifier may have one of its own."""
+    lr = settings.lr[later]
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    rows = [p for name, p in trained.items() if name.startswith("classifier.")]
+    body = [p for name, p in trained.items() if not name.startswith("classifier.")]
+    groups = [{"params": body, "lr": lr}, {"params": rows, "lr": lr * settings.classifier_lr}]
+    return [group for group in groups if group["params"]]
+
+
+def _optimiser(groups: list[dict[str, Any]], settings: TrainingSection) -> torch.optim.Optimizer:
     if settings.optimiser == "adamw":
-        return torch.optim.AdamW(trained, lr, weight_decay=settings.weight_decay)
+        return torch.optim.AdamW(groups, weight_decay=settings.weight_decay)
     nesterov = settings.momentum > 0
-    return torch.optim.SGD(
-        trained, lr, momentum=settings.momentum, nesterov=nesterov, weight_decay=settings.weight_decay
-    )
+    return torch.optim.SGD(groups, momentum=settings.momentum, nesterov=nesterov, weight_decay=settings.weight_decay)
 
 
 def _learn(

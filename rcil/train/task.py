@@ -113,6 +113,8 @@ class TrainingSection(_Section):
 
     epochs: tuple[Count, Count] = (30, 30)
     lr: tuple[Positive, Positive] = (0.02, 0.001)
+    classifier_lr: Positive = 1.0
+    """Learning rate of the classifier as a multiple of `lr`: more lets new rows grow in short steps. In the paper 1."""
     epoch_images: Count | None = None
     """An epoch has this many images: a part of those there are, drawn anew each time, or all of them several times,
     each time another crop. So every step trains for as long as any other. By default, as in the paper, an epoch is

@@ -23,6 +23,7 @@ from tools.results.tables import TABLES
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all by default: {', '.join(TABLES)}")
+    parser.add_argument("--rows", help="run these rows alone, separated by commas")
     parser.add_argument("--runs", type=Path, default=Path("results"), help="folder of data and runs (results)")
     parser.add_argument("--camvid", type=Path, help="folder with CamVid: images/, masks/, classes.txt")
     parser.add_argument("--workers", type=int, default=2, help="cells at a time, one thread each (2)")
@@ -47,7 +48,8 @@ def main() -> int:
     published = {} if arguments.again or not arguments.pages.is_dir() else published_cells(arguments.pages)
     failed = []
     if not arguments.only_pages:
-        wanted = [cell for mine in cells.values() for cell in mine]
+        rows = arguments.rows.split(",") if arguments.rows else None
+        wanted = [cell for mine in cells.values() for cell in mine if rows is None or cell.row in rows]
         failed = run_cells(wanted, runs, arguments.workers, lambda text: print(text, flush=True), published)
     arguments.pages.mkdir(parents=True, exist_ok=True)
     for table in chosen:

@@ -44,9 +44,9 @@ def row(name: str, options: Mapping[str, Any], **changes: Any) -> Changes:
     return {"method.name": name, "method.options": dict(options), **changes}
 
 
-def all_methods(data: str) -> dict[str, Changes]:
+def all_methods(data: str, per_step: int = 1) -> dict[str, Changes]:
     """The rows of the paper's tables, the preset that goes beyond them, and joint training."""
-    rows = {title: row(name, options_of(data, name)) for title, name in METHODS.items()}
+    rows = {title: row(name, options_of(data, name, per_step)) for title, name in METHODS.items()}
     return {**rows, "joint": row("joint", {}, **{"training.epochs": [ALL_AT_ONCE[data], 1]})}
 
 
@@ -62,25 +62,25 @@ def in_orders(data: str, per_step: int, setting: str) -> dict[str, Changes]:
     }
 
 
-def with_epochs(base: Mapping[str, Any], later: int) -> dict[str, Any]:
-    """A base whose later steps have other epochs."""
-    training = {**base["training"], "epochs": [base["training"]["epochs"][0], later]}
-    return {**base, "training": training}
+def base_of(data: str, per_step: int) -> dict[str, Any]:
+    """The task that all cells share: a step that brings five classes has more epochs than one that brings one."""
+    training = BASES[data]["training"]
+    epochs = training["epochs"] if per_step == 1 else [training["epochs"][0], TWO_STEPS[data]]
+    return {**BASES[data], "training": {**training, "epochs": epochs}}
 
 
 def comparisons() -> Iterator[Table]:
     """All methods, in two steps and in six, overlapped and disjoint."""
     for data, per_step, setting in product(("camvid", "site"), (1, 5), ("overlapped", "disjoint")):
         first = 6 if data == "camvid" else 5
-        base = BASES[data] if per_step == 1 else with_epochs(BASES[data], TWO_STEPS[data])
         steps = "six steps" if per_step == 1 else "two steps"
         yield Table(
             name=f"{data}-{first}-{per_step}-{setting}",
             title=f"{PLACES[data]}, {first}-{per_step}, {setting}",
             about=f"{first} classes first, then {per_step} at a time: {steps}. All methods of the paper's tables.",
             data=data,
-            base=base,
-            rows=all_methods(data),
+            base=base_of(data, per_step),
+            rows=all_methods(data, per_step),
             replicas=in_orders(data, per_step, setting),
             pictures=SHOWN if setting == "overlapped" and per_step == 1 else (),
         )
@@ -103,16 +103,16 @@ def by_domain() -> Iterator[Table]:
 
 def weights() -> Iterator[Table]:
     """Which weights suit a small network and short steps, by the held-out images."""
-    for data in ("camvid", "site"):
-        replicas = in_orders(data, 5, "overlapped")
+    for data, per_step in product(("camvid", "site"), (5, 1)):
+        replicas = in_orders(data, per_step, "overlapped")
         only = next(iter(replicas))
         yield Table(
-            name=f"{data}-weights",
-            title=f"{PLACES[data]}: weights",
+            name=f"{data}-weights-{per_step}",
+            title=f"{PLACES[data]}: weights, {'one class' if per_step == 1 else 'five classes'} a step",
             about="The papers' weights are for ResNet-101 and thousands of iterations. Here every method's were chosen "
             "on the held-out images of one run.",
             data=data,
-            base=with_epochs(BASES[data], TWO_STEPS[data]),
+            base=base_of(data, per_step),
             rows={title: row(name, options) for title, (name, options) in weights_to_try().items()},
             replicas={only: replicas[only]},
             look="ablation",
@@ -139,7 +139,7 @@ ABLATIONS: Mapping[str, tuple[str, str, Look]] = {
 
 def ablation_rows() -> dict[str, dict[str, Changes]]:
     """The rows of each of the paper's ablations."""
-    rcil, mib = options_of("site", "rcil"), options_of("site", "mib")
+    rcil, mib = options_of("site", "rcil", 1), options_of("site", "mib", 1)
     off = {"spatial": False, "channel": False}
     return {
         "rc-parts": {
@@ -221,7 +221,7 @@ def ablations() -> Iterator[Table]:
 def beyond() -> Iterator[Table]:
     """RCIL with one thing more at a time, and together."""
     for data in ("camvid", "site"):
-        rcil = options_of(data, "rcil")
+        rcil = options_of(data, "rcil", 1)
         bare = {**rcil, "preserve": False, "pseudo": False}
         kept = {**bare, "preserve": True}
         named = {**kept, "pseudo": True}

@@ -126,16 +126,29 @@ def test_held_out_images_are_looked_at_as_often_as_asked_and_at_the_end(task_fil
     assert looked == [1, 3, 4]
 
 
-def test_adamw_moves_every_weight_by_the_learning_rate_at_first():
+def moved(settings):
+    """How far weights of the stem and of the classifier move in one iteration with large gradients."""
     torch.manual_seed(0)
     student = build(small_arch("resnet18"), [["background", "ball"]])
-    settings = TrainingSection(batch=4, optimiser="adamw", lr=(0.01, 0.01), weight_decay=0)
     metadata = Metadata(architecture=student.arch, classes=class_table([["background", "ball"]]))
     job = StepJob(0, StepInfo(0, 2), metadata, None, None, (), settings, 1.0, None, ALONE)
     state = _new_state(student, make_method("rcil"), job, 10)
-    weight = student.backbone.stem.conv.weight
-    before = weight.detach().clone()
+    weights = student.backbone.stem.conv.weight, student.classifier.groups[0].weight
+    before = [weight.detach().clone() for weight in weights]
     for parameter in student.parameters():
         parameter.grad = torch.randn_like(parameter) * 1e3
     state.optimiser.step()
-    assert torch.allclose((weight - before).abs(), torch.tensor(0.01), rtol=1e-3)
+    return [(weight - was).abs() for weight, was in zip(weights, before, strict=True)]
+
+
+def test_adamw_moves_every_weight_by_the_learning_rate_at_first():
+    settings = TrainingSection(batch=4, optimiser="adamw", lr=(0.01, 0.01), weight_decay=0)
+    for distance in moved(settings):
+        assert torch.allclose(distance, torch.tensor(0.01), rtol=1e-3)
+
+
+def test_the_classifier_may_learn_faster():
+    settings = TrainingSection(batch=4, optimiser="adamw", lr=(0.01, 0.01), weight_decay=0, classifier_lr=3)
+    body, rows = moved(settings)
+    assert torch.allclose(body, torch.tensor(0.01), rtol=1e-3)
+    assert torch.allclose(rows, torch.tensor(0.03), rtol=1e-3)
