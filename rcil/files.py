@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -10,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from rcil.errors import RcilError
+from rcil.errors import ConfigError, RcilError
 
 
 @contextlib.contextmanager
@@ -59,6 +60,45 @@ def building(folder: Path) -> Iterator[Path]:
         part.replace(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    """Hold a folder against other processes; one that is held already is refused.
+
+    The lock is a file beside the folder, so that a new folder stays empty until something is written. It goes with
+    the process, however that ends.
+    """
+    folder = folder.absolute()
+    path = folder.parent / f".{folder.name}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = _lock(path)
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"another process is working in {folder}", "Wait until it has ended, or choose another folder."
+        ) from error
+    except OSError as error:
+        raise RcilError(f"cannot write {path}: {error.strerror}", "Check the folder and its permissions.") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _lock(path: Path) -> int:
+    """An open file that only this process has locked, and that is still the one of this name."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        except OSError:
+            os.close(handle)
+            raise
+        os.close(handle)
 
 
 def _umask() -> int:

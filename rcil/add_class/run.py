@@ -29,7 +29,7 @@ from rcil.data.digest import data_digest
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.errors import ConfigError, TrainingError
-from rcil.files import replacing, sha256_of
+from rcil.files import replacing, sha256_of, working_in
 from rcil.images import write_image
 from rcil.methods import StepInfo, make_method
 from rcil.nn import Segmenter, fold
@@ -74,7 +74,7 @@ def add_class(
     finished = output / "report.json"
     if finished.exists():
         return _read_report(finished)
-    with join(request.training.device) as processes:
+    with working_in(output), join(request.training.device) as processes:
         if processes.count > 1:
             raise ConfigError("add-class runs in one process", "Start it without torchrun.")
         with display.phase("checking") as progress:

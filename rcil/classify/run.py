@@ -26,7 +26,7 @@ from rcil.classify.plan import class_steps
 from rcil.classify.task import ClassifyTask
 from rcil.console import write_json
 from rcil.errors import TrainingError
-from rcil.files import sha256_of
+from rcil.files import sha256_of, working_in
 from rcil.train.claim import claim
 from rcil.train.loop import Listener
 
@@ -80,7 +80,13 @@ def run_classify(
         say: Told the accuracy after every step.
     """
     setting = _prepare(task, output, listen)
-    claim(output, task, resume=True)
+    with working_in(output):
+        claim(output, task, resume=True)
+        return _run_steps(setting, say)
+
+
+def _run_steps(setting: Setting, say: Say) -> dict[str, Any]:
+    task, output = setting.task, setting.output
     results: list[dict[str, Any]] = []
     document: dict[str, Any] = {}
     model: ImageClassifier | None = None

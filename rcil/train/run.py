@@ -28,7 +28,7 @@ from rcil.data.protocol import memory_table, training_table
 from rcil.data.scan import id_table
 from rcil.data.types import Sample
 from rcil.errors import ConfigError
-from rcil.files import replacing, sha256_of
+from rcil.files import replacing, sha256_of, working_in
 from rcil.methods import Method, StepInfo, make_method
 from rcil.nn import Segmenter, build
 from rcil.train.claim import claim
@@ -62,7 +62,7 @@ def run_task(
         check_pieces(task.training.batch, task.training.accumulate, processes.count)
         if not processes.leads:
             return _run_steps(task, output, resume, step0_of, _silent, processes)
-        with tensorboard(output) as log:
+        with working_in(output), tensorboard(output) as log:
             return _run_steps(task, output, resume, step0_of, both(log, listen), processes)
 
 

@@ -1,9 +1,13 @@
+import os
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
-from rcil.errors import RcilError
-from rcil.files import building, is_free, replacing, sha256_of
+from rcil.errors import ConfigError, RcilError
+from rcil.files import building, is_free, replacing, sha256_of, working_in
 
 
 def test_the_file_appears_whole(tmp_path):
@@ -69,3 +73,26 @@ def test_which_folders_are_free(tmp_path):
     assert is_free(tmp_path / "empty")
     assert not is_free(tmp_path / "file")
     assert not is_free(tmp_path)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from rcil.files import working_in
+with working_in(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_is_held_against_others_until_its_process_ends(tmp_path):
+    folder = tmp_path / "run"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, folder], stdout=subprocess.PIPE)
+    assert holder.stdout.readline() == b"held\n"
+    with pytest.raises(ConfigError, match="another process is working in"), working_in(folder):
+        pass
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.communicate()
+    with working_in(folder):
+        assert is_free(folder)
+    assert list(tmp_path.iterdir()) == []
