@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rcil.data.errors import DataError, read_bytes
 from rcil.files import replacing
+from rcil.image_header import JPEG, MAX_PIXELS, is_too_large, stated_size
 
 Image = NDArray[np.uint8]
 SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -21,12 +22,22 @@ def read_rgb(path: Path) -> Image:
     A JPEG that was cut off still decodes, with grey where data is missing; here it is an error.
     """
     data = read_bytes(path, "Check the path.")
-    if data.startswith(b"\xff\xd8") and b"\xff\xd9" not in data[-1024:]:
+    refuse_if_too_large(path, data)
+    if data.startswith(JPEG) and b"\xff\xd9" not in data[-1024:]:
         raise DataError(f"{path} is cut off: the end of the JPEG is missing", "Copy the file again.")
     pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if data else None
     if pixels is None:
         raise DataError(f"{path} is not an image that can be decoded", "Give a PNG or JPEG; the file may be cut off.")
     return np.ascontiguousarray(pixels[..., ::-1], dtype=np.uint8)
+
+
+def refuse_if_too_large(path: Path, data: bytes) -> None:
+    """Raise for the bytes of an image whose header states an absurd size, before it is decoded."""
+    size = stated_size(data)
+    if size is not None and is_too_large(size):
+        raise DataError(
+            f"{path} is {size[1]} x {size[0]} pixels", f"The limit is {MAX_PIXELS // 10**6} megapixels: cut it up."
+        )
 
 
 def write_image(path: Path, pixels: Image) -> None:

@@ -21,13 +21,10 @@ import numpy.typing as npt
 
 from rcil.data.errors import DataError, read_bytes
 from rcil.files import replacing
+from rcil.image_header import MAX_PIXELS, is_too_large
 
 Mask = npt.NDArray[np.uint8]
 """Class ids, [height, width]."""
-
-MAX_PIXELS = 100_000_000
-MAX_SIDE = 1_000_000
-"""Longest side that libpng accepts."""
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GREY, _PALETTE = 0, 3
@@ -103,7 +100,7 @@ def _header(kind: bytes, body: bytes, source: str) -> _Header:
     if kind != b"IHDR" or len(body) != 13:
         raise DataError(f"{source} does not begin with a PNG header", _DAMAGED)
     width, height, depth, colour, compression, filtering, interlace = struct.unpack(">IIBBBBB", body)
-    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+    if is_too_large((height, width)):
         raise DataError(f"{source} is {width} x {height} pixels", f"The limit is {MAX_PIXELS // 10**6} megapixels.")
     if colour not in _DEPTHS:
         raise DataError(f"{source} is a true-colour or transparent image, not a mask", _LAYOUT)

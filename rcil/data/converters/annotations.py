@@ -18,6 +18,7 @@ from rcil.data.errors import DataError, read_bytes
 from rcil.data.masks import Mask
 from rcil.data.types import IGNORE
 from rcil.errors import ConfigError
+from rcil.images import refuse_if_too_large
 
 SUFFIXES = {".jpg": ".jpg", ".jpeg": ".jpg", ".png": ".png"}
 """Image suffix in an export, in lower case -> suffix in a site folder."""
@@ -111,9 +112,10 @@ def read_json(path: Path, model: type[_Model], hint: str) -> _Model:
 
 def read_colours(path: Path) -> npt.NDArray[np.uint8]:
     """An image as it is shown, that is, turned the way its EXIF tag says: [height, width, BGR]."""
-    data = np.frombuffer(read_bytes(path, "Export it again, or give the image folder."), np.uint8)
+    data = read_bytes(path, "Export it again, or give the image folder.")
+    refuse_if_too_large(path, data)
     with contextlib.suppress(cv2.error):
-        image = cv2.imdecode(data, cv2.IMREAD_COLOR)
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
         if image is not None:
             return np.asarray(image, np.uint8)
     raise DataError(f"{path} is not a readable image", "Copy or export it again.")

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-
 import cv2
 import numpy as np
 
+from rcil.image_header import JPEG, stated_size
 from rcil.images import Image
 from rcil_serve.http.body import Body
 from rcil_serve.http.refusal import RefusalError
-
-PNG = b"\x89PNG\r\n\x1a\n"
-JPEG = b"\xff\xd8"
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""JPEG markers that state the size."""
-_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
-"""JPEG markers without a length."""
 
 
 def decode(body: Body, max_pixels: int) -> Image:
@@ -38,30 +30,10 @@ def decode(body: Body, max_pixels: int) -> Image:
 
 def size_of(body: Body) -> tuple[int, int]:
     """Height and width as the file's header states them."""
-    size = None
-    if body.startswith(PNG) and body[12:16] == b"IHDR" and len(body) >= 24:
-        width, height = struct.unpack(">II", body[16:24])
-        size = height, width
-    elif body.startswith(JPEG):
-        size = _jpeg_size(body)
-    if size is None or 0 in size:
+    size = stated_size(body)
+    if size is None:
         raise RefusalError(400, "the body is no PNG or JPEG", "Send the bytes of an image file.")
     return size
-
-
-def _jpeg_size(body: Body) -> tuple[int, int] | None:
-    """From the first frame header, going from marker to marker."""
-    place = len(JPEG)
-    while place + 9 <= len(body) and body[place] == 0xFF:
-        marker = body[place + 1]
-        if marker == 0xFF:  # padding
-            place += 1
-        elif marker in _FRAMES:
-            height, width = struct.unpack(">HH", body[place + 5 : place + 9])
-            return height, width
-        else:
-            place += 2 if marker in _ALONE else 2 + int.from_bytes(body[place + 2 : place + 4], "big")
-    return None
 
 
 def encode_png(pixels: Image) -> bytes:
