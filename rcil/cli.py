@@ -9,6 +9,7 @@ import typer
 
 from rcil.cli_classify import classify
 from rcil.cli_data import app as data_app
+from rcil.cli_doctor import doctor
 from rcil.cli_presets import app as presets_app
 from rcil.cli_site import add_class, prelabel
 from rcil.console import make_app, print_json, run
@@ -19,6 +20,7 @@ app.add_typer(data_app)
 app.command("add-class")(add_class)
 app.command()(prelabel)
 app.command()(classify)
+app.command()(doctor)
 app.add_typer(presets_app)
 
 NORMS = ("abs", "inplace", "batch")
