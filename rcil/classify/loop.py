@@ -19,6 +19,7 @@ from rcil.classify.network import ImageClassifier, fold_classifier
 from rcil.classify.task import TrainingSection
 from rcil.errors import TrainingError
 from rcil.images import Image
+from rcil.nn.settle import settle_norms
 from rcil.train.loop import Event, Listener
 
 SCALE_LR = 0.01
@@ -61,6 +62,13 @@ def tune(job: StepJob, student: ImageClassifier, teacher: ImageClassifier | None
     trained = job.method.set_tuning(student)
     lr = job.lr * job.method.tune_lr
     _optimise(job, student, teacher, memory, trained, lr, job.settings.tune_iterations, done=job.iterations)
+
+
+def settle(job: StepJob, student: ImageClassifier, data: LabelledImages) -> None:
+    """Take the norms' statistics again, on as many batches of the step's images as the task asks for."""
+    if job.settings.settle:
+        batches = _batches(data, job.settings.settle, job.settings, job.generator)
+        settle_norms(student, (images for images, _ in batches))
 
 
 def _optimise(

@@ -90,6 +90,8 @@ class TrainingSection(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 5e-4
     power: Positive = 0.9
     """Of the polynomial decay, per iteration."""
+    settle: Annotated[int, Field(ge=0)] = 0
+    """Batches on which norm statistics are taken again after a training, with branches mixed as in evaluation."""
     shift: Annotated[int, Field(ge=0)] = 2
     """Pixels by which training images are moved at random; the border is replicated."""
     flip: bool = False
