@@ -44,6 +44,7 @@ fmt: setup
 bench: setup
 	$(BIN)/python tools/bench/pcd.py
 	$(BIN)/python tools/bench/train_step.py
+	$(BIN)/python tools/bench/depthwise.py
 	$(BIN)/python tools/bench/loader.py
 	$(BIN)/python tools/bench/export.py
 	$(BIN)/python tools/bench/export.py --whole

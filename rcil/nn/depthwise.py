@@ -1,7 +1,7 @@
 """Dilated depthwise convs that train at the speed of others on a CPU.
 
-Their backward pass has no fast kernel there: it takes a hundred times the forward pass, and a third of a whole
-training step of EfficientNet-lite0. Written as a conv and a sum for every tap it takes a tenth of that.
+Their backward pass has no fast kernel there. Written as a conv and a sum for every tap it takes a fraction of the time;
+`tools/bench/depthwise.py` measures what that is worth in a training step.
 """
 
 from __future__ import annotations

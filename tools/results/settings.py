@@ -74,7 +74,26 @@ TRIED = dict.fromkeys(("lwf", "lwf-mc", "ilt", "mib", "sdr", "plop"), (1.0, 0.1)
 """Factors of the papers' weights."""
 LAMBDAS, GAMMAS = (1.0, 4.0, 20.0), (0.0001, 0.001)
 """What is tried for RCIL: all lambdas with the first gamma."""
-CHOSEN: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
+CHOSEN: dict[tuple[str, int], dict[str, dict[str, Any]]] = {
+    ("camvid", 1): {"rcil": {"distillation": 1.0, "gamma": 0.0001}},
+    ("camvid", 5): {
+        "mib": {"weight": 1.0},
+        "sdr": {"weight": 10.0},
+        "plop": {"factor": 0.001, "logits_factor": 0.00005},
+        "rcil": {"distillation": 1.0, "gamma": 0.0001},
+    },
+    ("site", 1): {
+        "sdr": {"weight": 10.0},
+        "plop": {"factor": 0.001, "logits_factor": 0.00005},
+        "rcil": {"distillation": 4.0, "gamma": 0.0001},
+    },
+    ("site", 5): {
+        "lwf": {"weight": 10.0},
+        "sdr": {"weight": 10.0},
+        "plop": {"factor": 0.001, "logits_factor": 0.00005},
+        "rcil": {"distillation": 4.0, "gamma": 0.0001},
+    },
+}
 """Weights that the held-out images chose among those of `weights_to_try`, by data and classes per step."""
 
 
