@@ -43,7 +43,8 @@ def published_cells(pages: Path) -> dict[str, dict[str, Any]]:
     """The cells of all pages in a folder by id, as their runs wrote them but for the last digits."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(pages.glob("*.json")):
-        rows = json.loads(path.read_text(encoding="utf-8")).get("rows", {})
+        document = json.loads(path.read_text(encoding="utf-8"))
+        rows = document["rows"] if "table" in document else {}  # other pages are written by other commands
         for cell in (cell for row in rows.values() for cell in row["cells"].values()):
             held = {"held_out": cell["held_out"]} if "held_out" in cell else {}
             steps = [_as_step(classes) for classes in cell["steps"]]

@@ -92,6 +92,7 @@ def test_published_cells_need_not_run_again(data, tmp_path):
     table = tiny(TABLES["site-beyond"], rows=1, steps=2)
     (cell,) = cells_of(table, data)
     document, _ = run(table, data, tmp_path)
+    (tmp_path / "another.json").write_text('{"rows": {"a": {"mean": 1}}}')  # a page of another command
     published = published_cells(tmp_path)
     assert list(published) == [cell.id]
     said: list[str] = []
