@@ -130,7 +130,8 @@ def _body_of(model: Segmenter) -> dict[str, Tensor]:
 
 
 def _cost_of(model: Segmenter) -> CostInfo:
-    return _cost_of_form(model.arch.model_dump_json(), model.classifier.steps)
+    arch = model.arch.replace(norm="abs") if model.arch.norm == "inplace" else model.arch  # compiled: no meta device
+    return _cost_of_form(arch.model_dump_json(), model.classifier.steps)
 
 
 @functools.lru_cache(maxsize=64)

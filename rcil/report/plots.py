@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 DPI = 120
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, told apart with any colour vision; the yellow is left out, being faint on white."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C", "#882255")
+"""Okabe and Ito's colours, told apart with any colour vision; for the faint yellow a grey and a wine red."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DARK, GREY = "#1B1F24", "#6E7781"
 MOST_WITH_VALUES = 25
 MOST_BARS_WITH_VALUES = 40
