@@ -17,7 +17,7 @@ from rcil.errors import ConfigError
 TILE = (90, 80)
 """CamVid's images are shown at half their size, 180x240 pixels, and cut into six tiles each. Nearly every whole image
 holds nearly every class, which leaves the disjoint setting nothing; of the tiles some hundreds are left for every step.
-Tests are on tiles too: the head's dilated convs reach further in a larger image than they ever did while they learned.
+Tests are on tiles too, so that the head's dilated convs see what they saw while they learned.
 """
 TESTED = 3
 """Every third test frame is looked at."""
