@@ -104,9 +104,18 @@ class Method(ABC):
         """
         del batches, info, student
 
-    def finish(self, student: Segmenter, previous: Segmenter, info: StepInfo) -> Segmenter:
-        """The network of a later step after its training; `previous` is the one that the step started from."""
-        del previous, info
+    def finish(
+        self, student: Segmenter, previous: Segmenter, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+    ) -> Segmenter:
+        """The network of a later step after its training.
+
+        Args:
+            student: What was trained.
+            previous: What the step started from.
+            info: The step.
+            images: Some whole training images [N, 3, H, W] with their labels [N, H, W], read when asked for.
+        """
+        del previous, info, images
         return student
 
     @abstractmethod

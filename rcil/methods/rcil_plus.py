@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,10 +13,11 @@ from torch.nn import functional as F
 from rcil.losses import UNNAMED, certain_labels, completed_cross_entropy, sigmoid_step
 from rcil.losses.icarl import binary_cross_entropy
 from rcil.methods.base import LossTerms, StepInfo
+from rcil.methods.biases import balance_biases
 from rcil.methods.new_rows import RowFit
 from rcil.methods.rcil import Rcil
 from rcil.methods.thresholds import entropy_thresholds
-from rcil.nn import Maps, Segmenter
+from rcil.nn import Maps, Segmenter, fold
 from rcil.nn.fuse import fuse
 
 
@@ -38,6 +39,8 @@ class RcilPlus(Rcil):
     """New rows start as the combination of old rows that suits the labels best (NeST)."""
     sigmoid: bool = False
     """One sigmoid a class, from step 0 on; the old model's sigmoids teach the old classes."""
+    balance: Literal["off", "new", "all"] = "off"
+    """After the step the biases of new or of all classes are set to the best mean IoU with labels and old model."""
     _thresholds: Tensor | None = field(default=None, init=False, repr=False)
 
     @property
@@ -83,12 +86,16 @@ class RcilPlus(Rcil):
             raise RuntimeError("RcilPlus.prepare must run before the first batch of a step")
         return certain_labels(old.logits, labels, self._thresholds)
 
-    def finish(self, student: Segmenter, previous: Segmenter, info: StepInfo) -> Segmenter:
-        """Fuse with what was there before."""
-        if not self.fuse:
-            return student
-        share = math.sqrt(info.new / info.classes) if info.new else 0.5
-        return fuse(student, previous, share)
+    def finish(
+        self, student: Segmenter, previous: Segmenter, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+    ) -> Segmenter:
+        """Fuse with what was there before, then balance the biases."""
+        if self.fuse:
+            student = fuse(student, previous, math.sqrt(info.new / info.classes) if info.new else 0.5)
+        if self.balance != "off" and info.new:
+            new, old = range(info.old, info.classes), range(info.old if self.balance == "all" else 0)
+            balance_biases(student, fold(previous)[0], images, (*new, *old))
+        return student
 
     def state_dict(self) -> dict[str, Any]:
         """The thresholds."""

@@ -18,7 +18,7 @@ def random_crop(
 ) -> tuple[Image, Mask]:
     """A square of `crop` pixels from the image at a random scale, flipped half of the time.
 
-    Shrinking averages, so that nothing aliases. Where the scaled image is smaller than the crop it is padded: black in
+    Where the scaled image is smaller than the crop it is padded: black in
     the image, ignored in the mask.
 
     Args:
@@ -30,11 +30,8 @@ def random_crop(
         focus: Share of crops that hold a pixel of a labelled class, each class as likely as another, so that small
             and rare things are seen.
     """
-    factor = float(np.exp(rng.uniform(*np.log(scale))))
-    height, width = (max(1, round(side * factor)) for side in mask.shape)
-    how = cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR
-    image = np.asarray(cv2.resize(image, (width, height), interpolation=how), np.uint8)
-    mask = np.asarray(cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8)
+    image, mask = resized(image, mask, float(np.exp(rng.uniform(*np.log(scale)))))
+    height, width = mask.shape
     point = labelled_pixel(mask, rng) if focus and rng.random() < focus else None
     if point is None:
         top, left = (int(rng.integers(0, max(side - crop, 0) + 1)) for side in (height, width))
@@ -46,6 +43,15 @@ def random_crop(
     below, right = crop - mask.shape[0], crop - mask.shape[1]
     image = np.pad(image, ((0, below), (0, right), (0, 0)))
     return np.ascontiguousarray(image), np.pad(mask, ((0, below), (0, right)), constant_values=IGNORE)
+
+
+def resized(image: Image, mask: Mask, factor: float) -> tuple[Image, Mask]:
+    """Both at `factor` of their size; shrinking averages colours, so that nothing aliases."""
+    height, width = (max(1, round(side * factor)) for side in mask.shape)
+    how = cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR
+    image = np.asarray(cv2.resize(image, (width, height), interpolation=how), np.uint8)
+    mask = np.asarray(cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8)
+    return image, mask
 
 
 def labelled_pixel(mask: Mask, rng: np.random.Generator) -> tuple[int, int] | None:

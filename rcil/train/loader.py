@@ -17,7 +17,7 @@ from rcil.data.masks import read_mask
 from rcil.data.types import Sample
 from rcil.evaluate import as_input
 from rcil.images import read_rgb
-from rcil.train.augment import random_crop
+from rcil.train.augment import random_crop, resized
 from rcil.train.task import TrainingSection
 
 Batch = tuple[Tensor, Tensor]
@@ -105,6 +105,12 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
         image, mask = read_rgb(sample.image), self.tables[place][read_mask(sample.mask)]
         image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
         return as_input(self.metadata, image), torch.from_numpy(mask).long()
+
+    def whole(self, place: int, scale: float) -> Batch:
+        """Image [1, 3, H, W] and labels [1, H, W] of one sample as the network sees it in evaluation."""
+        sample = self.samples[place]
+        image, mask = resized(read_rgb(sample.image), self.tables[place][read_mask(sample.mask)], scale)
+        return as_input(self.metadata, image)[None], torch.from_numpy(mask).long()[None]
 
 
 def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, size: int | None = None) -> list[list[int]]:

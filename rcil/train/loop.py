@@ -29,6 +29,8 @@ from rcil.train.processes import ALONE, Processes
 from rcil.train.state import Position, StepState
 from rcil.train.task import TrainingSection
 
+FINISHING_IMAGES = 60
+"""Of a step, about as many are looked at after it."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -127,7 +129,7 @@ def train_step(
             state.save(saved)
     processes.wait()
     final = load(best)[0]
-    return final if teacher is None else method.finish(final, teacher, job.info)
+    return final if teacher is None else method.finish(final, teacher, job.info, _whole(job))
 
 
 def evaluate_together(
@@ -251,6 +253,13 @@ def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
     for pieces in itertools.islice(batches(job.crops, epoch, share=share), job.settings.settle):
         for piece in pieces:
             yield _moved(*piece, job)[0]
+
+
+def _whole(job: StepJob) -> Iterator[Batch]:
+    """Training images as they are, some of them, evenly spread."""
+    count = len(job.crops)
+    for place in range(0, count, max(1, count // FINISHING_IMAGES)):
+        yield job.crops.whole(place, job.scale)
 
 
 @torch.no_grad()

@@ -88,8 +88,8 @@ def test_fusion_is_as_strong_as_the_classes_are_few():
     with torch.no_grad():
         for parameter in student.parameters():
             parameter.add_(0.1)
-    fused = method.finish(student, teacher, INFO)
+    fused = method.finish(student, teacher, INFO, [])
     was, now, got = (fold(model)[0].head.state_dict() for model in (teacher, student, fused))
     for name in got:
         torch.testing.assert_close(got[name], torch.lerp(was[name], now[name], math.sqrt(1 / 4)), msg=name)
-    assert make_method("rcil-plus").finish(student, teacher, INFO) is student
+    assert make_method("rcil-plus").finish(student, teacher, INFO, []) is student

@@ -5,6 +5,9 @@ import torch
 from networks import small_arch
 
 from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.data.masks import read_mask
+from rcil.evaluate import as_input
+from rcil.images import read_rgb
 from rcil.train.augment import random_crop
 from rcil.train.loader import Crops, CropSettings, Share, batches, epoch_order
 from rcil.train.plan import make_plan
@@ -112,3 +115,13 @@ def test_remembered_images_have_labels_of_their_own(task_file):
     assert torch.equal(both[0, 0][1], crops[0, 0][1])
     assert set(both[0, 1][1].unique().tolist()) <= {7, 255}
     assert torch.equal(both[0, 1][0], crops[0, 1][0])
+
+
+def test_whole_images_are_as_evaluation_sees_them(task_file):
+    crops = make_crops(task_file)
+    image, labels = crops.whole(0, 1.0)
+    sample = crops.samples[0]
+    assert torch.equal(image[0], as_input(crops.metadata, read_rgb(sample.image)))
+    assert np.array_equal(labels[0].numpy(), read_mask(sample.mask))
+    half, small = crops.whole(0, 0.5)
+    assert half.shape[2:] == small.shape[1:] == tuple(side // 2 for side in labels.shape[1:])
