@@ -1,4 +1,4 @@
-r"""An NVIDIA Triton model repository, one version per step.
+"""An NVIDIA Triton model repository, one version per step.
 
     REPO/<name>/config.pbtxt            all versions: tensors, batching, a queue that rejects, warm-up
     REPO/<name>/labels.txt              class names of the newest step; line i (from 0) names mask value i
@@ -7,8 +7,7 @@ r"""An NVIDIA Triton model repository, one version per step.
 
 To serve it, point a production Triton at the folder; nothing else is needed:
 
-    docker run --rm -p 8000:8000 -p 8001:8001 -v /srv/models:/models nvcr.io/nvidia/tritonserver:<release>-py3 \
-        tritonserver --model-repository=/models --model-control-mode=explicit --load-model=<name>
+    tritonserver --model-repository=REPO --model-control-mode=explicit --load-model=<name>
 
 A new step is published while the server runs, then loaded over gRPC (`tools/triton/load_model.py`). A load over HTTP,
 `POST /v2/repository/models/<name>/load`, also works, but HTTP clients that share a thread of the server with it wait
