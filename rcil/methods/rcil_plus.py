@@ -39,7 +39,7 @@ class RcilPlus(Rcil):
     """New rows start as the combination of old rows that suits the labels best (NeST)."""
     sigmoid: bool = False
     """One sigmoid a class, from step 0 on; the old model's sigmoids teach the old classes."""
-    balance: Literal["off", "new", "all"] = "off"
+    balance: Literal["none", "new", "all"] = "none"
     """After the step the biases of new or of all classes are set to the best mean IoU with labels and old model."""
     _thresholds: Tensor | None = field(default=None, init=False, repr=False)
 
@@ -92,7 +92,7 @@ class RcilPlus(Rcil):
         """Fuse with what was there before, then balance the biases."""
         if self.fuse:
             student = fuse(student, previous, math.sqrt(info.new / info.classes) if info.new else 0.5)
-        if self.balance != "off" and info.new:
+        if self.balance != "none" and info.new:
             new, old = range(info.old, info.classes), range(info.old if self.balance == "all" else 0)
             balance_biases(student, fold(previous)[0], images, (*new, *old))
         return student

@@ -58,7 +58,7 @@ def test_what_labels_call_background_is_what_the_teacher_says():
     assert agree > 0.97
 
 
-@pytest.mark.parametrize(("balance", "moves"), [("off", ()), ("new", (3,)), ("all", (0, 1, 2, 3))])
+@pytest.mark.parametrize(("balance", "moves"), [("none", ()), ("new", (3,)), ("all", (0, 1, 2, 3))])
 def test_rcil_plus_balances_what_it_is_told_to(monkeypatch, balance, moves):
     seen = []
     monkeypatch.setattr("rcil.methods.rcil_plus.balance_biases", lambda *arguments: seen.append(sorted(arguments[3])))
