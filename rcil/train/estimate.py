@@ -39,7 +39,7 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
     to cost what step 1 does. Reading images is not counted: it happens beside.
     """
     method = make_method(task.method.name, **task.method.options)
-    plan = make_plan(task, joint=method.sees_all_data)
+    plan = make_plan(task, joint=method.sees_all_data, record=False)
     settings = task.training
     pieces = settings.batch // (settings.accumulate * processes)
     students, teachers = _networks(task, plan, method)
@@ -51,7 +51,8 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
     result = []
     for step in plan.steps:
         kind = min(step.step.index, 1)
-        epoch = epoch_order(len(step.train) + len(step.memory), settings.batch, (0, 0), 0, settings.epoch_images)
+        images = len(step.train) + (len(step.memory) if settings.memory_share is None else 0)
+        epoch = epoch_order(images, settings.batch, (0, 0), 0, settings.epoch_images)
         iterations = settings.epochs[kind] * len(epoch)
         seconds = iterations * settings.batch / processes * per_image * work[kind] / work[0]
         result.append(StepEstimate(step.step.index, step.teaches, len(step.train), iterations, memory[kind], seconds))

@@ -36,13 +36,22 @@ class CropSettings:
     """Share of crops that are sure to hold a labelled class; see `random_crop`."""
     epoch_images: int | None = None
     """Images of an epoch, however many there are."""
+    memory_share: float | None = None
+    """Share of an epoch's images that come from the memory; None: as many as it has."""
 
     @classmethod
     def of(cls, settings: TrainingSection, scale: float) -> CropSettings:
         """Those of a task whose network sees images at `scale` of their size."""
         low, high = settings.scale
-        scales = low * scale, high * scale
-        return cls(settings.batch, settings.crop, scales, settings.workers, settings.focus, settings.epoch_images)
+        return cls(
+            settings.batch,
+            settings.crop,
+            (low * scale, high * scale),
+            settings.workers,
+            settings.focus,
+            settings.epoch_images,
+            settings.memory_share,
+        )
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,7 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
         memory: Sequence[tuple[Sample, NDArray[np.uint8]]] = (),
     ) -> None:
         self.samples = (*samples, *(sample for sample, _ in memory))
+        self.own = len(samples)
         self.tables = [table] * len(samples) + [table for _, table in memory]
         self.metadata = metadata
         self.settings = settings
@@ -94,7 +104,15 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
 
     def order(self, epoch: int) -> list[list[int]]:
         """Indices of each batch of an epoch."""
-        return epoch_order(len(self), self.settings.batch, self.seed, epoch, self.settings.epoch_images)
+        settings = self.settings
+        if settings.memory_share is None or len(self) == self.own:
+            return epoch_order(len(self), settings.batch, self.seed, epoch, settings.epoch_images)
+        size = settings.epoch_images or self.own
+        again = round(size * settings.memory_share)
+        rng = np.random.default_rng([*self.seed, 2, epoch])
+        new = drawn(range(self.own), size - again, len(self), rng)
+        old = drawn(range(self.own, len(self)), again, len(self), rng)
+        return grouped(rng.permutation([*new, *old]).tolist(), settings.batch)
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Image [3, crop, crop] and labels [crop, crop]."""
@@ -126,8 +144,18 @@ def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, size:
         size: Images of an epoch; those that come again have indices from `count` on, and so other augmentations.
     """
     rng = np.random.default_rng([*seed, 0, epoch])
-    rounds = 1 if size is None else math.ceil(size / count)
-    order = [index + count * again for again in range(rounds) for index in rng.permutation(count).tolist()][:size]
+    return grouped(drawn(range(count), count if size is None else size, count, rng), batch)
+
+
+def drawn(places: range, size: int, count: int, rng: np.random.Generator) -> list[int]:
+    """`size` of the places in random order; those that come again are `count` higher, and so augmented otherwise."""
+    rounds = math.ceil(size / len(places))
+    order = [int(places[i]) + count * again for again in range(rounds) for i in rng.permutation(len(places))]
+    return order[:size]
+
+
+def grouped(order: list[int], batch: int) -> list[list[int]]:
+    """Whole batches; a set smaller than a batch is repeated to fill one."""
     if len(order) < batch:
         return [(order * batch)[:batch]]
     return [order[start : start + batch] for start in range(0, len(order) - batch + 1, batch)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rcil.architecture import Backbone, NormKind
+from rcil.architecture import Backbone, Channels, Depth, NormKind
+from rcil.documents import parse_yaml
 from rcil.errors import ConfigError, did_you_mean
 from rcil.presets import preset_names, preset_text
 
@@ -89,12 +89,15 @@ class NetworkSection(_Section):
     """The network; see `Architecture`."""
 
     backbone: Backbone = "resnet101"
-    blocks: tuple[Count, Count, Count, Count] | None = None
+    blocks: tuple[Depth, Depth, Depth, Depth] | None = None
     """Residual blocks of the four stages of a ResNet, to make it shallower or deeper; None: as its name says."""
-    width: Count = 64
-    head_width: Count = 256
+    width: Channels = 64
+    head_width: Channels = 256
     output_stride: Literal[8, 16] = 16
     norm: NormKind = "batch"
+    pool_window: Count | None = None
+    """Side of the window that the pooled path of the head averages over in evaluation, in places of its map; None: all.
+    Where images are much larger than training crops, crop / output_stride keeps the path at what it was trained on."""
     pretrained: Literal["imagenet"] | Path | None = None
     """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for efficientnet_lite0."""
 
@@ -130,6 +133,8 @@ class TrainingSection(_Section):
     memory: Annotated[int, Field(ge=0)] = 0
     """Training images of every earlier class that later steps see again, with the labels of their own step. The paper
     has none, and a site may not be allowed any."""
+    memory_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of the images of an epoch that are drawn from the memory; None: every image as often as another."""
     optimiser: Literal["sgd", "adamw"] = "sgd"
     """`sgd` is the paper's; `adamw` learns rare classes in fewer iterations, at a hundredth of the learning rate."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -210,11 +215,9 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
 def parse_document(text: str, path: Path, sections: str) -> dict[str, Any]:
     """The sections of a task file; `path` and the names of the `sections` are for messages."""
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            f"{path} is not YAML: {str(error).splitlines()[0]}", "Check indentation and colons."
-        ) from error
+        document = parse_yaml(text)
+    except ValueError as error:
+        raise ConfigError(f"{path} is not YAML: {error}", "Check indentation and colons.") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path} is not a task", f"A task has the sections {sections}.")
     return document
@@ -233,8 +236,8 @@ def apply_override(document: dict[str, Any], override: str) -> None:
             raise ConfigError(f"'{section}' in '{override}' is not a section", "Check the key.")
         place = inner
     try:
-        place[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        place[last] = parse_yaml(text)
+    except ValueError as error:
         raise ConfigError(f"the value in '{override}' is not YAML", "Quote it.") from error
 
 

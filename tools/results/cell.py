@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -27,17 +28,24 @@ def held_out_classes(task: Task, model: Path) -> dict[str, float | None]:
 def run_cell(task: Task, folder: Path, *, step0: Path | None, held_out: bool) -> None:
     """Train all steps, or what is left of them, and write `cell.json`, which says that the cell is finished.
 
+    A finished cell is only measured further: it may belong to a table of another name.
+
     Args:
         task: What to do.
         folder: Of the run.
         step0: A run with the same step 0.
         held_out: Also measure the last model on the held-out images.
     """
-    started = time.process_time()
-    results = run_task(task, folder, resume=True, step0_of=step0)
-    document: dict[str, Any] = {"steps": results["steps"], "cpu_seconds": round(time.process_time() - started, 1)}
+    finished = folder / "cell.json"
+    document = json.loads(finished.read_text(encoding="utf-8")) if finished.is_file() else _trained(task, folder, step0)
     if held_out:
-        document["held_out"] = held_out_classes(task, folder / f"step{len(results['steps']) - 1}.safetensors")
-    write_json(folder / "cell.json", document)
+        document["held_out"] = held_out_classes(task, folder / f"step{len(document['steps']) - 1}.safetensors")
+    write_json(finished, document)
     for state in (*folder.glob("step*/state.pt"), *folder.glob("step*/best.safetensors")):
         state.unlink()
+
+
+def _trained(task: Task, folder: Path, step0: Path | None) -> dict[str, Any]:
+    started = time.process_time()
+    results = run_task(task, folder, resume=True, step0_of=step0)
+    return {"steps": results["steps"], "cpu_seconds": round(time.process_time() - started, 1)}

@@ -66,7 +66,8 @@ class Cell:
         method = make_method(task.method.name, **task.method.options)
         document = task.model_dump(mode="json", include={"seed", "network", "training"}, exclude_defaults=True)
         document["training"] |= {"epochs": task.training.epochs[0], "lr": task.training.lr[0]}
-        document["training"].pop("memory", None)
+        for later in ("memory", "memory_share"):
+            document["training"].pop(later, None)
         document["data"] = task.data.root.name, task.data.scale
         document["start"] = method.first_step, method.rc.model_dump() if method.rc else None
         document["protocol"] = None if method.sees_all_data else _first_of(task)

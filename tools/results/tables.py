@@ -223,28 +223,36 @@ def beyond() -> Iterator[Table]:
     for data in ("camvid", "site"):
         rcil = options_of(data, "rcil", 1)
         bare = {**rcil, "preserve": False, "pseudo": False}
-        kept = {**bare, "preserve": True}
-        named = {**kept, "pseudo": True}
+        fresh, balanced = {**bare, "balance": "new"}, {**bare, "balance": "all"}
+        replay = {"training.memory": 5, "training.memory_share": 0.3}
         alone = {
-            "start that keeps norms": row("rcil-plus", {**kept, "keep_norm": True}),
-            "settled norms": row("rcil", rcil, **{"training.settle": 10}),
-            "learnable eta": row("rcil-plus", {**bare, "mix": "learnable"}),
+            "function-preserving start": row("rcil-plus", {**bare, "preserve": True}),
+            "pseudo-labels": row("rcil-plus", {**bare, "pseudo": True}),
             "fused weights": row("rcil-plus", {**bare, "fuse": True}),
-            "frozen rows": row("rcil-plus", {**bare, "freeze_rows": True}),
-            "fitted rows": row("rcil-plus", {**bare, "fit_rows": True}),
             "sigmoids": row("rcil-plus", {**bare, "sigmoid": True}),
+            "settled norms": row("rcil", rcil, **{"training.settle": 10}),
+            "balanced new biases": row("rcil-plus", fresh),
+            "balanced biases": row("rcil-plus", balanced),
+        }
+        if data == "site":
+            alone |= {
+                "learnable eta": row("rcil-plus", {**bare, "mix": "learnable"}),
+                "frozen rows": row("rcil-plus", {**bare, "freeze_rows": True}),
+                "fitted rows": row("rcil-plus", {**bare, "fit_rows": True}),
+            }
+        together = {
+            "balanced new and 4 lambda": row("rcil-plus", {**fresh, "distillation": 4 * rcil["distillation"]}),
+            "balanced new + pseudo-labels": row("rcil-plus", {**fresh, "pseudo": True}),
+            "balanced new + fused": row("rcil-plus", {**fresh, "fuse": True}),
+            "balanced new + memory of 5": row("rcil-plus", fresh, **replay),
+            "balanced + fused": row("rcil-plus", {**balanced, "fuse": True}),
+            "balanced + settled": row("rcil-plus", balanced, **{"training.settle": 10}),
+            "balanced + memory of 5": row("rcil-plus", balanced, **replay),
         }
         rows = {
             "RCIL": row("rcil", rcil),
-            "function-preserving start": row("rcil-plus", kept),
-            "pseudo-labels": row("rcil-plus", {**bare, "pseudo": True}),
-            **(alone if data == "site" else {}),
-            "start + pseudo-labels": row("rcil-plus", named),
-            "start + pseudo-labels + learnable eta": row("rcil-plus", {**named, "mix": "learnable"}),
-            "start + pseudo-labels + fused": row("rcil-plus", {**named, "fuse": True}),
-            "start + pseudo-labels + fitted rows": row("rcil-plus", {**named, "fit_rows": True}),
-            "start + pseudo-labels + sigmoids": row("rcil-plus", {**named, "sigmoid": True}),
-            "start + pseudo-labels + memory of 5": row("rcil-plus", named, **{"training.memory": 5}),
+            **alone,
+            **together,
             "joint": all_methods(data)["joint"],
         }
         first = 6 if data == "camvid" else 5

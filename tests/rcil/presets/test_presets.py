@@ -43,6 +43,7 @@ def test_the_recipe_is_the_papers(name):
     assert (task.name, task.data.kind, task.data.root) == (name, kind, Path("data") / kind)
     assert (task.network.backbone, task.network.output_stride, task.network.norm) == ("resnet101", 16, "abs")
     training = task.training
+    assert task.network.pool_window == training.crop // task.network.output_stride == 32
     assert training.epochs == {"voc": (30, 30), "ade": (60, 60), "cityscapes": (50, 50)}[kind]
     assert (training.lr, training.batch, training.crop, training.scale) == ((0.02, 0.001), 24, 512, (0.5, 2.0))
     assert (training.momentum, training.weight_decay, training.power, training.held_out) == (0.9, 1e-4, 0.9, 0.2)

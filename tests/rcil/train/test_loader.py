@@ -125,3 +125,18 @@ def test_whole_images_are_as_evaluation_sees_them(task_file):
     assert np.array_equal(labels[0].numpy(), read_mask(sample.mask))
     half, small = crops.whole(0, 0.5)
     assert half.shape[2:] == small.shape[1:] == tuple(side // 2 for side in labels.shape[1:])
+
+
+def test_the_memory_may_have_a_share_of_every_epoch(task_file):
+    crops = make_crops(task_file)
+    settings = replace(crops.settings, epoch_images=12, memory_share=0.25)
+    both = Crops(
+        crops.samples[:4], crops.tables[0], crops.metadata, settings, (0, 0), [(crops.samples[4], crops.tables[0])]
+    )
+    epochs = [[index for group in both.order(epoch) for index in group] for epoch in (0, 1)]
+    for order in epochs:
+        assert len(order) == len(set(order)) == 12
+        assert sum(index % 5 == 4 for index in order) == 3
+    assert epochs[0] != epochs[1]
+    alone = Crops(crops.samples[:4], crops.tables[0], crops.metadata, settings, (0, 0))
+    assert alone.order(0) == epoch_order(4, 3, (0, 0), 0, 12)

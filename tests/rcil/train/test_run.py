@@ -199,3 +199,9 @@ def samples(count):
 def test_a_look_at_some_of_the_held_out_images_covers_them_all():
     assert [s.name for s in spread(samples(10), 4)] == ["0", "2", "5", "7"]
     assert spread(samples(3), 5) == spread(samples(3), 3) == spread(samples(3), None) == samples(3)
+
+
+def test_the_window_of_the_pooled_path_reaches_the_checkpoint(task_file, tmp_path):
+    run_task(load_task(task_file, ["network.pool_window=2"]), tmp_path / "run")
+    for step in (0, 1):
+        assert read_header(tmp_path / "run" / f"step{step}.safetensors").metadata.architecture.pool_window == 2

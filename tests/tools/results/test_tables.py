@@ -103,3 +103,16 @@ def test_published_cells_need_not_run_again(data, tmp_path):
     assert again["rows"]["RCIL"]["cells"] == document["rows"]["RCIL"]["cells"]
     assert again["rows"]["RCIL"]["all"]["mean"] == pytest.approx(document["rows"]["RCIL"]["all"]["mean"], abs=1e-4)
     assert runner.result_of(cell, elsewhere) is None
+
+
+def test_a_finished_cell_of_another_table_is_only_measured_further(data, tmp_path, monkeypatch):
+    table = tiny(TABLES["site-5-5-overlapped"], rows=1)
+    (cell,) = cells_of(table, data)
+    folder = tmp_path / cell.id
+    run_cell(cell.task, folder, step0=None, held_out=False)
+    before = json.loads((folder / "cell.json").read_text())
+    monkeypatch.setattr("tools.results.cell.run_task", lambda *_, **__: pytest.fail("trained again"))
+    run_cell(cell.task.model_copy(update={"name": "another table"}), folder, step0=None, held_out=True)
+    after = json.loads((folder / "cell.json").read_text())
+    assert {key: after[key] for key in before} == before
+    assert set(after["held_out"]) == {c["name"] for c in after["steps"][-1]["classes"]}

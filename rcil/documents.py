@@ -1,0 +1,50 @@
+"""Texts in JSON and YAML, where every way that they can be wrong is a `ValueError`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+MOST_PARTS, DEEPEST = 100_000, 50
+"""Of a YAML document, with everything that aliases repeat: a few lines of them stand for more than fits in memory."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text holds."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def parse_yaml(text: str) -> Any:
+    """What a YAML text holds.
+
+    PyYAML checks the grammar and trusts the rest: a date in month 13, or a tag that does not fit its value, ends in
+    whatever Python raises there.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error).splitlines()[0]) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"a value does not fit its type ({error})") from error
+    _refuse_endless(document)
+    return document
+
+
+def _refuse_endless(document: Any) -> None:
+    rest, parts = [(document, 0)], 0
+    while rest:
+        value, depth = rest.pop()
+        parts += 1
+        if depth > DEEPEST or parts > MOST_PARTS:
+            raise ValueError("it is nested too deeply, or its aliases repeat too much")
+        if isinstance(value, dict):
+            rest += [(inner, depth + 1) for pair in value.items() for inner in pair]
+        elif isinstance(value, list | tuple | set):
+            rest += [(inner, depth + 1) for inner in value]
