@@ -15,6 +15,9 @@ BranchForm = Literal["norm", "merged"]
 MixKind = Literal["drop_path", "fixed", "learnable"]
 DropChance = Annotated[float, Field(gt=0, le=0.5)]
 BranchWeight = Annotated[float, Field(ge=0, le=1)]
+Channels = Annotated[int, Field(ge=1, le=8192)]
+"""More are a mistake, or a file that wants all memory."""
+Depth = Annotated[int, Field(ge=1, le=1000)]
 
 RESNET_BLOCKS: dict[str, tuple[int, int, int, int]] = {
     "resnet18": (2, 2, 2, 2),
@@ -50,11 +53,11 @@ class Architecture(_Frozen):
     """A DeepLab-v3 segmenter up to its class rows."""
 
     backbone: Backbone = "resnet101"
-    blocks: tuple[int, int, int, int] | None = None
+    blocks: tuple[Depth, Depth, Depth, Depth] | None = None
     """Residual blocks per stage where they differ from the backbone's own (ResNets only)."""
-    width: Annotated[int, Field(ge=1)] = 64
+    width: Channels = 64
     """Channels of the stem; every stage is a multiple (ResNets only)."""
-    head_width: Annotated[int, Field(ge=1)] = 256
+    head_width: Channels = 256
     """Channels of each ASPP path and of the decoder."""
     output_stride: Literal[8, 16] = 16
     norm: NormKind = "batch"
@@ -89,6 +92,17 @@ class Architecture(_Frozen):
     def stage_blocks(self) -> tuple[int, int, int, int]:
         """Residual blocks of the four stages of a ResNet."""
         return self.blocks or RESNET_BLOCKS[self.backbone]
+
+    def least_parameters(self, *, with_head: bool) -> int:
+        """Fewer than any network of this form has: what a file must hold before memory is taken for its network.
+
+        Only some convs are counted: one of each block, the last of the backbone, the first of the head.
+        """
+        if self.backbone == "efficientnet_lite0":
+            return self.head_width if with_head else 1
+        last = 8 * self.width
+        body = sum(self.stage_blocks) * self.width**2 + last**2
+        return body + (last * self.head_width if with_head else 0)
 
     def replace(self, **changes: object) -> Architecture:
         """A validated copy with some fields changed."""

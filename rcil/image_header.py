@@ -10,6 +10,9 @@ MAX_PIXELS = 100_000_000
 """Of images and masks on disk: larger ones are refused before memory is taken for them."""
 MAX_SIDE = 1_000_000
 """Longest side that libpng accepts."""
+MAX_SCANS = 100
+"""Of a progressive JPEG; usual ones have ten."""
+_SCAN = b"\xff\xda"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """JPEG markers that state the size."""
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
@@ -33,13 +36,35 @@ def is_too_large(size: tuple[int, int]) -> bool:
     return size[0] * size[1] > MAX_PIXELS or max(size) > MAX_SIDE
 
 
+def has_too_many_scans(data: bytes | bytearray) -> bool:
+    """Whether a JPEG passes over its pixels so often that decoding it would take hours.
+
+    A pass takes thirty bytes of the file and goes over every pixel. Its marker does not occur in compressed data.
+    """
+    return data.startswith(JPEG) and data.count(_SCAN) > MAX_SCANS
+
+
+def lacks_bytes(data: bytes | bytearray) -> bool:
+    """Whether a chunk of a PNG is longer than the file: OpenCV takes memory for all of it before it finds that out."""
+    place = len(PNG)
+    while data.startswith(PNG) and place < len(data) and data[place + 4 : place + 8] != b"IEND":
+        place += 12 + int.from_bytes(data[place : place + 4], "big")
+    return place > len(data)
+
+
 def _jpeg_size(data: bytes | bytearray | memoryview) -> tuple[int, int] | None:
-    """From the first frame header, going from marker to marker."""
+    """From the first frame header, going from marker to marker.
+
+    A zero after 0xFF is no marker: a decoder skips it and reads on right behind, so what a length there would skip
+    could hide another size from us.
+    """
     place = len(JPEG)
     while place + 9 <= len(data) and data[place] == 0xFF:
         marker = data[place + 1]
         if marker == 0xFF:  # padding
             place += 1
+        elif marker == 0x00:
+            return None
         elif marker in _FRAMES:
             height, width = struct.unpack(">HH", data[place + 5 : place + 9])
             return height, width

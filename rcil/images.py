@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import cv2
@@ -10,10 +11,11 @@ from numpy.typing import NDArray
 
 from rcil.data.errors import DataError, read_bytes
 from rcil.files import replacing
-from rcil.image_header import JPEG, MAX_PIXELS, is_too_large, stated_size
+from rcil.image_header import JPEG, MAX_PIXELS, MAX_SCANS, has_too_many_scans, is_too_large, lacks_bytes, stated_size
 
 Image = NDArray[np.uint8]
 SUFFIXES = (".jpg", ".jpeg", ".png")
+_NO_IMAGE = "Give a PNG or JPEG; the file may be cut off, or of another format than its name says."
 
 
 def read_rgb(path: Path) -> Image:
@@ -22,22 +24,39 @@ def read_rgb(path: Path) -> Image:
     A JPEG that was cut off still decodes, with grey where data is missing; here it is an error.
     """
     data = read_bytes(path, "Check the path.")
-    refuse_if_too_large(path, data)
+    refuse_before_decoding(path, data)
     if data.startswith(JPEG) and b"\xff\xd9" not in data[-1024:]:
         raise DataError(f"{path} is cut off: the end of the JPEG is missing", "Copy the file again.")
-    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if data else None
+    pixels = decoded(data)
     if pixels is None:
-        raise DataError(f"{path} is not an image that can be decoded", "Give a PNG or JPEG; the file may be cut off.")
+        raise DataError(f"{path} is not an image that can be decoded", _NO_IMAGE)
     return np.ascontiguousarray(pixels[..., ::-1], dtype=np.uint8)
 
 
-def refuse_if_too_large(path: Path, data: bytes) -> None:
-    """Raise for the bytes of an image whose header states an absurd size, before it is decoded."""
+def refuse_before_decoding(path: Path, data: bytes) -> None:
+    """Raise for what is no PNG or JPEG, and for one that would take absurd memory or time, before it is decoded.
+
+    OpenCV reads a dozen other formats; their headers are not looked at here, so they are not let through to it.
+    """
     size = stated_size(data)
-    if size is not None and is_too_large(size):
+    if size is None:
+        raise DataError(f"{path} is not an image that can be decoded", _NO_IMAGE)
+    if is_too_large(size):
         raise DataError(
             f"{path} is {size[1]} x {size[0]} pixels", f"The limit is {MAX_PIXELS // 10**6} megapixels: cut it up."
         )
+    if has_too_many_scans(data):
+        raise DataError(f"{path} is a JPEG of more than {MAX_SCANS} scans", "Save it again with another program.")
+
+
+def decoded(data: bytes | bytearray) -> Image | None:
+    """An image as OpenCV gives it, BGR [H, W, 3] and upright; None if it cannot be decoded."""
+    if lacks_bytes(data):
+        return None
+    with contextlib.suppress(cv2.error):
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        return None if pixels is None else np.asarray(pixels, np.uint8)
+    return None
 
 
 def write_image(path: Path, pixels: Image) -> None:

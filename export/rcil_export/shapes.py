@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rcil.errors import ConfigError
 
+MOST_PIXELS = 2**30
+"""Of the smallest batch that a graph takes: whoever runs it must have so many at hand."""
 SIDE = r"([1-9]\d{0,4})"
 
 
@@ -46,6 +48,12 @@ class InputShape(BaseModel):
     batch: Extent
     height: Extent
     width: Extent
+
+    @model_validator(mode="after")
+    def _not_absurd(self) -> Self:
+        if self.batch.low * self.height.low * self.width.low > MOST_PIXELS:
+            raise ValueError(f"batches of {self} have more than {MOST_PIXELS} pixels")
+        return self
 
     @classmethod
     def of(cls, height: int, width: int, batch: int = 1) -> InputShape:
@@ -105,11 +113,11 @@ def parse_shape(size: str | None, dynamic: str | None, batch: str = "1") -> Inpu
     if len(counts) not in (1, 3) or not all(re.fullmatch(SIDE, count) for count in counts):
         raise ConfigError(f"'{batch}' is not a batch", "Write a number, or smallest:usual:largest, for example 1:4:8.")
     heights, widths = zip(*sizes, strict=True)
-    return InputShape(
-        batch=_extent([int(count) for count in counts] * (3 // len(counts)), "--batch"),
-        height=_extent(heights, "--dynamic"),
-        width=_extent(widths, "--dynamic"),
-    )
+    batches = _extent([int(count) for count in counts] * (3 // len(counts)), "--batch")
+    height, width = _extent(heights, "--dynamic"), _extent(widths, "--dynamic")
+    if batches.low * height.low * width.low > MOST_PIXELS:
+        raise ConfigError(f"{batches.low} images of {height.low}x{width.low} are too large", "Choose a smaller size.")
+    return InputShape(batch=batches, height=height, width=width)
 
 
 def _extent(values: tuple[int, ...] | list[int], option: str) -> Extent:

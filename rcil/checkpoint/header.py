@@ -55,14 +55,18 @@ def read_header(path: Path) -> Header:
             if stop - begin != math.prod(shape) * _BYTES[entry["dtype"]] or begin < 0:
                 raise ValueError(name)
             shapes[name], end = shape, max(end, stop)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(path, f"bad tensor entry {error}") from error
     if data_start + end != size:
         raise CheckpointError(
             f"{path} is truncated: {size} bytes, its header promises {data_start + end}",
             "Copy the file again; a copy or download was cut off.",
         )
-    return Header(parse_metadata(str(texts[METADATA_KEY]), path), shapes, size)
+    header = Header(parse_metadata(str(texts[METADATA_KEY]), path), shapes, size)
+    metadata = header.metadata
+    if header.parameters < metadata.architecture.least_parameters(with_head=metadata.kind == "segmenter"):
+        raise _damaged(path, f"{header.parameters} numbers are too few for the network that it describes")
+    return header
 
 
 def parse_metadata(text: str, path: Path) -> Metadata:

@@ -15,6 +15,9 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LITE_MEAN, LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
 CLASSIFIER_HINT = "Train it with `rcil classify` and export it with `rcil-export`; masks need a model of `rcil train`."
 Triple = tuple[float, float, float]
+Level = Annotated[float, Field(ge=-1e3, le=1e3)]
+"""Mean of a colour channel whose values are divided by 255: what is far from 0 to 1 is damage, infinity included."""
+Spread = Annotated[float, Field(ge=1e-6, le=1e3)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 
 
@@ -26,8 +29,8 @@ class ClassInfo(_Strict):
     """One class; its place in the table is its classifier row."""
 
     name: Annotated[str, Field(min_length=1)]
-    id: Annotated[int, Field(ge=0)]
-    """Value in masks."""
+    id: Annotated[int, Field(ge=0, le=65535)]
+    """Value in masks, of 16 bits at most."""
     colour: tuple[Byte, Byte, Byte]
     step: Annotated[int, Field(ge=0)]
     """The step that brought it."""
@@ -65,8 +68,8 @@ class Metadata(_Strict):
     image, described by `ClassifierMetadata`."""
     architecture: Architecture
     classes: tuple[ClassInfo, ...] = ()
-    mean: Triple = IMAGENET_MEAN
-    std: Triple = IMAGENET_STD
+    mean: tuple[Level, Level, Level] = IMAGENET_MEAN
+    std: tuple[Spread, Spread, Spread] = IMAGENET_STD
     """Inputs are (x / 255 - mean) / std."""
     colour_order: Literal["RGB", "BGR"] = "RGB"
     method: str = ""
@@ -119,7 +122,7 @@ class ClassifierMetadata(Metadata):
     kind: Literal["segmenter", "backbone", "classifier"] = "classifier"
     head: Literal["linear", "cosine"]
     """`linear`: one group of rows a step. `cosine`: similarity to several proxies of each class."""
-    proxies: Annotated[int, Field(ge=1)] = 1
+    proxies: Annotated[int, Field(ge=1, le=1000)] = 1
     """Of each class of a cosine head."""
     size: Annotated[int, Field(ge=8)]
     """Height and width of the images that it was trained on."""

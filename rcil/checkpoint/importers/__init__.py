@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,9 +44,10 @@ def import_file(
 
     tensors = read_tensors(source)
     if "body.mod1.conv1.weight" in tensors:
-        model, metadata = segmenter_of(
-            tensors, source, names=names, output_stride=output_stride, pool_window=pool_window, norm=norm
-        )
+        with _recognised(source):
+            model, metadata = segmenter_of(
+                tensors, source, names=names, output_stride=output_stride, pool_window=pool_window, norm=norm
+            )
         return save(target, model, metadata)
     backbones = {
         "mod1.conv1.weight": imagenet_abn,
@@ -53,7 +56,8 @@ def import_file(
     }
     for marker, importer in backbones.items():
         if marker in tensors:
-            weights, metadata = importer(tensors, source)
+            with _recognised(source):
+                weights, metadata = importer(tensors, source)
             save_backbone(target, weights, metadata)
             return metadata
     sample = ", ".join(list(tensors)[:3])
@@ -62,3 +66,16 @@ def import_file(
         "Known: official RCIL, PLOP and MiB checkpoints, ImageNet inplace-ABN and torchvision ResNets, "
         "EfficientNet-lite0.",
     )
+
+
+@contextlib.contextmanager
+def _recognised(source: Path) -> Iterator[None]:
+    """Names or shapes that no known program writes end in one error, wherever the translation stumbles over them."""
+    try:
+        yield
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(
+            f"{source} looks like a known network, but a tensor has a strange name or shape: {line[:200]}",
+            "Give the file that the training saved, unchanged.",
+        ) from error

@@ -19,7 +19,7 @@ from rcil.checkpoint.metadata import LineageEntry, Metadata, class_table
 from rcil.checkpoint.norm_convert import convert_norms
 from rcil.errors import CheckpointError
 from rcil.files import sha256_of
-from rcil.nn.build import build
+from rcil.nn.build import build, build_form
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,11 +109,12 @@ def segmenter_of(
     shape = shape_of(tensors, source)
     arch = architecture_of(shape, output_stride, pool_window, norm)
     steps = _names_by_step(shape.classes, names, source)
-    model = build(arch, steps)
     state = convert_norms(translate(tensors), "abs", norm, eps=EPS)
     if shape.rc == "later":
         state = _absorb_frozen_norms(state)
-    _load(model, state, source)
+    _refuse_others(build_form(arch, steps), state, source)
+    model = build(arch, steps)
+    model.load_state_dict(state, strict=False)
     step = len(steps) - 1
     lineage = LineageEntry(
         step=step,
@@ -195,19 +196,21 @@ def _absorb_frozen_norms(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
-def _load(model: Segmenter, state: dict[str, Tensor], source: Path) -> None:
-    expected = {k for k in model.state_dict() if not k.endswith("num_batches_tracked")}
-    missing, extra = sorted(expected - state.keys()), sorted(state.keys() - expected)
+def _refuse_others(form: Segmenter, state: dict[str, Tensor], source: Path) -> None:
+    """Raise for tensors that are not those of the network, before memory is taken for it."""
+    expected = {k: v.shape for k, v in form.state_dict().items() if not k.endswith("num_batches_tracked")}
+    missing, extra = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
     if missing or extra:
         raise CheckpointError(
             f"{source} is incomplete or not of a known kind: missing {missing[:2]}, unexpected {extra[:2]}",
             "Give the file that the training saved, unchanged.",
         )
-    try:
-        model.load_state_dict(state, strict=False)
-    except RuntimeError as error:
-        line = str(error).splitlines()[-1].strip()
-        raise CheckpointError(f"{source} has a tensor of the wrong shape: {line}", "Restore the file.") from error
+    for key, shape in expected.items():
+        if state[key].shape != shape:
+            raise CheckpointError(
+                f"{source} has a tensor of the wrong shape: {key} is {tuple(state[key].shape)}, not {tuple(shape)}",
+                "Restore the file.",
+            )
 
 
 def _names_by_step(sizes: tuple[int, ...], names: Sequence[str] | None, source: Path) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,38 @@ from rcil.errors import CheckpointError
 
 # Where known programs keep their weights inside the saved dict.
 _CONTAINERS = ("model_state", "state_dict", "model")
+_CODES = ("f8", "f4", "f2", "i8", "i4", "u1", "b1")
+
+
+def _number_type(code: str, *_: object) -> np.dtype[Any]:
+    """Stands for `numpy.dtype` in files: plain numbers alone, since a type may also describe pointers to objects."""
+    if code not in _CODES:
+        raise ValueError(f"'{str(code)[:20]}' is no type of a number")
+    return np.dtype(code)
+
+
 # Validation scores are saved as numpy scalars; these build numbers and nothing else.
-_NUMBERS: list[Any] = [np.float64().__reduce__()[0], np.dtype, type(np.dtype("f8")), type(np.dtype("f4"))]
+_NUMBERS: list[Any] = [
+    np.float64().__reduce__()[0],
+    (_number_type, "numpy.dtype"),
+    *(type(np.dtype(code)) for code in _CODES),
+]
+
+# Whatever an unpickler may stumble over; MemoryError: a text that claims to be longer than memory.
+_UNREADABLE = (
+    OSError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    ArithmeticError,
+    AssertionError,
+    MemoryError,
+    struct.error,
+)
+_DAMAGED = "The file is truncated, damaged or not a torch file."
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -34,9 +65,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if isinstance(content, dict) and isinstance(content.get(container), dict):
             content = content[container]
             break
-    tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, dict) else {}
+    named = content.items() if isinstance(content, dict) else ()
+    tensors = {key: value for key, value in named if isinstance(key, str) and isinstance(value, Tensor)}
     if not tensors:
         raise CheckpointError(f"{path} holds no named tensors", "Give the file with the model's state dict.")
+    for key, value in tensors.items():
+        if value.layout != torch.strided or value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise CheckpointError(f"{path}: the tensor {key} stands for more numbers than it holds", _DAMAGED)
     if all(key.startswith("module.") for key in tensors):
         tensors = {key.removeprefix("module."): value for key, value in tensors.items()}
     return {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
@@ -62,8 +97,6 @@ def _unpickle(path: Path) -> object:
             f"{path} was refused: it is not a plain weight file ({reason.splitlines()[0][:120]})",
             "Only files of tensors and numbers are read; pickled code is never run.",
         ) from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
+    except _UNREADABLE as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CheckpointError(
-            f"cannot read {path}: {line[:200]}", "The file is truncated, damaged or not a torch file."
-        ) from error
+        raise CheckpointError(f"cannot read {path}: {line[:200]}", _DAMAGED) from error

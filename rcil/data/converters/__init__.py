@@ -13,15 +13,17 @@ Everywhere, a class called background or _background_ is class 0, and one called
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from rcil.data.converters import coco, cvat, labelme, yolo
+from rcil.data.converters.annotations import Annotations
 from rcil.data.converters.site_writer import ConvertSummary, write_site
-from rcil.data.errors import DataError, readable
+from rcil.data.errors import DataError, readable, require_free
+from rcil.dry_run import DryRun, require_place
 from rcil.errors import ConfigError, did_you_mean
-from rcil.files import is_free
 
-__all__ = ["FORMATS", "ConvertSummary", "convert"]
+__all__ = ["FORMATS", "ConvertSummary", "convert", "dry_run"]
 
 FORMATS = {"cvat": cvat.read, "coco": coco.read, "labelme": labelme.read, "yolo": yolo.read}
 """Readers by name."""
@@ -43,12 +45,27 @@ def convert(
         ConfigError: No such kind, or a split for an export that has its own.
         DataError: Something in the export is missing or wrong, or the target is in use.
     """
+    return write_site(_read(kind, source, target, images, split), target)
+
+
+def dry_run(kind: str, source: Path, target: Path, *, images: Path | None = None, split: str | None = None) -> DryRun:
+    """What `convert` would do; annotations are read, images are not."""
+    annotations = _read(kind, source, target, images, split)
+    require_place(target)
+    size = sum(picture.image.stat().st_size for picture in annotations.pictures)
+    counts = Counter(picture.split for picture in annotations.pictures)
+    return DryRun(
+        {str(source): f"{len(annotations.classes)} classes, {', '.join(f'{n} {name}' for name, n in counts.items())}"},
+        {str(target): f"{counts.total()} images with masks, classes.txt"},
+        {"disk": f"{size / 2**20:.1f} MiB for the copied images"},
+    )
+
+
+def _read(kind: str, source: Path, target: Path, images: Path | None, split: str | None) -> Annotations:
     if kind not in FORMATS:
         raise ConfigError(f"unknown annotation format '{kind}'", did_you_mean(kind, FORMATS))
-    if not is_free(target):
-        raise DataError(f"{target} is in use", "Name a folder that does not exist yet, or an empty one.")
+    require_free(target)
     if not source.exists():
         raise DataError(f"no annotations at {source}", "Name the unpacked export.")
     with readable(source):
-        annotations = FORMATS[kind](source, images, split)
-    return write_site(annotations, target)
+        return FORMATS[kind](source, images, split)

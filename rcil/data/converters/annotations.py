@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from rcil.data.errors import DataError, read_bytes
 from rcil.data.masks import Mask
 from rcil.data.types import IGNORE
 from rcil.errors import ConfigError
-from rcil.images import refuse_if_too_large
+from rcil.images import decoded, refuse_before_decoding
 
 SUFFIXES = {".jpg": ".jpg", ".jpeg": ".jpg", ".png": ".png"}
 """Image suffix in an export, in lower case -> suffix in a site folder."""
@@ -81,9 +80,20 @@ def safe_path(text: str, source: Path) -> PurePosixPath:
     return path
 
 
+def below(folder: Path, name: PurePosixPath, source: Path) -> Path:
+    """A file of a folder, refused when a link in an export leads out of it."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise DataError(
+            f"{source} names '{name}', a link that leads out of {folder}",
+            "Copy the file there, or give the folder that holds it.",
+        )
+    return path
+
+
 def find_image(name: PurePosixPath, folders: Sequence[Path], source: Path) -> Path:
     """The first image of that name in any of the folders, in a format that a site folder can hold."""
-    found = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    found = next((below(folder, name, source) for folder in folders if (folder / name).is_file()), None)
     if found is None:
         looked = ", ".join(map(str, folders))
         raise DataError(f"{source} asks for the image '{name}', which is not in {looked}", "Give the image folder.")
@@ -96,7 +106,7 @@ def find_by_stem(stem: PurePosixPath, folder: Path, source: Path) -> Path:
     """`find_image` for annotations that name an image without its suffix."""
     for suffix in (*SUFFIXES, *map(str.upper, SUFFIXES)):
         if (folder / f"{stem}{suffix}").is_file():
-            return folder / f"{stem}{suffix}"
+            return below(folder, PurePosixPath(f"{stem}{suffix}"), source)
     raise DataError(f"{source} asks for '{stem}', which is no JPEG or PNG in {folder}", "Give the image folder.")
 
 
@@ -113,12 +123,11 @@ def read_json(path: Path, model: type[_Model], hint: str) -> _Model:
 def read_colours(path: Path) -> npt.NDArray[np.uint8]:
     """An image as it is shown, that is, turned the way its EXIF tag says: [height, width, BGR]."""
     data = read_bytes(path, "Export it again, or give the image folder.")
-    refuse_if_too_large(path, data)
-    with contextlib.suppress(cv2.error):
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-        if image is not None:
-            return np.asarray(image, np.uint8)
-    raise DataError(f"{path} is not a readable image", "Copy or export it again.")
+    refuse_before_decoding(path, data)
+    image = decoded(data)
+    if image is None:
+        raise DataError(f"{path} is not an image that can be decoded", "Copy or export it again.")
+    return image
 
 
 def fill_polygon(mask: Mask, points: npt.NDArray[np.float64], value: int, source: str) -> None:

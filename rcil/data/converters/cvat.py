@@ -14,6 +14,7 @@ import numpy as np
 from rcil.data.converters.annotations import (
     Annotations,
     Picture,
+    below,
     class_table,
     find_by_stem,
     no_split,
@@ -69,6 +70,7 @@ def _pictures(source: Path, listing: Path, images: Path, values: dict[int, int])
         mask = source / "SegmentationClass" / f"{name}.png"
         if not mask.is_file():
             raise DataError(f"{listing} names '{line}', but there is no {mask}", _HINT)
+        below(source / "SegmentationClass", PurePosixPath(f"{name}.png"), listing)
         image = find_by_stem(name, images, listing)
         yield Picture(listing.stem, PurePosixPath(f"{name}{image.suffix}"), image, partial(_draw, mask, values))
 

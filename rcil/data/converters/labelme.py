@@ -6,7 +6,6 @@ Polygons, rectangles, circles and masks have an area and are drawn; lines and po
 from __future__ import annotations
 
 import base64
-import binascii
 from collections import Counter
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -144,7 +143,7 @@ def _paste(mask: Mask, corner: npt.NDArray[np.float64], shape: _Shape, value: in
     """A drawn mask: a small PNG in base64 whose first point is its upper left pixel."""
     try:
         data = base64.b64decode(shape.mask or "", validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # not base64, or not even ASCII
         raise DataError(f"{where}: the mask is not base64", "Draw it again in labelme.") from error
     drawn = decode_mask(data, where)
     left, top = int(corner[0]), int(corner[1])

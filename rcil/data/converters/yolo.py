@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import numpy.typing as npt
 
-from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, class_table, fill_polygon, no_split
+from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, below, class_table, fill_polygon, no_split
 from rcil.data.errors import DataError, existing_folder, read_lines
 from rcil.data.masks import Mask
 
@@ -139,7 +139,9 @@ def _pictures(source: Path, folder: Path, values: list[int]) -> Iterator[Picture
     for image in sorted(folder.rglob("*")):
         if image.suffix.lower() in SUFFIXES and image.is_file():
             name = image.relative_to(folder)
+            below(folder, PurePosixPath(name.as_posix()), folder)
             labels = source / "labels" / folder.name / name.with_suffix(".txt")
+            below(source / "labels", PurePosixPath(labels.relative_to(source / "labels").as_posix()), folder)
             yield Picture(folder.name, PurePosixPath(name.as_posix()), image, partial(_draw, labels, values))
 
 

@@ -52,7 +52,14 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
         workers.close()
         models.close()
 
-    app = FastAPI(title="RCIL", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app = FastAPI(
+        title="RCIL",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        separate_input_output_schemas=False,
+        lifespan=lifespan,
+    )
     app.state.service = service
     for routes in (routes_v2, routes_segment, routes_page):
         app.include_router(routes.router)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.options import DeviceOption, ModelOption, ThreadsOption
+from rcil_serve.options import DeviceOption, ModelOption, PreviousOption, ThreadsOption
 
 
 def http(
     model: ModelOption,
-    previous: Annotated[Path | None, typer.Option(help="An older model, to compare with in the page.")] = None,
+    previous: PreviousOption = None,
     name: Annotated[str, typer.Option(help="Of the model, for clients of the protocol.")] = HttpOptions.name,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = HttpOptions.host,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = HttpOptions.port,

@@ -20,6 +20,8 @@ PATIENCE_S = 5.0
 """For the rest of a body that nobody wants."""
 LATE = 408
 """Whose body did not arrive in time is not waited for again."""
+OWN = ("none", "same-origin")
+"""`Sec-Fetch-Site` of the user and of the page; `same-site` may be a page on another port or subdomain."""
 log = logging.getLogger("rcil_serve.http.access")
 
 
@@ -111,7 +113,7 @@ class TokenCheck:
 
     def _refusal(self, scope: Scope) -> RefusalError | None:
         headers = Headers(scope=scope)
-        if headers.get("sec-fetch-site") == "cross-site" and scope["method"] != "GET":
+        if headers.get("sec-fetch-site", "none") not in OWN and scope["method"] != "GET":
             return RefusalError(403, "pages of other sites may not use this server")
         if self._token is None or scope["path"] in self._free:
             return None

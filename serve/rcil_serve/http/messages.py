@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rcil_export.description import first_problem
-from rcil_serve.http.body import Body
+from rcil_serve.http.body import MOST_DIGITS, Body
 from rcil_serve.http.refusal import RefusalError
 from rcil_serve.http.tensors import Array, Tensor, type_name
 
@@ -17,6 +17,8 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 class _Part(BaseModel):
+    model_config = ConfigDict(strict=True)
+
     parameters: dict[str, Any] = {}
 
 
@@ -58,9 +60,11 @@ def parse_request(body: Body, header_length: str | None) -> tuple[InferRequest, 
     """
     split = len(body)
     if header_length is not None:
-        split = int(header_length) if header_length.isdecimal() else -1
+        split = int(header_length) if header_length.isdecimal() and len(header_length) <= MOST_DIGITS else -1
         if not 0 < split <= len(body):
-            raise RefusalError(400, f"{HEADER_LENGTH} is '{header_length}', and the body has {len(body)} bytes")
+            raise RefusalError(
+                400, f"{HEADER_LENGTH} is '{header_length[:MOST_DIGITS]}', and the body has {len(body)} bytes"
+            )
     view = memoryview(body)
     try:
         return InferRequest.model_validate_json(bytes(view[:split])), view[split:]
@@ -88,7 +92,13 @@ def input_of(request: InferRequest, binary: memoryview, tensor: Tensor) -> Array
 
 
 def check_outputs(request: InferRequest, known: list[str]) -> None:
-    """Raise for an output that the model does not have, or a form of it that is not offered."""
+    """Raise for an output that the model does not have or that is asked for twice, or a form that is not offered.
+
+    A small request could name one output a million times, and the answer would not fit into memory.
+    """
+    names = [wanted.name for wanted in request.outputs]
+    if len(set(names)) < len(names):
+        raise RefusalError(400, "an output is asked for more than once", f"Known: {', '.join(known)}.")
     for wanted in request.outputs:
         if wanted.name not in known:
             raise RefusalError(400, f"there is no output '{wanted.name}'", f"Known: {', '.join(known)}.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from rcil.image_header import JPEG, stated_size
-from rcil.images import Image
+from rcil.image_header import JPEG, MAX_SCANS, has_too_many_scans, stated_size
+from rcil.images import Image, decoded
 from rcil_serve.http.body import Body
 from rcil_serve.http.refusal import RefusalError
 
@@ -22,7 +22,9 @@ def decode(body: Body, max_pixels: int) -> Image:
         )
     if body.startswith(JPEG) and b"\xff\xd9" not in body[-1024:]:
         raise RefusalError(400, "the JPEG is cut off", "Send it again.")
-    pixels = cv2.imdecode(np.frombuffer(body, np.uint8), cv2.IMREAD_COLOR)
+    if has_too_many_scans(body):
+        raise RefusalError(413, f"the JPEG has more than {MAX_SCANS} scans", "Save it again with another program.")
+    pixels = decoded(body)
     if pixels is None or pixels.size != height * width * 3:
         raise RefusalError(400, "the image cannot be decoded", "It may be damaged; send it again.")
     return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)

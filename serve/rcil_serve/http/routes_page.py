@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
+from rcil_serve.http.answers import ClassTables, plain, refusals
 from rcil_serve.http.reload import sample_image
 from rcil_serve.http.service import ServiceOf
 
@@ -44,7 +45,7 @@ router = APIRouter()
 def _add(path: str, name: str, kind: str) -> None:
     content = files("rcil_serve.http").joinpath("page", name).read_bytes()
 
-    @router.get(path, name=name)
+    @router.get(path, name=name, response_class=Response, responses=plain(kind))
     async def part() -> Response:
         return Response(content, media_type=kind, headers=HEADERS)
 
@@ -53,7 +54,7 @@ for _path, (_name, _kind) in PARTS.items():
     _add(_path, _name, _kind)
 
 
-@router.get("/classes")
+@router.get("/classes", response_model=ClassTables, responses=refusals(401))
 async def classes(service: ServiceOf) -> JSONResponse:
     """The class tables of both models."""
     current, previous = service.models.current, service.models.previous
@@ -62,7 +63,7 @@ async def classes(service: ServiceOf) -> JSONResponse:
     )
 
 
-@router.get("/sample.jpg")
+@router.get("/sample.jpg", response_class=Response, responses=plain("image/jpeg") | refusals(401))
 def sample() -> Response:
     """A generated yard to try the page with."""
     return Response(_sample(), media_type="image/jpeg")
@@ -73,7 +74,7 @@ def _sample() -> bytes:
     return cv2.imencode(".jpg", cv2.cvtColor(sample_image(), cv2.COLOR_RGB2BGR))[1].tobytes()
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=Response, responses=plain("text/plain") | refusals(401))
 async def metrics(service: ServiceOf) -> Response:
     """For Prometheus."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from rcil.images import Image
 from rcil_serve.backends.protocol import Mask
+from rcil_serve.http.answers import BYTES, Numbers, refusals
 from rcil_serve.http.body import Body
 from rcil_serve.http.models import Model
 from rcil_serve.http.picture import decode, encode_png
@@ -24,7 +25,26 @@ Form = Literal["mask", "overlay", "json"]
 router = APIRouter()
 
 
-@router.post("/segment")
+@router.post(
+    "/segment",
+    responses={
+        200: {"model": Numbers, "description": "A picture, or numbers.", "content": {"image/png": BYTES}},
+        **refusals(400, 401, 403, 404, 408, 413, 415, 429, 500, 503, 504),
+    },
+    openapi_extra={
+        "parameters": [{"in": "header", "name": "Content-Encoding", "schema": {"type": "string"}}],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "image/png": BYTES,
+                "image/jpeg": BYTES,
+                "multipart/form-data": {
+                    "schema": {"type": "object", "required": ["image"], "properties": {"image": BYTES["schema"]}}
+                },
+            },
+        },
+    },
+)
 async def segment(
     request: Request,
     service: ServiceOf,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from rcil import __version__
 from rcil.images import Image
 from rcil_export.description import first_problem
+from rcil_serve.http.answers import BYTES, Inferred, ModelInfo, Reloaded, ServerInfo, VersionInfo, plain, refusals
 from rcil_serve.http.body import Body, read_body
 from rcil_serve.http.messages import HEADER_LENGTH, answer_to, check_outputs, input_of, parse_request
 from rcil_serve.http.models import CURRENT, Model
@@ -21,16 +23,40 @@ from rcil_serve.http.service import Service, ServiceOf
 from rcil_serve.http.stopwatch import Stopwatch
 from rcil_serve.http.tensors import Array, input_tensor, named, output_tensors
 
+OCTETS = "application/octet-stream"
 EXTENSIONS = ["binary_tensor_data", "model_repository"]
 PLATFORMS = {".onnx": "onnxruntime_onnx", ".engine": "tensorrt_plan", ".plan": "tensorrt_plan"}
 MODEL, VERSION = "/models/{name}", "/models/{name}/versions/{version}"
+MAX_LOAD_BYTES = 2**16
+"""Of the body of a reload, which takes no place in the queue and so must stay small."""
+UNKNOWN = refusals(401, 404)
+INFER: dict[str, Any] = {
+    "responses": {
+        200: {"model": Inferred, "description": "JSON, or JSON and the tensors.", "content": {OCTETS: BYTES}},
+        **refusals(400, 401, 403, 404, 408, 413, 415, 429, 500, 503, 504),
+    },
+    "openapi_extra": {
+        "parameters": [
+            {"in": "header", "name": HEADER_LENGTH, "schema": {"type": "integer", "minimum": 1}},
+            {"in": "header", "name": "Content-Encoding", "schema": {"type": "string"}},
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"$ref": "#/components/schemas/InferRequest"}},
+                OCTETS: BYTES,
+            },
+        },
+    },
+}
+"""Both forms of the inference route in the schema."""
 router = APIRouter(prefix="/v2")
 
 
 class LoadParameters(BaseModel):
     """How to reload; what else the protocol knows, such as another configuration, is not offered."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     force: bool = False
     """Take a model in which clients miss something."""
@@ -42,26 +68,26 @@ class LoadRequest(BaseModel):
     parameters: LoadParameters = LoadParameters()
 
 
-@router.get("")
+@router.get("", response_model=ServerInfo, responses=refusals(401))
 async def server() -> dict[str, object]:
     """Who answers."""
     return {"name": "rcil", "version": __version__, "extensions": EXTENSIONS}
 
 
-@router.get("/health/live")
+@router.get("/health/live", response_class=Response, responses=plain())
 async def live() -> Response:
     """The process answers."""
     return Response()
 
 
-@router.get("/health/ready")
+@router.get("/health/ready", response_class=Response, responses=plain())
 async def ready() -> Response:
     """A model is loaded and warm: the server does not listen before that."""
     return Response()
 
 
-@router.get(f"{MODEL}/ready")
-@router.get(f"{VERSION}/ready")
+@router.get(f"{MODEL}/ready", response_class=Response, responses=plain() | UNKNOWN)
+@router.get(f"{VERSION}/ready", response_class=Response, responses=plain() | UNKNOWN)
 async def model_ready(name: str, service: ServiceOf, version: str = CURRENT) -> Response:
     """Whether this model, or this version of it, can be asked."""
     check_name(name, service)
@@ -69,8 +95,8 @@ async def model_ready(name: str, service: ServiceOf, version: str = CURRENT) -> 
         return Response()
 
 
-@router.get(MODEL)
-@router.get(VERSION)
+@router.get(MODEL, response_model=ModelInfo, responses=UNKNOWN)
+@router.get(VERSION, response_model=ModelInfo, responses=UNKNOWN)
 async def model_metadata(name: str, service: ServiceOf, version: str = CURRENT) -> dict[str, object]:
     """The tensors of a model."""
     check_name(name, service)
@@ -84,8 +110,8 @@ async def model_metadata(name: str, service: ServiceOf, version: str = CURRENT) 
         }
 
 
-@router.post(f"{MODEL}/infer")
-@router.post(f"{VERSION}/infer")
+@router.post(f"{MODEL}/infer", **INFER)
+@router.post(f"{VERSION}/infer", **INFER)
 async def infer(name: str, request: Request, service: ServiceOf, version: str = CURRENT) -> Response:
     """Masks of a batch as the graph takes it; their values are class rows."""
     check_name(name, service)
@@ -93,7 +119,7 @@ async def infer(name: str, request: Request, service: ServiceOf, version: str = 
     return await service.answer(request, lambda body, watch: inferred(service, version, body, header_length, watch))
 
 
-@router.post("/repository/index")
+@router.post("/repository/index", response_model=list[VersionInfo], responses=refusals(401, 403))
 async def index(service: ServiceOf) -> list[dict[str, str]]:
     """All versions that can be asked for."""
     return [
@@ -102,11 +128,20 @@ async def index(service: ServiceOf) -> list[dict[str, str]]:
     ]
 
 
-@router.post("/repository/models/{name}/load")
+@router.post(
+    "/repository/models/{name}/load",
+    responses={
+        200: {"model": Reloaded, "description": "The file's model serves now."},
+        **refusals(400, 401, 403, 404, 408, 409, 413, 422, 500),
+    },
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/LoadRequest"}}}}
+    },
+)
 async def load(name: str, request: Request, service: ServiceOf) -> JSONResponse:
     """Read the model's file again; the old model serves until the new one has proved that it runs."""
     check_name(name, service)
-    body = await read_body(request, service.options.max_bytes, service.options.timeout_s)
+    body = await read_body(request, MAX_LOAD_BYTES, service.options.timeout_s)
     try:
         wanted = LoadRequest.model_validate_json(bytes(body) or b"{}")
     except ValidationError as error:
@@ -141,7 +176,7 @@ def inferred(service: Service, version: str, body: Body, header_length: str | No
     watch.lap("encode")
     if header is None:
         return Response(content, media_type="application/json")
-    return Response(content, media_type="application/octet-stream", headers={HEADER_LENGTH: str(header)})
+    return Response(content, media_type=OCTETS, headers={HEADER_LENGTH: str(header)})
 
 
 def first_image(model: Model, batch: Array) -> Image | None:

@@ -12,12 +12,15 @@ from fastapi import FastAPI
 
 from rcil.errors import ConfigError, RcilError
 from rcil_serve.http.app import make_app
+from rcil_serve.http.connection import PromptProtocol
 from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.refusal import in_words
 from rcil_serve.http.service import Service
 
 PATIENCE_S = 600.0
 """For a reload under way when a signal asks for the next one."""
+MAX_CONNECTIONS = 500
+"""Beyond these uvicorn answers 503, so that slow readers cannot hold any number of answers in memory."""
 log = logging.getLogger(__name__)
 
 
@@ -53,6 +56,8 @@ def make_server(app: FastAPI, timeout_s: float) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         ws="none",
+        http=PromptProtocol,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=max(1, round(timeout_s)),
     )
     return uvicorn.Server(config)

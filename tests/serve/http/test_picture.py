@@ -80,3 +80,12 @@ def test_masks_survive_png(kind):
     back = cv2.imdecode(np.frombuffer(encode_png(mask), np.uint8), cv2.IMREAD_UNCHANGED)
     assert back.dtype == kind
     np.testing.assert_array_equal(back, mask)
+
+
+def test_a_jpeg_of_many_scans_is_refused():
+    """Thirty bytes more, and every pixel is gone over again: a worker would be busy for hours."""
+    data = encoded(".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
+    scan, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
+    with pytest.raises(RefusalError, match="100 scans") as caught:
+        decode(data[:end] + data[scan:end] * 200 + data[end:], 960)
+    assert caught.value.status == 413

@@ -10,23 +10,37 @@ import av.error
 import cv2
 import numpy as np
 
+from rcil.image_header import MAX_PIXELS, is_too_large
 from rcil.images import Image
 from rcil_serve.geometry import letterbox
 from rcil_serve.video.frames import Counts, SourceError
 
 TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
 """PyAV tells by how many degrees a frame is to be turned against the clock."""
+LIMITS = {"max_pixels": str(MAX_PIXELS)}
+"""For FFmpeg's decoders: a stream may state another size at any time."""
+PLAYLISTS = ("hls", "concat", "dash", "sdp", "imf")
+"""Files that make FFmpeg open other files."""
 HINT = "Play it with another program to see whether it is whole, or convert it to MP4 with H.264."
 
 
 def open_container(
     path: str, name: str, options: dict[str, str] | None, timeout: float | None, form: str | None = None
 ) -> Any:
-    """PyAV's container, or an error that says what is wrong with the file."""
+    """PyAV's container, or an error that says what is wrong with the file.
+
+    FFmpeg's own error holds the address, which may have a password in it, so it goes no further.
+    """
     try:
-        return av.open(path, options=options or {}, timeout=timeout, format=form)
+        container = av.open(
+            path, options={**LIMITS, **(options or {})}, timeout=timeout, format=form, metadata_errors="replace"
+        )
     except av.error.FFmpegError as error:
-        raise SourceError(f"{name} cannot be opened as a video: {reason(error)}", HINT) from error
+        raise SourceError(f"{name} cannot be opened as a video: {reason(error)}", HINT) from None
+    if "://" not in path and container.format.name in PLAYLISTS:
+        container.close()
+        raise SourceError(f"{name} only names other files", "Give the video itself.")
+    return container
 
 
 def video_stream(container: Any, name: str) -> Any:
@@ -35,6 +49,16 @@ def video_stream(container: Any, name: str) -> Any:
         container.close()
         raise SourceError(f"{name} has no picture, only other streams", "Give a video.")
     stream = container.streams.video[0]
+    context = stream.codec_context
+    if context is None:
+        container.close()
+        raise SourceError(f"{name} holds a picture in a form that FFmpeg does not know", HINT)
+    if is_too_large((context.height, context.width)):
+        container.close()
+        raise SourceError(
+            f"{name} is {context.width} x {context.height} pixels", f"The limit is {MAX_PIXELS // 10**6} megapixels."
+        )
+    context.options = LIMITS
     stream.thread_type = "AUTO"
     return stream
 

@@ -119,7 +119,7 @@ def _first_frame(path: str, name: str, options: dict[str, str] | None, timeout: 
                 if not frame.is_corrupt:
                     return frame
         except av.error.FFmpegError as error:
-            raise SourceError(f"{name} holds no picture that can be decoded: {reason(error)}", HINT) from error
+            raise SourceError(f"{name} holds no picture that can be decoded: {reason(error)}", HINT) from None
     raise SourceError(f"{name} holds no picture", HINT)
 
 

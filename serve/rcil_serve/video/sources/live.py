@@ -73,7 +73,7 @@ class LiveSource:
         except (av.error.FFmpegError, StopIteration) as error:
             why = "it ended" if isinstance(error, StopIteration) else reason(error)
             self.close()
-            raise SourceError(f"{self._name} gives no picture: {why}", "Check the address and the camera.") from error
+            raise SourceError(f"{self._name} gives no picture: {why}", "Check the address and the camera.") from None
 
     def __iter__(self) -> Iterator[Item]:
         begun = time.monotonic()

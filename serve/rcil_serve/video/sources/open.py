@@ -6,7 +6,6 @@ import re
 import sys
 from fractions import Fraction
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 from rcil_serve.video.frames import SourceError
 from rcil_serve.video.sources.container import open_container
@@ -40,12 +39,15 @@ def open_source(
     if re.fullmatch(r"\d{1,3}", text):
         address, form = _CAMERA.get(sys.platform, _CAMERA["linux"])
         return LiveSource(address.format(text), f"camera {text}", selection, live, form=form)
-    scheme = urlsplit(text).scheme.lower()
+    scheme = text.partition("://")[0].lower() if "://" in text else ""
     if scheme in STREAMS:
         options = {"rtsp_transport": "tcp"} if scheme.startswith("rtsp") else {}
         return LiveSource(text, redacted(text), selection, live, options)
     if scheme in WEB:
         return _web_source(text, selection, live)
+    if scheme:
+        known = ", ".join((*STREAMS, *WEB))
+        raise SourceError(f"{redacted(text)} is no address that can be opened", f"It must begin with one of {known}.")
     pictures = find_pictures(text)
     if pictures is not None:
         return PictureSource(pictures, text, rate, selection)
@@ -73,7 +75,12 @@ def _existing(text: str) -> str:
 
 
 def redacted(address: str) -> str:
-    """An address without the name and password in it, and without what follows the question mark."""
-    parts = urlsplit(address)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, f"***@{host}" if "@" in parts.netloc else host, parts.path, "", ""))
+    """An address without the name and password in it, and without what follows the question mark.
+
+    A password with a slash, a question mark or a # in it is not as addresses have them, and yet people type it. So
+    everything up to the last @ is taken for a secret.
+    """
+    scheme, _, rest = address.partition("://")
+    secret, at, place = rest.rpartition("@")
+    public = re.split(r"[?#]", place, maxsplit=1)[0]
+    return f"{scheme}://{'***@' if at and secret else ''}{public}"

@@ -66,7 +66,7 @@ def test_an_error_half_way_leaves_nothing(tmp_path, damage):
     annotate(tmp_path / "in", "a")
     annotate(tmp_path / "in", "b")
     (tmp_path / "in" / "b.jpg").write_bytes(damage)
-    with pytest.raises(DataError, match=r"b\.jpg is not a readable image"):
+    with pytest.raises(DataError, match=r"b\.jpg is not an image that can be decoded"):
         convert("labelme", tmp_path / "in", tmp_path / "site")
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 

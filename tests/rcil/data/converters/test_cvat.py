@@ -100,7 +100,7 @@ def test_sizes_must_agree(export, tmp_path):
 
 def test_missing_files(export, tmp_path):
     (export / "SegmentationClass" / "f1.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"f1\.png is not a readable image"):
+    with pytest.raises(DataError, match=r"f1\.png is not an image that can be decoded"):
         convert("cvat", export, tmp_path / "site")
     (export / "SegmentationClass" / "f1.png").unlink()
     with pytest.raises(DataError, match=r"train\.txt names 'f1', but there is no"):

@@ -121,6 +121,7 @@ def test_where_images_are_looked_for(tmp_path):
         (shape("polygon", [[0, 0], [1e8, 0], [1, 1]]), "shape 0: an outline"),
         (shape("mask", [[0, 0], [1, 1]]), "shape 0 is not a PNG"),
         (shape("mask", [[0, 0], [1, 1]], mask="?"), "shape 0: the mask is not base64"),
+        (shape("mask", [[0, 0], [1, 1]], mask="é"), "shape 0: the mask is not base64"),
         (shape("polygon", [[0]]), r"shapes\.0\.points"),
     ],
 )

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from clips import make_clip, picture
 
+from rcil import image_header
 from rcil.errors import ConfigError
 from rcil.images import write_image
 from rcil_serve.video.frames import Frame, SourceError
-from rcil_serve.video.sources import Selection, open_source
+from rcil_serve.video.sources import Selection, container, open_source
 from rcil_serve.video.sources.live import LiveOptions, LiveSource
 from rcil_serve.video.sources.open import redacted
 
@@ -19,10 +20,54 @@ from rcil_serve.video.sources.open import redacted
     [
         ("rtsp://user:pass@cam.local:554/1?token=abc", "rtsp://***@cam.local:554/1"),
         ("http://cam.local/live.m3u8", "http://cam.local/live.m3u8"),
+        ("RTSP://user:pass@cam.local/1", "RTSP://***@cam.local/1"),
+        ("rtsp://user:pa/ss@cam.local/1", "rtsp://***@cam.local/1"),
+        ("rtsp://user:pa?ss@cam.local/1", "rtsp://***@cam.local/1"),
+        ("rtsp://user:pa#ss@cam.local/1#key=pass", "rtsp://***@cam.local/1"),
+        ("rtsp://user:pa@ss@cam.local/1", "rtsp://***@cam.local/1"),
+        ("rtsp://user:pa[ss@cam.local/1", "rtsp://***@cam.local/1"),
     ],
 )
 def test_credentials_are_never_shown(address, shown):
     assert redacted(address) == shown
+
+
+@pytest.mark.parametrize("address", ["rtps://user:se*cret@cam.local/1", "ftp://user:secret@cam.local/a.mp4"])
+def test_addresses_of_another_kind_are_refused_without_their_password(address):
+    with pytest.raises(SourceError, match="is no address that can be opened") as caught:
+        open_source(address)
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\n../a.ts\n#EXT-X-ENDLIST\n"),
+        ("list.mp4", "ffconcat version 1.0\nfile a.ts\n"),
+    ],
+)
+def test_a_file_that_only_names_other_files_is_refused(tmp_path, name, text):
+    make_clip(tmp_path / "a.ts")
+    (tmp_path / "lists").mkdir()
+    make_clip(tmp_path / "lists" / "a.ts")
+    (tmp_path / "lists" / name).write_text(text)
+    with pytest.raises(SourceError, match="only names other files"):
+        open_source(str(tmp_path / "lists" / name))
+
+
+def test_frames_of_absurd_size_are_refused_before_they_are_decoded(tmp_path, monkeypatch):
+    make_clip(tmp_path / "a.mp4", size=(48, 64))
+    monkeypatch.setattr(image_header, "MAX_PIXELS", 48 * 64 - 1)
+    with pytest.raises(SourceError, match="64 x 48 pixels"):
+        open_source(str(tmp_path / "a.mp4"))
+
+
+def test_a_decoder_is_told_the_limit_too(tmp_path, monkeypatch):
+    """A stream may state another size after its header was read."""
+    make_clip(tmp_path / "a.mp4", size=(48, 64))
+    monkeypatch.setattr(container, "LIMITS", {"max_pixels": "100"})
+    with pytest.raises(SourceError, match=r"a\.mp4"):
+        open_source(str(tmp_path / "a.mp4"))
 
 
 def shots(folder, count=4):
@@ -101,3 +146,27 @@ def test_a_stream_that_breaks_is_taken_up_again_and_the_gap_is_noted(tmp_path, m
     assert source.counts.reconnects == 1 and len(source.counts.gaps) == 1
     assert source.counts.read == len(frames) > 40
     assert [frame.pts for frame in frames] == sorted({frame.pts for frame in frames})
+
+
+def test_a_codec_that_nobody_knows_is_named(tmp_path):
+    make_clip(tmp_path / "a.mp4")
+    data = (tmp_path / "a.mp4").read_bytes()
+    (tmp_path / "a.mp4").write_bytes(data.replace(b"avc1", b"zzzz"))
+    with pytest.raises(SourceError, match=r"a\.mp4 holds a picture in a form that FFmpeg does not know"):
+        open_source(str(tmp_path / "a.mp4"))
+
+
+def test_names_in_a_file_that_are_no_texts_do_not_matter(tmp_path):
+    make_clip(tmp_path / "a.mp4")
+    data = (tmp_path / "a.mp4").read_bytes()
+    (tmp_path / "a.mp4").write_bytes(data.replace(b"VideoHandler", b"Video\xcaandler"))
+    source = open_source(str(tmp_path / "a.mp4"))
+    assert sum(isinstance(item, Frame) for item in source) == 12
+    source.close()
+
+
+def test_a_list_with_a_name_that_cannot_be(tmp_path):
+    write_image(tmp_path / "a.png", picture(0, 8, 8))
+    (tmp_path / "list.txt").write_bytes(b"a.png\nb\0.png\n")
+    source = open_source(str(tmp_path / "list.txt"))
+    assert len(list(source)) == 1 and source.counts.corrupt == 1
