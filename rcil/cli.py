@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,11 @@ from rcil.cli_data import app as data_app
 from rcil.cli_doctor import doctor
 from rcil.cli_presets import app as presets_app
 from rcil.cli_site import add_class, prelabel
-from rcil.console import make_app, print_json, run
+from rcil.completion import CHECKPOINTS, METHODS, files, one_of, some_of
+from rcil.console import make_app, print_json, progress_line, run, teller
 from rcil.errors import ConfigError, did_you_mean
+from rcil.log import is_quiet
+from rcil.options import AsJson, DryRunFlag, Overrides, Resume, Scale, Seeds, SiteData, TaskFile
 
 app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
 app.add_typer(data_app)
@@ -28,8 +32,8 @@ NORMS = ("abs", "inplace", "batch")
 
 @app.command()
 def info(
-    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors).")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors).", autocompletion=files(*CHECKPOINTS))],
+    as_json: AsJson = False,
 ) -> None:
     """Show what a checkpoint says about itself: classes, step, lineage, parameters, MACs, folded or not.
 
@@ -50,14 +54,32 @@ def info(
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(help="Weights: official RCIL, PLOP, MiB, ImageNet ResNet, lite0.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Weights: official RCIL, PLOP, MiB, ImageNet ResNet, lite0.",
+            autocompletion=files(".pth", ".pt", ".tar", ".bin", ".safetensors"),
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The checkpoint to write.")],
-    names: Annotated[str, typer.Option(help="Class names: 'voc', 'cityscapes' or a text file, one a line.")] = "",
-    output_stride: Annotated[int, typer.Option(help="8 or 16; weights do not tell.")] = 16,
+    names: Annotated[
+        str,
+        typer.Option(
+            help="Class names: 'voc', 'cityscapes' or a text file, one a line.",
+            autocompletion=one_of("voc", "cityscapes"),
+        ),
+    ] = "",
+    output_stride: Annotated[
+        int, typer.Option(help="8 or 16; weights do not tell.", autocompletion=one_of("8", "16"))
+    ] = 16,
     pool_window: Annotated[int, typer.Option(help="Evaluation window of the pooled path; 0 pools globally.")] = 32,
     norm: Annotated[
-        str, typer.Option(help="'abs' or 'inplace' keep inplace-ABN's arithmetic, 'batch' converts.")
+        str,
+        typer.Option(
+            help="'abs' or 'inplace' keep inplace-ABN's arithmetic, 'batch' converts.", autocompletion=one_of(*NORMS)
+        ),
     ] = "abs",
+    as_json: AsJson = False,
 ) -> None:
     """Turn another program's weight file into a checkpoint. Code inside the file is never run.
 
@@ -80,20 +102,24 @@ def import_(
         pool_window=pool_window or None,
         norm=norm,  # type: ignore[arg-type]
     )
+    if as_json:
+        from rcil.checkpoint.describe import as_document
+        from rcil.checkpoint.header import read_header
+
+        print_json(as_document(output, read_header(output)))
+        return
     what = f"{len(metadata.classes)} classes, step {metadata.step}" if metadata.classes else "pretrained backbone"
     typer.echo(f"{output}: {metadata.architecture.backbone}, {what}")
 
 
 @app.command()
 def train(
-    task: Annotated[Path, typer.Argument(help="A task file (YAML) or a preset.")],
+    task: TaskFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
-    override: Annotated[list[str] | None, typer.Option("--set", help="Override a key: training.batch=8.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in this folder.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show images, time and memory of each step, stop.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    override: Overrides = None,
+    resume: Resume = False,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train all steps of a continual protocol and report IoU on the test split after each.
 
@@ -102,6 +128,7 @@ def train(
 
     Example: `rcil train task.yaml -o run --set training.batch=8`
     """
+    from rcil.dry_run import require_place
     from rcil.train.estimate import estimate
     from rcil.train.processes import leave, started
     from rcil.train.run import run_task
@@ -111,7 +138,9 @@ def train(
     loaded = load_task(task, override)
     rank, processes = started()
     talks = rank == 0 and not as_json
-    if talks or (dry_run and rank == 0):
+    if dry_run:
+        require_place(output)
+    if rank == 0 and (dry_run or not (as_json or is_quiet())):
         print_estimate(estimate(loaded, processes), as_json=as_json)
     if dry_run:
         return
@@ -126,12 +155,15 @@ def train(
 
 @app.command()
 def compare(
-    task: Annotated[Path, typer.Argument(help="A task file (YAML) or a preset.")],
+    task: TaskFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all runs and the table.")],
-    methods: Annotated[str, typer.Option(help="Names with commas between.")] = "fine-tuning,mib,plop,rcil,joint",
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 1,
-    override: Annotated[list[str] | None, typer.Option("--set", help="Override a key: training.batch=8.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+    methods: Annotated[
+        str, typer.Option(help="Names with commas between.", autocompletion=some_of(*METHODS))
+    ] = "fine-tuning,mib,plop,rcil,joint",
+    seeds: Seeds = 1,
+    override: Overrides = None,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run several methods on one task and tabulate mIoU after the last step, mean and deviation over seeds.
 
@@ -141,14 +173,16 @@ def compare(
     """
     from rcil.train.compare import as_markdown
     from rcil.train.compare import compare as run_comparison
-    from rcil.train.show import progress
+    from rcil.train.show import comparison_dry_run, progress
     from rcil.train.task import load_task
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     loaded = load_task(task, override)
+    if dry_run:
+        comparison_dry_run(loaded, names, seeds, output).show(as_json=as_json)
+        return
     with progress(quiet=as_json) as listen:
-        announce = (lambda text: None) if as_json else typer.echo
-        document = run_comparison(loaded, names, seeds, output, listen=listen, announce=announce)
+        document = run_comparison(loaded, names, seeds, output, listen=listen, announce=teller(as_json=as_json))
     if as_json:
         print_json(document)
     else:
@@ -157,14 +191,19 @@ def compare(
 
 @app.command("eval")
 def eval_(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL", help="Checkpoints (.safetensors) of any form.")],
-    data: Annotated[Path, typer.Option(help="A site folder: images/, masks/, classes.txt.")],
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL", help="Checkpoints (.safetensors) of any form.", autocompletion=files(*CHECKPOINTS)
+        ),
+    ],
+    data: SiteData,
     split: Annotated[str, typer.Option(help="Which split.")] = "val",
-    scale: Annotated[float, typer.Option(help="Size at which the network sees images, as a factor.")] = 1.0,
+    scale: Scale = 1.0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the report here as JSON, and a page and plots beside.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure IoU per class and the mean over old, new and all classes; classes are matched by name.
 
@@ -172,7 +211,6 @@ def eval_(
 
     Example: `rcil eval run/step0.safetensors run/step1.safetensors --data my_site -o report.json`
     """
-    from rcil.console import progress_line
     from rcil.evaluate_table import print_models
     from rcil.report.models import as_document, evaluate_models
 
@@ -198,6 +236,7 @@ def demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="A few iterations: shows that all works, learns nothing.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run the whole chain on a generated site: learn two classes, add a third, judge, fold, check, draw.
 
@@ -209,8 +248,12 @@ def demo(
     from rcil.demo.run import run as run_demo
     from rcil.train.show import progress
 
-    document = run_demo(output, quick=quick, say=typer.echo, watch=progress)
-    results_table(document, output)
+    watch = partial(progress, quiet=as_json)
+    document = run_demo(output, quick=quick, say=teller(as_json=as_json), watch=watch)
+    if as_json:
+        print_json(document)
+    else:
+        results_table(document, output)
 
 
 def main() -> None:

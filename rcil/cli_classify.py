@@ -7,19 +7,22 @@ from typing import Annotated
 
 import typer
 
-from rcil.console import print_json
+from rcil.completion import files
+from rcil.console import print_json, teller
 from rcil.errors import ConfigError
+from rcil.options import AsJson, DryRunFlag, Overrides, Seeds
 
 
 def classify(
-    task: Annotated[Path, typer.Argument(help="A task file (YAML).")],
+    task: Annotated[Path, typer.Argument(help="A task file (YAML).", autocompletion=files(".yaml", ".yml"))],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run, or of all runs.")],
-    override: Annotated[list[str] | None, typer.Option("--set", help="Override a key: method.rc=false.")] = None,
+    override: Overrides = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Run EEIL and PODNet, each without and with RC, and tabulate.")
     ] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with --compare.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    seeds: Seeds = 1,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Teach a classifier of whole images new classes step by step and report accuracy after each.
 
@@ -30,6 +33,7 @@ def classify(
     Example: `rcil classify task.yaml -o table --compare --seeds 3`
     """
     from rcil.classify.compare import compare_classify
+    from rcil.classify.dry_run import dry_run as dry
     from rcil.classify.report import as_markdown
     from rcil.classify.run import run_classify
     from rcil.classify.task import load_classify_task
@@ -38,7 +42,10 @@ def classify(
     if seeds > 1 and not compare:
         raise ConfigError(f"--seeds {seeds} goes with --compare", "Choose another seed with --set seed=1.")
     loaded = load_classify_task(task, override)
-    say = (lambda text: None) if as_json else typer.echo
+    if dry_run:
+        dry(loaded, output, seeds, compare=compare).show(as_json=as_json)
+        return
+    say = teller(as_json=as_json)
     with progress(quiet=as_json) as listen:
         if compare:
             document = compare_classify(loaded, seeds, output, listen=listen, say=say)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rcil.console import print_json
+from rcil.completion import one_of
+from rcil.console import print_json, progress_line
+from rcil.options import AsJson, DryRunFlag, MaxImages, NewSite, SiteArgument
 
 app = typer.Typer(name="data", help="Check, show, convert and generate images with masks.", no_args_is_help=True)
-
-Site = Annotated[Path, typer.Argument(help="A site folder: images/, masks/, classes.txt.")]
 
 
 @app.command()
 def check(
-    folder: Site,
+    folder: SiteArgument,
     sheet: Annotated[
         Path | None, typer.Option(help="Contact sheet to write (default: FOLDER/contact_sheet.png).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look for unreadable files, wrong sizes, unknown ids, missing pairs, doubled names and rare classes.
 
@@ -28,7 +29,6 @@ def check(
 
     Example: `rcil data check my_site`
     """
-    from rcil.console import progress_line
     from rcil.data.check import check_site
     from rcil.data.report import print_report
     from rcil.data.sheet import contact_sheet
@@ -50,10 +50,11 @@ def check(
 
 @app.command()
 def show(
-    folder: Site,
+    folder: SiteArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the overlays.")],
     split: Annotated[str, typer.Option(help="Only this split.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="At most this many images.")] = 50,
+    most: MaxImages = 50,
+    as_json: AsJson = False,
 ) -> None:
     """Draw the masks over their images, one PNG each, in a folder per split.
 
@@ -67,28 +68,47 @@ def show(
     data = read_site(folder)
     if split and split not in data.splits:
         raise ConfigError(f"{folder} has no split '{split}'", did_you_mean(split, data.splits))
-    samples = [(name, s) for name, group in data.splits.items() if split in ("", name) for s in group][:limit]
-    for name, sample in samples:
-        write_image(output / name / f"{sample.name}.png", draw_sample(data, sample))
-    typer.echo(f"{len(samples)} overlays in {output}")
+    samples = [(name, s) for name, group in data.splits.items() if split in ("", name) for s in group][:most]
+    drawn = [output / name / f"{sample.name}.png" for name, sample in samples]
+    for path, (_, sample) in zip(drawn, samples, strict=True):
+        write_image(path, draw_sample(data, sample))
+    if as_json:
+        print_json({"overlays": [str(path) for path in drawn]})
+    else:
+        typer.echo(f"{len(samples)} overlays in {output}")
 
 
 @app.command()
 def convert(
-    kind: Annotated[str, typer.Argument(help="cvat (Segmentation mask 1.1), coco, labelme or yolo (segmentation).")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="cvat (Segmentation mask 1.1), coco, labelme or yolo (segmentation).",
+            autocompletion=one_of("cvat", "coco", "labelme", "yolo"),
+        ),
+    ],
     source: Annotated[Path, typer.Argument(help="The unpacked export; for coco also a json file.")],
-    target: Annotated[Path, typer.Argument(help="The site folder to make; must not exist, or be empty.")],
+    target: NewSite,
     images: Annotated[Path | None, typer.Option(help="Where the images are, if not in the export.")] = None,
     split: Annotated[str | None, typer.Option(help="The split to fill, for exports that record none.")] = None,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn an annotation export into a site folder.
 
     Example: `rcil data convert coco annotations.json my_site --images photos`
     """
     from rcil.data.converters import convert as run
+    from rcil.data.converters import dry_run as dry
 
+    if dry_run:
+        dry(kind, source, target, images=images, split=split).show(as_json=as_json)
+        return
     summary = run(kind, source, target, images=images, split=split)
-    counts = ", ".join(f"{count} {name}" for name, count in summary.images.items())
+    if as_json:
+        print_json({**asdict(summary), "target": str(target)})
+        return
+    counts = ", ".join(f"{number} {name}" for name, number in summary.images.items())
     typer.echo(f"{target}: {len(summary.classes)} classes, images: {counts}; {summary.background_only} without a mark")
     for what, count in summary.skipped.items():
         typer.echo(f"left out: {count} {what}")
@@ -97,22 +117,32 @@ def convert(
 
 @app.command("make-site")
 def make_site_command(
-    target: Annotated[Path, typer.Argument(help="The site folder to make; must not exist, or be empty.")],
-    images: Annotated[int, typer.Option(min=1, help="Images in all; 3 in 5 train, 1 in 5 each val and test.")] = 250,
+    target: NewSite,
+    count: Annotated[int, typer.Option(min=1, help="Images in all; 3 in 5 train, 1 in 5 each val and test.")] = 250,
     size: Annotated[str, typer.Option(help="HEIGHTxWIDTH, both even.")] = "240x320",
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same pixels.")] = 0,
     frames: Annotated[int, typer.Option(min=0, help="Frames of the video clip; 0 leaves it out.")] = 48,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Generate a yard with roads, buildings, people and things in five weathers: images, masks and a clip.
 
-    Example: `rcil data make-site yard --images 100`
+    Example: `rcil data make-site yard --count 100`
     """
     from rcil.data.generate import make_site
+    from rcil.data.generate.site import dry_run as dry
     from rcil.errors import ConfigError
 
     parts = size.split("x")
     if len(parts) != 2 or not all(part.isdecimal() for part in parts):
         raise ConfigError(f"'{size}' is not a size", "Write HEIGHTxWIDTH, for example 240x320.")
-    summary = make_site(target, seed=seed, images=images, size=(int(parts[0]), int(parts[1])), frames=frames)
-    counts = ", ".join(f"{count} {split}" for split, count in summary.splits.items())
+    shape = int(parts[0]), int(parts[1])
+    if dry_run:
+        dry(target, seed=seed, images=count, size=shape, frames=frames).show(as_json=as_json)
+        return
+    summary = make_site(target, seed=seed, images=count, size=shape, frames=frames)
+    if as_json:
+        print_json({**asdict(summary), "root": str(target)})
+        return
+    counts = ", ".join(f"{number} {split}" for split, number in summary.splits.items())
     typer.echo(f"{target}: {len(summary.classes)} classes, images: {counts}; clip of {summary.frames} frames")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from rcil.console import print_json
+from rcil.options import AsJson
 
 COLOURS = {"works": "green", "missing": "yellow", "broken": "red"}
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Show what is installed, what works here (GPU, TensorRT, providers, codecs), and how to get the rest.
 
     Example: `rcil doctor`

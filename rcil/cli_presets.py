@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from rcil.completion import presets
 from rcil.console import print_json
+from rcil.options import AsJson
 
 app = typer.Typer(name="presets", invoke_without_command=True)
 
@@ -14,7 +16,7 @@ app = typer.Typer(name="presets", invoke_without_command=True)
 @app.callback()
 def list_presets(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the paper's settings; `rcil train` and `rcil compare` take their names in place of a task file.
 
@@ -41,11 +43,20 @@ def list_presets(
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="Of the list of `rcil presets`.")]) -> None:
+def show(
+    name: Annotated[str, typer.Argument(help="Of the list of `rcil presets`.", autocompletion=presets)],
+    as_json: AsJson = False,
+) -> None:
     """Print a preset as YAML, to be copied and changed.
 
     Example: `rcil presets show voc-15-1-overlapped > task.yaml`
     """
     from rcil.presets import preset_text
 
-    typer.echo(preset_text(name), nl=False)
+    text = preset_text(name)
+    if as_json:
+        import yaml
+
+        print_json(yaml.safe_load(text))
+    else:
+        typer.echo(text, nl=False)

@@ -7,31 +7,37 @@ from typing import Annotated
 
 import typer
 
+from rcil.completion import METHODS, one_of
 from rcil.console import print_json, progress_line
 from rcil.errors import ConfigError, GateError
+from rcil.log import is_quiet
+from rcil.options import AsJson, DryRunFlag, Overrides, Resume, Scale, SiteData, Start
 
 
 def add_class(
-    model: Annotated[Path, typer.Option("--from", help="The checkpoint (.safetensors) to start from, not folded.")],
-    data: Annotated[Path, typer.Option(help="A site folder: images/, masks/, classes.txt.")],
+    model: Start,
+    data: SiteData,
     names: Annotated[list[str], typer.Option("--class", help="A class to teach; give it again for more.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for model, report and pictures.")],
-    method: Annotated[str | None, typer.Option(help="How to learn without forgetting (default: rcil).")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="How to learn without forgetting (default: rcil).", autocompletion=one_of(*METHODS)),
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 30,
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.001,
     batch: Annotated[int, typer.Option(min=1, help="Images of an iteration.")] = 8,
     crop: Annotated[int, typer.Option(min=32, help="Side of the training crops, pixels.")] = 512,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode and augment.")] = 2,
-    scale: Annotated[float, typer.Option(help="Size at which the network sees images, as a factor.")] = 1.0,
+    scale: Scale = 1.0,
     max_drop: Annotated[float, typer.Option(min=0, help="Points that an old class may lose.")] = 5.0,
     strict: Annotated[
         bool, typer.Option("--strict", help="Change nothing in the old network: train the new class's row alone.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
-    override: Annotated[list[str] | None, typer.Option("--set", help="Override a key: training.momentum=0.8.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in this folder.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look for problems; write nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    override: Overrides = None,
+    resume: Resume = False,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Teach a model one more class from labelled images of a site, and measure what it forgot.
 
@@ -48,6 +54,7 @@ def add_class(
     from rcil.add_class.run import Display
     from rcil.add_class.run import add_class as run
     from rcil.add_class.show import print_preflight, print_report
+    from rcil.dry_run import require_place
     from rcil.train.show import progress
 
     request = make_request(
@@ -70,6 +77,7 @@ def add_class(
         override or (),
     )
     if dry_run:
+        require_place(output)
         with progress_line("checking") as checked:
             found = preflight(request, checked)
         if as_json:
@@ -78,8 +86,9 @@ def add_class(
             print_preflight(found)
         found.require()
         return
+    silent = as_json or is_quiet()
     display = Display(
-        progress_line, lambda: progress(quiet=as_json), (lambda found: None) if as_json else print_preflight
+        progress_line, lambda: progress(quiet=as_json), (lambda found: None) if silent else print_preflight
     )
     report = run(request, output, resume=resume, display=display)
     if as_json:
@@ -95,17 +104,16 @@ def add_class(
 
 
 def prelabel(
-    model: Annotated[Path, typer.Option("--from", help="A checkpoint (.safetensors) of any form.")],
+    model: Start,
     images: Annotated[Path, typer.Option(help="A folder of images, or a site folder, whose masks are not read.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The site folder to make; must be free.")],
     min_confidence: Annotated[
         float, typer.Option(min=0, max=1, help="Pixels that the model is less sure of become 255, ignore.")
     ] = 0.5,
-    scale: Annotated[
-        float, typer.Option(min=0.01, max=4, help="Size at which the network sees images, as a factor.")
-    ] = 1.0,
+    scale: Scale = 1.0,
     overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print prelabel.json instead of a summary.")] = False,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Label new images with what a model knows, for review: a site folder to correct and add a new class to.
 
@@ -113,6 +121,11 @@ def prelabel(
 
     Example: `rcil prelabel --from deployed.safetensors --images photos -o my_site --overlays`
     """
+    if dry_run:
+        from rcil.prelabel import dry_run as dry
+
+        dry(model, images, output, overlays=overlays).show(as_json=as_json)
+        return
     from rcil.prelabel import prelabel as run
 
     with progress_line("labelling") as progress:

@@ -14,11 +14,12 @@ from rcil.checkpoint.file import load
 from rcil.checkpoint.metadata import ClassInfo, Metadata
 from rcil.confidence import segment_with_confidence
 from rcil.console import write_json
-from rcil.data.errors import DataError, existing_folder, readable
+from rcil.data.errors import DataError, existing_folder, readable, require_free
 from rcil.data.masks import write_mask
 from rcil.data.types import IGNORE
 from rcil.drawing import legend, lut_of, overlay
-from rcil.files import building, is_free, replacing
+from rcil.dry_run import DryRun, require_place
+from rcil.files import building, replacing
 from rcil.images import SUFFIXES, Image, read_rgb, write_image
 from rcil.nn import Segmenter, fold
 from rcil.palette import colour_of
@@ -48,8 +49,7 @@ def prelabel(
         overlays: Also draw the masks over the images.
         progress: Told how many of how many images are done.
     """
-    if not is_free(output):
-        raise DataError(f"{output} is in use", "Name a folder that does not exist yet, or an empty one.")
+    require_free(output)
     places = find_images(images)
     loaded, metadata = load(model)
     network = loaded if metadata.architecture.folded else fold(loaded)[0]
@@ -70,6 +70,21 @@ def prelabel(
     except OSError as error:
         raise DataError(f"cannot write {output}: {error.strerror or error}", "Check space and permissions.") from error
     return document
+
+
+def dry_run(model: Path, images: Path, output: Path, *, overlays: bool) -> DryRun:
+    """What `prelabel` would do."""
+    require_free(output)
+    require_place(output)
+    places = find_images(images)
+    _, metadata = load(model)
+    size = sum(path.stat().st_size for path in places.values())
+    made = "image, mask and overlay" if overlays else "image and mask"
+    return DryRun(
+        {str(model): f"step {metadata.step}, {len(metadata.classes)} classes", str(images): f"{len(places)} images"},
+        {str(output): f"{made} for each of {len(places)}, class names, prelabel.json"},
+        {"disk": f"{size / 2**20:.1f} MiB for the copied images"},
+    )
 
 
 def find_images(folder: Path) -> dict[str, Path]:

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from rcil.console import DefaultCommand, make_app, print_json, progress_line, run, write_json
+from rcil.completion import CHECKPOINTS, files, some_of
+from rcil.console import DefaultCommand, make_app, print_json, progress_line, run, teller, write_json
 from rcil.errors import ConfigError, did_you_mean
 from rcil_export import options as o
 from rcil_export.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
     from rcil_export.interface import Interface
-
-Flavour = Literal["auto", "rtx", "classic"]
 
 app = make_app(
     "rcil-export",
@@ -61,26 +60,33 @@ def _names(text: str) -> tuple[str, ...]:
 @app.command()
 def export(
     model: o.Model,
-    out: o.OutputFolder,
+    output: o.OutputFolder,
     size: o.Size = None,
     dynamic: o.Dynamic = None,
     batch: o.Batch = "1",
     precision: o.PrecisionName = "fp32",
-    target: Annotated[str, typer.Option("--target", help="onnx, or onnx,engine.")] = "onnx",
+    target: Annotated[
+        str, typer.Option("--target", help="onnx, or onnx,engine.", autocompletion=some_of("onnx", "engine"))
+    ] = "onnx",
     gpu: o.Gpus = "",
-    flavour: Annotated[Flavour, typer.Option("--flavour", help="Which TensorRT builds the engine.")] = "auto",
-    output: o.OutputNames = "mask",
+    flavour: o.Flavour = "auto",
+    outputs: o.OutputNames = "mask",
     kind: o.InputName = "uint8",
     opset: o.OpsetNumber = None,
     calibrate: o.Calibrate = None,
     calibration: o.CalibrationMethod = "percentile",
     images: o.Images = None,
-    parent: Annotated[Path | None, typer.Option(help="The checkpoint of the step before: tell what changed.")] = None,
+    previous: Annotated[
+        Path | None,
+        typer.Option(help="The checkpoint of the step before: tell what changed.", autocompletion=files(*CHECKPOINTS)),
+    ] = None,
+    parent: Annotated[Path | None, typer.Option(hidden=True, help="The former name of --previous.")] = None,
     limits: o.LimitTexts = "",
     rounds: Annotated[int, typer.Option(min=0, help="Timed runs of the latency check; 0: none.")] = 20,
     triton: Annotated[Path | None, typer.Option(help="Also publish in this Triton model repository.")] = None,
     name: Annotated[str, typer.Option(help="Name of the model in the Triton repository.")] = "rcil",
     force: o.Force = False,
+    dry_run: o.DryRunFlag = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Fold, convert to ONNX, build the engine, check all of it, and write a report.
@@ -97,15 +103,16 @@ def export(
     from rcil_export.check.report import as_text
     from rcil_export.classify import export_classifier
     from rcil_export.classify_request import classifier_of, classifier_request
+    from rcil_export.dry_run import dry_run as dry
     from rcil_export.precision.int8 import CalibrationOptions
     from rcil_export.run import CheckFailedError, Request, parse_targets, run_export
 
     targets = parse_targets(target)
     request = Request(
         model=model,
-        output=out,
+        output=output,
         interface=_interface(
-            size, dynamic, batch, precision, output, kind, opset, "tensorrt" if "engine" in targets else "cpu"
+            size, dynamic, batch, precision, outputs, kind, opset, "tensorrt" if "engine" in targets else "cpu"
         ),
         targets=targets,
         flavour=flavour,
@@ -113,20 +120,23 @@ def export(
         calibrate=calibrate,
         calibration=CalibrationOptions(calibration),
         images=images,
-        parent=parent,
+        parent=previous or parent,
         limits=parse_limits(limits),
         rounds=rounds,
         triton=triton,
         name=name,
         force=force,
     )
-    say = (lambda text: None) if as_json else typer.echo
     metadata = classifier_of(model)
+    asked = None if metadata is None else classifier_request(request, metadata, size, dynamic, batch)
+    if dry_run:
+        dry(asked or request).show(as_json=as_json)
+        return
+    say = teller(as_json=as_json)
     with progress_line("engine") as bar:
-        if metadata is None:
+        if asked is None:
             exported = run_export(request, say, lambda phase, done, total: bar(done, total))
         else:
-            asked = classifier_request(request, metadata, size, dynamic, batch)
             exported = export_classifier(asked, say, lambda phase, done, total: bar(done, total))
     if as_json:
         print_json(exported.document)
@@ -136,7 +146,7 @@ def export(
     if not exported.ok:
         raise CheckFailedError(
             f"the export of {model} did not pass its checks",
-            f"Nothing but the report was written: see {out / 'report.html'}. Limits can be set with --limits.",
+            f"Nothing but the report was written: see {output / 'report.html'}. Limits can be set with --limits.",
         )
 
 
@@ -144,9 +154,7 @@ def export(
 def fold(
     model: o.Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folded checkpoint to write.")],
-    force: Annotated[
-        bool, typer.Option("--force", help="Fold a checkpoint that is marked as rejected; the mark stays.")
-    ] = False,
+    force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Fold every RC block into one conv and every norm into its conv; write only if the outputs agree.
@@ -173,12 +181,12 @@ def fold(
 @app.command()
 def onnx(
     model: o.Model,
-    path: Annotated[Path, typer.Option("-o", "--out", help="The ONNX file to write.")],
+    path: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")],
     size: o.Size = None,
     dynamic: o.Dynamic = None,
     batch: o.Batch = "1",
     precision: o.PrecisionName = "fp32",
-    output: o.OutputNames = "mask",
+    outputs: o.OutputNames = "mask",
     kind: o.InputName = "uint8",
     opset: o.OpsetNumber = None,
     runtime: Annotated[
@@ -199,7 +207,7 @@ def onnx(
     from rcil_export.onnx_file import write_onnx
     from rcil_export.precision.int8 import CalibrationOptions
 
-    interface = _interface(size, dynamic, batch, precision, output, kind, opset, runtime)
+    interface = _interface(size, dynamic, batch, precision, outputs, kind, opset, runtime)
     network, metadata = load_deployable(model, force=force)
     converted = convert(
         network,
@@ -208,7 +216,7 @@ def onnx(
         calibrate=calibrate,
         miou_drop=miou_drop,
         calibration=CalibrationOptions(calibration),
-        say=(lambda text: None) if as_json else typer.echo,
+        say=teller(as_json=as_json),
     )
     write_onnx(path, converted.document)
     document = {"file": str(path), "interface": interface.model_dump(), "conversion": converted.notes}
@@ -220,10 +228,12 @@ def onnx(
 
 @app.command()
 def engine(
-    graph: Annotated[Path, typer.Argument(metavar="ONNX", help="A file that rcil-export made.")],
-    path: Annotated[Path, typer.Option("-o", "--out", help="The engine to write; its sidecar goes beside it.")],
+    graph: Annotated[
+        Path, typer.Argument(metavar="ONNX", help="A file that rcil-export made.", autocompletion=files(".onnx"))
+    ],
+    path: Annotated[Path, typer.Option("-o", "--output", help="The engine to write; its sidecar goes beside it.")],
     gpu: o.Gpus = "",
-    flavour: Annotated[Flavour, typer.Option("--flavour", help="Which TensorRT builds it.")] = "auto",
+    flavour: o.Flavour = "auto",
     as_json: o.AsJson = False,
 ) -> None:
     """Build a TensorRT engine of an ONNX file, in the precision that the file is in.
@@ -253,12 +263,19 @@ def engine(
 
 @app.command()
 def check(
-    first: Annotated[Path, typer.Argument(metavar="A", help="The reference: a checkpoint, ONNX file or engine.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="What is checked against it.")],
+    first: Annotated[
+        Path,
+        typer.Argument(
+            metavar="A", help="The reference: a checkpoint, ONNX file or engine.", autocompletion=o.ARTEFACTS
+        ),
+    ],
+    second: Annotated[
+        Path, typer.Argument(metavar="B", help="What is checked against it.", autocompletion=o.ARTEFACTS)
+    ],
     images: o.Images = None,
     bisect: Annotated[bool, typer.Option(help="Also layer by layer: names the first that differs by itself.")] = True,
     limits: o.LimitTexts = "",
-    most: Annotated[int, typer.Option(min=1, help="Images to use, spread over the folder.")] = 64,
+    most: o.MaxImages = 64,
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
@@ -289,17 +306,22 @@ def check(
 
 @app.command()
 def bench(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Checkpoints and ONNX files.")],
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL...", help="Checkpoints and ONNX files.", autocompletion=files(*CHECKPOINTS, ".onnx")
+        ),
+    ],
     size: o.Size = None,
     batch: Annotated[int, typer.Option(min=1, help="Images at once.")] = 1,
     rounds: Annotated[int, typer.Option(min=2, help="Timed runs of each.")] = 60,
     warmup: Annotated[int, typer.Option(min=0, help="Runs before the first timed one.")] = 5,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each runtime.")] = 1,
-    provider: Annotated[str, typer.Option(help="ONNX Runtime's providers, in order.")] = "CPUExecutionProvider",
+    device: o.DeviceName = "cpu",
     clock: Annotated[
         Literal["wall", "processor"], typer.Option(help="processor: for comparisons on a machine that others use.")
     ] = "wall",
-    output: Annotated[Path | None, typer.Option("-o", "--out", help="Also write the numbers here as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the numbers here as JSON.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Time models in one interleaved run: p50, p95, p99, images a second, ratios with their interval.
@@ -311,10 +333,11 @@ def bench(
     from rcil_export.bench import BenchOptions
     from rcil_export.bench import bench as run_bench
     from rcil_export.check.latency import LatencyOptions
+    from rcil_export.devices import provider_of
 
     shaped = size is not None or batch != 1
     interface = _interface(size, None, str(batch), "fp32", "mask", "uint8", None, "cpu") if shaped else None
-    timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=_names(provider))
+    timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=(provider_of(device),))
     report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
     if output is not None:
         write_json(output, report.as_document())
@@ -326,7 +349,7 @@ def bench(
 
 @app.command()
 def inspect(
-    artefact: Annotated[Path, typer.Argument(help="A checkpoint, ONNX file or engine.")],
+    artefact: Annotated[Path, typer.Argument(help="A checkpoint, ONNX file or engine.", autocompletion=o.ARTEFACTS)],
     as_json: o.AsJson = False,
 ) -> None:
     """Show what a file says about itself: classes, sizes, precision, lineage.

@@ -1,10 +1,33 @@
-"""Which images of a class are kept: herding."""
+"""Which images of a class are kept: herding, and what a step noted."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import torch
 import torch.nn.functional as F
+from pydantic import Field, TypeAdapter
 from torch import Tensor
+
+from rcil.errors import TrainingError
+
+Memory = dict[str, list[int]]
+"""Places among the training images by class."""
+_STORED: TypeAdapter[Memory] = TypeAdapter(dict[str, list[Annotated[int, Field(ge=0)]]])
+
+
+def read_memory(path: Path, images: int) -> Memory:
+    """What the step before noted; refused where a place is not one of that many training images."""
+    try:
+        memory = _STORED.validate_json(path.read_bytes())
+        if any(place >= images for places in memory.values() for place in places):
+            raise ValueError(f"there are {images} images")
+    except (OSError, ValueError) as error:
+        raise TrainingError(
+            f"{path} does not say which images are kept", "Delete it and its step's checkpoint to train the step anew."
+        ) from error
+    return memory
 
 
 @torch.no_grad()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from rcil.checkpoint.metadata import ClassifierMetadata, LineageEntry, class_tab
 from rcil.classify.checkpoint import load_classifier, save_classifier
 from rcil.classify.data import ClassificationData, LabelledImages, load_data
 from rcil.classify.loop import StepJob, embed, predict, settle, train_step, tune
-from rcil.classify.memory import herd
+from rcil.classify.memory import Memory, herd, read_memory
 from rcil.classify.methods import ClassifyMethod, HeadSizes, make_classify_method
 from rcil.classify.network import ImageClassifier, build_classifier, next_step
 from rcil.classify.plan import class_steps
@@ -31,7 +30,6 @@ from rcil.train.claim import claim
 from rcil.train.loop import Listener
 
 Say = Callable[[str], None]
-Memory = dict[str, list[int]]
 """By class name: places of the kept images among the training images."""
 
 
@@ -79,7 +77,7 @@ def run_classify(
         listen: Told about every iteration.
         say: Told the accuracy after every step.
     """
-    setting = _prepare(task, output, listen)
+    setting = prepare(task, output, listen)
     with working_in(output):
         claim(output, task, resume=True)
         return _run_steps(setting, say)
@@ -136,7 +134,8 @@ def _in_words(accuracy: dict[str, float | None]) -> str:
     return ", ".join(f"{name} {100 * value:.1f} %" for name, value in accuracy.items() if value is not None)
 
 
-def _prepare(task: ClassifyTask, output: Path, listen: Listener) -> Setting:
+def prepare(task: ClassifyTask, output: Path, listen: Listener = lambda event: None) -> Setting:
+    """Everything that can be known before the first step; nothing is written."""
     data = load_data(task.data)
     steps = class_steps(data.names, task.protocol, task.seed)
     order = [name for names in steps for name in names]
@@ -156,7 +155,7 @@ def _train(setting: Setting, index: int, previous: ImageClassifier | None) -> No
     seed = task.seed * 1000 + index
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    memory: Memory = {} if previous is None else json.loads(setting.memory(index - 1).read_text(encoding="utf-8"))
+    memory: Memory = {} if previous is None else read_memory(setting.memory(index - 1), len(train.labels))
     new = {name: train.of_class(setting.order.index(name)) for name in setting.steps[index]}
     student = _student(setting, previous, new, generator)
     heads = HeadSizes(tuple(map(len, setting.steps[: index + 1])))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rcil.architecture import Channels, Depth
 from rcil.errors import ConfigError
 from rcil.train.task import apply_override, explained, parse_document
 
@@ -55,9 +56,9 @@ class NetworkSection(Section):
     """The backbone; see `Architecture`."""
 
     backbone: Literal["resnet18", "resnet34", "resnet50", "resnet101"] = "resnet18"
-    blocks: tuple[Count, Count, Count, Count] | None = None
+    blocks: tuple[Depth, Depth, Depth, Depth] | None = None
     """Residual blocks of the four stages where they differ from the backbone's own."""
-    width: Count = 16
+    width: Channels = 16
     output_stride: Literal[8, 16] = 16
 
 

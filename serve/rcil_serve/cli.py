@@ -7,11 +7,14 @@ from typing import Annotated
 
 import typer
 
-from rcil.console import make_app, run
+from rcil.completion import CHECKPOINTS, files
+from rcil.console import make_app, print_json, run
 from rcil.data.errors import DataError
+from rcil.options import AsJson
 from rcil_serve.diff.command import diff
 from rcil_serve.http.command import http
 from rcil_serve.images_command import images
+from rcil_serve.options import AlphaOption
 from rcil_serve.video.command import video
 from rcil_serve.watch.command import watch
 
@@ -24,10 +27,19 @@ for command in (video, images, diff, watch, http):
 def overlay(
     image: Annotated[Path, typer.Argument(help="The image.")],
     mask: Annotated[Path, typer.Argument(help="Its mask: 8-bit PNG of class ids.")],
-    model: Annotated[Path, typer.Option(help="A checkpoint, for the class names and colours.")],
+    model: Annotated[
+        Path,
+        typer.Option(
+            "-m",
+            "--model",
+            help="A checkpoint, for the class names and colours.",
+            autocompletion=files(*CHECKPOINTS),
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The PNG to write.")],
-    alpha: Annotated[float, typer.Option(min=0, max=1, help="Weight of the class colours.")] = 0.5,
+    alpha: AlphaOption = 0.5,
     with_legend: Annotated[bool, typer.Option("--legend/--no-legend", help="Add class names below.")] = True,
+    as_json: AsJson = False,
 ) -> None:
     """Draw a mask over its image with the colours of the model's classes.
 
@@ -51,7 +63,10 @@ def overlay(
     if with_legend:
         drawn = np.vstack([drawn, drawing.legend([(c.name, c.colour) for c in classes], drawn.shape[1])])
     write_image(output, drawn)
-    typer.echo(str(output))
+    if as_json:
+        print_json({"overlay": str(output)})
+    else:
+        typer.echo(str(output))
 
 
 def main() -> None:

@@ -9,12 +9,13 @@ import typer
 
 from rcil.console import print_json, progress_line
 from rcil.data.errors import DataError
+from rcil.files import working_in
 from rcil_serve.options import (
     AlphaOption,
+    AsJson,
     BatchOption,
     ClassesOption,
     DeviceOption,
-    JsonOption,
     LegendOption,
     ModelOption,
     OverlapOption,
@@ -39,7 +40,7 @@ def images(
     legend: LegendOption = False,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """Segment images, each at its own size.
 
@@ -58,7 +59,7 @@ def images(
     try:
         predictor = Predictor(backend, layout_of(size, tile, overlap, batch))
         painter = Painter(predictor.classes, alpha, names_of(classes), with_legend=legend)
-        with progress_line("segmenting") as progress:
+        with working_in(output), progress_line("segmenting") as progress:
             result = segment_images(paths, backend, predictor, painter, output, progress)
     finally:
         backend.close()

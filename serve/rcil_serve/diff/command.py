@@ -8,16 +8,19 @@ from typing import Annotated
 
 import typer
 
-from rcil.console import print_json
+from rcil.completion import one_of
+from rcil.console import print_json, teller
 from rcil_serve.options import (
+    MODELS,
     AlphaOption,
+    AsJson,
     AttemptsOption,
     BatchOption,
     CrfOption,
     DeviceOption,
+    DryRunFlag,
     EndOption,
     FpsOption,
-    JsonOption,
     MaxFramesOption,
     OverlapOption,
     SizeOption,
@@ -33,14 +36,21 @@ from rcil_serve.video.command import frame_bar
 
 
 def diff(
-    old: Annotated[Path, typer.Argument(help="The model that was there: .onnx or .engine of rcil-export.")],
-    new: Annotated[Path, typer.Argument(help="The model that is to take its place.")],
+    old: Annotated[
+        Path,
+        typer.Argument(help="The model that was there: .onnx or .engine of rcil-export.", autocompletion=MODELS),
+    ],
+    new: Annotated[Path, typer.Argument(help="The model that is to take its place.", autocompletion=MODELS)],
     source: SourceArgument,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder for diff.mp4, diff.html, diff.json and diff.receipt.json.")
     ],
     view: Annotated[
-        str, typer.Option(help="side: old, new and changes; wipe: a line between old and new; none: no video.")
+        str,
+        typer.Option(
+            help="side: old, new and changes; wipe: a line between old and new; none: no video.",
+            autocompletion=one_of("side", "wipe", "none"),
+        ),
     ] = "side",
     stride: StrideOption = 1,
     start: StartOption = 0.0,
@@ -57,7 +67,8 @@ def diff(
     attempts: AttemptsOption = 6,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
-    as_json: JsonOption = False,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what changes when NEW takes the place of OLD.
 
@@ -67,6 +78,7 @@ def diff(
     Example: `rcil-serve diff deployed/model.onnx candidate/model.onnx yard.mp4 -o changes`
     """
     from rcil_serve.diff.run import DiffRequest, run_diff
+    from rcil_serve.dry_run import diff_dry_run
     from rcil_serve.endings import complain, sigterm_as_interrupt
     from rcil_serve.video.sources import Selection
     from rcil_serve.video.sources.live import LiveOptions
@@ -86,8 +98,11 @@ def diff(
         device=device,
         threads=threads,
     )
+    if dry_run:
+        diff_dry_run(request).show(as_json=as_json)
+        return
     with frame_bar() as show, sigterm_as_interrupt():
-        result = run_diff(request, (lambda text: None) if as_json else typer.echo, show)
+        result = run_diff(request, teller(as_json=as_json), show)
     if as_json:
         print_json({"receipt": result.document, "warnings": result.warnings, **result.found.as_document()})
     else:

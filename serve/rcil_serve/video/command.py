@@ -11,27 +11,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcil.console import print_json
+from rcil.console import print_json, teller
+from rcil.log import is_quiet
 from rcil_serve.options import (
     AlphaOption,
+    AsJson,
     AttemptsOption,
     BatchOption,
     ClassesOption,
     CrfOption,
     DeviceOption,
+    DryRunFlag,
     EndOption,
     FpsOption,
-    JsonOption,
     LegendOption,
     MaxFramesOption,
     ModelOption,
     OverlapOption,
+    ReceiptOption,
     SizeOption,
     SourceArgument,
     StartOption,
     StrideOption,
     ThreadsOption,
     TileOption,
+    TimelineOption,
     TimeoutOption,
     layout_of,
     names_of,
@@ -47,10 +51,8 @@ def video(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Overlay video, .mp4.")] = None,
     masks: Annotated[Path | None, typer.Option(help="Class ids without loss: a .mkv, or a folder for PNGs.")] = None,
     jsonl: Annotated[Path | None, typer.Option(help="One line a frame: time, class shares, latency.")] = None,
-    timeline: Annotated[Path | None, typer.Option(help="Plot of every class's area over time, .png.")] = None,
-    receipt: Annotated[
-        Path | None, typer.Option(help="Receipt of the run; beside the video if not given, .receipt.json.")
-    ] = None,
+    timeline: TimelineOption = None,
+    receipt: ReceiptOption = None,
     stride: StrideOption = 1,
     start: StartOption = 0.0,
     end: EndOption = None,
@@ -69,7 +71,8 @@ def video(
     attempts: AttemptsOption = 6,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
-    as_json: JsonOption = False,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Segment a video, camera or stream.
 
@@ -81,6 +84,7 @@ def video(
 
         rcil-serve video rtsp://camera.local/1 -m deployed/model.onnx -o gate.mp4 --end 3600
     """
+    from rcil_serve.dry_run import video_dry_run
     from rcil_serve.endings import complain, sigterm_as_interrupt
     from rcil_serve.video.outputs.sink import Targets
     from rcil_serve.video.run import VideoRequest, default_receipt, run_video
@@ -104,8 +108,11 @@ def video(
         device=device,
         threads=threads,
     )
+    if dry_run:
+        video_dry_run(request).show(as_json=as_json)
+        return
     with frame_bar() as show, sigterm_as_interrupt():
-        result = run_video(request, (lambda text: None) if as_json else typer.echo, show)
+        result = run_video(request, teller(as_json=as_json), show)
     if as_json:
         print_json(result.document)
     else:
@@ -127,7 +134,8 @@ def frame_bar() -> Iterator[Callable[[Progress], None]]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+    hidden = is_quiet() or not sys.stderr.isatty()
+    with Bar(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=None, name="", rate="")
 
         def show(progress: Progress) -> None:

@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
+from rcil.log import is_quiet
 from rcil_serve.options import (
+    MODELS,
+    AsJson,
     AttemptsOption,
     BatchOption,
     DeviceOption,
@@ -17,12 +20,15 @@ from rcil_serve.options import (
     MaxFramesOption,
     ModelOption,
     OverlapOption,
+    PreviousOption,
+    ReceiptOption,
     SizeOption,
     SourceArgument,
     StartOption,
     StrideOption,
     ThreadsOption,
     TileOption,
+    TimelineOption,
     TimeoutOption,
     layout_of,
 )
@@ -31,7 +37,7 @@ from rcil_serve.options import (
 def watch(
     source: SourceArgument,
     model: ModelOption,
-    previous: Annotated[Path | None, typer.Option(help="The step before it; without, no agreement.")] = None,
+    previous: PreviousOption = None,
     every: Annotated[int, typer.Option(min=1, help="Compare and judge every how many-th frame.")] = 10,
     window: Annotated[float, typer.Option(help="Seconds over which measures are taken.")] = 60.0,
     min_agreement: Annotated[float, typer.Option(min=0, max=1, help="Alarm below this IoU with --previous.")] = 0.9,
@@ -46,9 +52,11 @@ def watch(
     save_baseline: Annotated[Path | None, typer.Option(help="Write this run's areas to a .json.")] = None,
     events: Annotated[Path | None, typer.Option(help="Append every event to this .jsonl.")] = None,
     metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Prometheus on 127.0.0.1.")] = None,
-    timeline: Annotated[Path | None, typer.Option(help="Plot of every class's area over time, .png.")] = None,
-    receipt: Annotated[Path | None, typer.Option(help="Beside the events if not given, .receipt.json.")] = None,
-    shadow: Annotated[Path | None, typer.Option(help="A new step to try out beside the deployed one.")] = None,
+    timeline: TimelineOption = None,
+    receipt: ReceiptOption = None,
+    shadow: Annotated[
+        Path | None, typer.Option(help="A new step to try out beside the deployed one.", autocompletion=MODELS)
+    ] = None,
     promote_after: Annotated[int, typer.Option(min=1, help="Compared frames before each decision.")] = 500,
     promote_agreement: Annotated[
         float, typer.Option(min=0, max=1, help="IoU with --model that every old class must reach.")
@@ -76,11 +84,12 @@ def watch(
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     fail_on_alarm: Annotated[bool, typer.Option("--fail-on-alarm", help="Exit code 9 if an alarm was raised.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Events as lines of JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Watch a deployed model for forgetting, without labels.
 
-    Every frame is measured; on every Nth the previous step runs too. An alarm is a line here, in --events and a metric.
+    Every frame is measured; on every Nth the previous step runs too. An alarm is a line here, in --events and a metric;
+    with --json every line is a document.
     With --shadow a new step runs beside the deployed one, and takes its place once it agrees on the old classes.
 
     Examples:
@@ -128,7 +137,7 @@ def watch(
         document = run_watch(
             request,
             lambda event: typer.echo(event.json if as_json else event.line),
-            lambda address: typer.echo(f"metrics: {address}", err=True),
+            lambda address: None if is_quiet() else typer.echo(f"metrics: {address}", err=True),
         )
     complain(document, request.receipt, "measured")
     raised = document["watch"]["raised_alarms"]

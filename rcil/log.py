@@ -1,0 +1,40 @@
+"""The one logger, `rcil`: what -v shows beside results, and what -q leaves out."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+
+log = logging.getLogger("rcil")
+
+
+def is_quiet() -> bool:
+    """Whether only results and errors are wanted."""
+    return not log.isEnabledFor(logging.WARNING)
+
+
+@contextlib.contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Tell how long the block took."""
+    start = time.perf_counter()
+    yield
+    log.info("%s: %.2f s", name, time.perf_counter() - start)
+
+
+@contextlib.contextmanager
+def listening(level: int) -> Iterator[None]:
+    """Messages from `level` on go to standard error; afterwards all is as before, which matters to a library's user."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(level)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
