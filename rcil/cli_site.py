@@ -21,7 +21,7 @@ def add_class(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for model, report and pictures.")],
     method: Annotated[
         str | None,
-        typer.Option(help="How to learn without forgetting (default: rcil).", autocompletion=one_of(*METHODS)),
+        typer.Option(help="How to learn without forgetting (default: rcil-plus).", autocompletion=one_of(*METHODS)),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 30,
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.001,
@@ -62,7 +62,7 @@ def add_class(
             "model": model,
             "data": data,
             "classes": names,
-            "method": {"name": "strict" if strict else method or "rcil"},
+            "method": {"name": "strict" if strict else method or "rcil-plus"},
             "training": {
                 "epochs": (epochs, epochs),
                 "lr": (lr, lr),

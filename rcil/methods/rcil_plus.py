@@ -23,10 +23,12 @@ from rcil.nn.fuse import fuse
 
 @dataclass
 class RcilPlus(Rcil):
-    """RCIL and, each on its own, pseudo-labels, fused weights, careful classifier rows, sigmoids."""
+    """RCIL with balanced biases and, on request, pseudo-labels, fused weights, careful classifier rows, sigmoids.
 
-    preserve: bool = True
-    pseudo: bool = True
+    The defaults are what held-out images chose among all of these (`docs/results/README.md`).
+    """
+
+    pseudo: bool = False
     """Background that the old model is sure about takes its class, real background among them, by PLOP's entropy
     rule; the rest stays unbiased."""
     floor: float = 0.001
@@ -39,7 +41,7 @@ class RcilPlus(Rcil):
     """New rows start as the combination of old rows that suits the labels best (NeST)."""
     sigmoid: bool = False
     """One sigmoid a class, from step 0 on; the old model's sigmoids teach the old classes."""
-    balance: Literal["none", "new", "all"] = "none"
+    balance: Literal["none", "new", "all"] = "new"
     """After the step the biases of new or of all classes are set to the best mean IoU with labels and old model."""
     _thresholds: Tensor | None = field(default=None, init=False, repr=False)
 
