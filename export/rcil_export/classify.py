@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,6 @@ from rcil.checkpoint.metadata import ClassifierMetadata
 from rcil.classify.checkpoint import load_classifier
 from rcil.classify.network import fold_classifier
 from rcil.console import write_json
-from rcil.errors import RcilError
 from rcil.files import sha256_of
 from rcil.images import Image
 from rcil_export.check.certificate import ENGINE_GPUS
@@ -33,7 +31,16 @@ from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import sidecar_path
 from rcil_export.onnx_file import write_onnx
 from rcil_export.onnx_graph.classify_export import classifier_to_onnx
-from rcil_export.run import ENGINE_NAME, HTML_NAME, JSON_NAME, ONNX_NAME, Exported, Target
+from rcil_export.run import (
+    ENGINE_NAME,
+    HTML_NAME,
+    JSON_NAME,
+    ONNX_NAME,
+    Exported,
+    Target,
+    put_into,
+    workshop,
+)
 
 IMAGES = 32
 """To compare outputs on."""
@@ -71,15 +78,7 @@ def export_classifier(
     assert isinstance(deployed, ClassifierMetadata)
     folded = model if model.arch.folded else fold_classifier(model)[0]
     images = _images(request)
-    try:
-        request.output.mkdir(parents=True, exist_ok=True)
-        workshop = tempfile.TemporaryDirectory(prefix=".rcil-export.", suffix=".part", dir=request.output)
-    except OSError as error:
-        raise RcilError(
-            f"cannot write to {request.output}: {error.strerror}", "Check the folder and its permissions."
-        ) from error
-    with workshop as name:
-        folder = Path(name)
+    with workshop(request.output) as folder:
         say(f"ONNX: fp32, {request.interface.shape}")
         document = classifier_to_onnx(folded, deployed, request.interface)
         made = [folder / ONNX_NAME]
@@ -102,7 +101,7 @@ def export_classifier(
         write_html(folder / HTML_NAME, f"Export of {request.model.name}", facts, results)
         write_json(folder / JSON_NAME, report)
         kept = [*(made if ok else ()), folder / HTML_NAME, folder / JSON_NAME]
-        files = {path.name: path.replace(request.output / path.name) for path in kept}
+        files = put_into(request.output, kept)
     return Exported(files, results, report)
 
 

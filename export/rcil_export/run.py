@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +16,8 @@ from rcil.checkpoint.metadata import Metadata
 from rcil.console import write_json
 from rcil.errors import ConfigError, RcilError, did_you_mean
 from rcil.evaluate import rows_by_value
-from rcil.files import sha256_of
+from rcil.files import scratch, sha256_of, working_in
+from rcil.log import stage
 from rcil.nn import Segmenter
 from rcil_export.check.artefact import CheckpointArtefact, open_artefact
 from rcil_export.check.bisect import bisect
@@ -115,33 +114,36 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
     images = images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
     if images.data is not None:
         rows_by_value(images.data, model.names)  # complains before the long work, not after it
-    with _workshop(request.output) as folder:
+    with workshop(request.output) as folder:
         say(f"ONNX: {request.interface.precision}, {request.interface.shape}")
-        converted = convert(
-            model,
-            deployed,
-            request.interface,
-            calibrate=request.calibrate,
-            miou_drop=limits_for("fp32", request.interface.precision, request.limits).miou_drop,
-            calibration=request.calibration,
-            say=say,
-        )
+        with stage("conversion"):
+            converted = convert(
+                model,
+                deployed,
+                request.interface,
+                calibrate=request.calibrate,
+                miou_drop=limits_for("fp32", request.interface.precision, request.limits).miou_drop,
+                calibration=request.calibration,
+                say=say,
+            )
         made = [folder / ONNX_NAME]
         write_onnx(made[0], converted.document)
         sidecar = None
         if "engine" in request.targets:
             say("engine: building")
-            sidecar = _build(request, made[0], folder / ENGINE_NAME, listen)
+            with stage("engine"):
+                sidecar = _build(request, made[0], folder / ENGINE_NAME, listen)
             made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
         say("checking")
-        results, outputs = _check(request, model, metadata, made[0], converted, images)
+        with stage("checks"):
+            results, outputs = _check(request, model, metadata, made[0], converted, images)
         ok = all(result.ok for result in results)
         facts = _facts(request, metadata, converted, sidecar, folder)
         document = {"facts": facts, "conversion": converted.notes, **as_document(results, outputs)}
         write_html(folder / HTML_NAME, f"Export of {request.model.name}", facts, results, outputs)
         write_json(folder / JSON_NAME, document)
         kept = [*(made if ok else ()), folder / HTML_NAME, folder / JSON_NAME]
-        files = {path.name: path.replace(request.output / path.name) for path in kept}
+        files = put_into(request.output, kept)
     if ok and request.triton is not None:
         version = publish(
             files[ENGINE_NAME if _classic(sidecar) else ONNX_NAME],
@@ -161,19 +163,36 @@ def _classic(sidecar: EngineSidecar | None) -> bool:
 
 
 @contextmanager
-def _workshop(output: Path) -> Iterator[Path]:
-    """A folder on the same disk as `output` that is gone in the end, so that nothing half-made is ever seen."""
+def workshop(output: Path) -> Iterator[Path]:
+    """A folder on the same disk as `output` that is gone in the end, so that nothing half-made is ever seen.
+
+    `output` is held meanwhile, as two exports would mix their files there.
+    """
+    with working_in(output), ExitStack() as stack:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            folder = stack.enter_context(scratch(output, "rcil-export"))
+        except OSError as error:
+            raise RcilError(
+                f"cannot write to {output}: {error.strerror}", "Check the folder and its permissions."
+            ) from error
+        yield folder
+
+
+def put_into(output: Path, made: list[Path]) -> dict[str, Path]:
+    """Move finished files to their places, the report last.
+
+    An older report goes first: a process that is killed in between leaves a model without a report, never with that of
+    another one.
+    """
     try:
-        output.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".rcil-export.", suffix=".part", dir=output))
+        for name in (JSON_NAME, HTML_NAME):
+            (output / name).unlink(missing_ok=True)
+        return {path.name: path.replace(output / path.name) for path in made}
     except OSError as error:
         raise RcilError(
             f"cannot write to {output}: {error.strerror}", "Check the folder and its permissions."
         ) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _build(request: Request, source: Path, target: Path, listen: Listener | None) -> EngineSidecar:

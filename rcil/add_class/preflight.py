@@ -139,7 +139,7 @@ def _with_images(
     request: Request, metadata: Metadata, report: CheckReport, problems: list[Problem], device: torch.device
 ) -> Preflight:
     """What depends on which image holds what, and on what the old model sees in them."""
-    data = read_site(request.data, seed=request.seed)
+    data = read_site(request.data, seed=request.seed, record=False)
     new, colours = new_classes(request.classes, data.classes, metadata)
     problems = [*problems, *colours]
     if "train" not in data.splits:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rcil.documents import parse_yaml
 from rcil.errors import ConfigError, TrainingError, did_you_mean
 from rcil.files import is_free, replacing, sha256_of
 from rcil.train.task import MethodSection, Scale, TrainingSection, apply_override, explained
@@ -68,8 +69,8 @@ def check_claim(output: Path, request: Request, *, resume: bool) -> None:
     if not resume:
         raise ConfigError(f"{output} holds a run already", "Continue it with --resume, or choose another folder.")
     try:
-        stored = yaml.safe_load(record.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        stored = parse_yaml(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise TrainingError(f"cannot read {record}", "Choose another folder.") from error
     if stored != _document(request):
         raise TrainingError(f"{output} was started with another request", "Resume with the same options.")

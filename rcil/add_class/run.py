@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -27,7 +26,9 @@ from rcil.checkpoint.metadata import LineageEntry, Metadata
 from rcil.console import write_json
 from rcil.data.digest import data_digest
 from rcil.data.protocol import BACKGROUND
+from rcil.data.site import read_site
 from rcil.data.types import IGNORE, Sample, SegmentationData
+from rcil.documents import parse_json
 from rcil.errors import ConfigError, TrainingError
 from rcil.files import replacing, sha256_of, working_in
 from rcil.images import write_image
@@ -70,18 +71,19 @@ def add_class(
     """
     display = display or Display()
     read_header(request.model)  # an unreadable model is the first thing to say
-    check_claim(output, request, resume=resume)
     finished = output / "report.json"
-    if finished.exists():
-        return _read_report(finished)
     with working_in(output), join(request.training.device) as processes:
         if processes.count > 1:
             raise ConfigError("add-class runs in one process", "Start it without torchrun.")
+        check_claim(output, request, resume=resume)
+        if finished.exists():
+            return read_report(finished)
         with display.phase("checking") as progress:
             found = preflight(request, progress, device=processes.device)
         display.announce(found)
         ready = found.require()
         claim(output, request)
+        read_site(request.data, seed=request.seed)  # from now on the split stays
         old = fold(ready.model)[0].to(processes.device)
         with display.training() as listen:
             model, metadata = _train(request, ready, old, output / "training", processes, listen)
@@ -101,8 +103,8 @@ def add_class(
             "preflight": found.as_document(),
             "overlays": overlays,
         }
-    _write_report(output, report)
-    return _read_report(finished)
+        _write_report(output, report)
+        return read_report(finished)
 
 
 def _train(
@@ -201,9 +203,10 @@ def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
     )
 
 
-def _read_report(path: Path) -> dict[str, Any]:
+def read_report(path: Path) -> dict[str, Any]:
+    """The report of a run that has ended."""
     try:
-        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        report: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TrainingError(f"cannot read {path}", "Delete it to compare the models again.") from error
     return report

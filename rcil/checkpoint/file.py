@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -11,17 +12,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rcil.architecture import Architecture
-from rcil.checkpoint.header import METADATA_KEY, read_header
+from rcil.checkpoint.header import METADATA_KEY, Header, read_header
 from rcil.checkpoint.metadata import CLASSIFIER_HINT, CostInfo, Metadata
 from rcil.checkpoint.norm_convert import convert_norms, norm_eps
 from rcil.errors import CheckpointError
 from rcil.files import replacing
+from rcil.log import log
 from rcil.nn.add_branches import single_branch
-from rcil.nn.build import build, plain_twin
+from rcil.nn.build import build, build_form, plain_twin
 from rcil.nn.cost import cost
 from rcil.nn.segmenter import Segmenter
 
 ROWS = ("classifier.weight", "classifier.bias")
+RESTORE = "Restore or import it again."
+Shape = tuple[int, ...]
 
 
 def save(path: Path, model: Segmenter, metadata: Metadata) -> Metadata:
@@ -52,7 +56,8 @@ def load(path: Path, *, norm: str | None = None) -> tuple[Segmenter, Metadata]:
         path: A file that `save` wrote.
         norm: Use `abs` for a model stored with `inplace` or the other way round; both compute the same.
     """
-    metadata = read_header(path).metadata
+    header = read_header(path)
+    metadata = header.metadata
     if metadata.kind == "classifier":
         raise CheckpointError(f"{path} holds a classifier of whole images, not a segmenter", CLASSIFIER_HINT)
     if metadata.kind != "segmenter":
@@ -60,6 +65,7 @@ def load(path: Path, *, norm: str | None = None) -> tuple[Segmenter, Metadata]:
             f"{path} holds a pretrained backbone, not a segmenter", "Give it as the start of a step-0 training."
         )
     arch = metadata.architecture if norm is None else _with_norm(metadata.architecture, norm)
+    _refuse_other_network(header, path)
     model = build(arch, metadata.names_by_step)
     load_into(model, path)
     return model.eval(), metadata
@@ -84,7 +90,7 @@ def load_into(model: Segmenter, path: Path) -> None:
     expected = _body_of(model)
     check_tensors(expected, tensors, path)
     if weight is None or bias is None or weight.shape[0] != len(order) or bias.shape[0] != len(order):
-        raise CheckpointError(f"{path} has no classifier row for each of its classes", "Restore or import it again.")
+        raise CheckpointError(f"{path} has no classifier row for each of its classes", RESTORE)
     model.load_state_dict(tensors, strict=False)
     model.classifier.set_rows(weight[order], bias[order])
 
@@ -110,6 +116,16 @@ def load_backbone(model: Segmenter, path: Path) -> Metadata:
     return metadata
 
 
+def _refuse_other_network(header: Header, path: Path) -> None:
+    """Compare shapes before memory is taken for a network that only its description promises."""
+    arch = header.metadata.architecture
+    if sum(arch.blocks or ()) > len(header.shapes):
+        raise CheckpointError(f"{path} does not fit its architecture: it has fewer tensors than blocks", RESTORE)
+    expected = _body_of(build_form(arch, header.metadata.names_by_step))
+    body = {name: shape for name, shape in header.shapes.items() if name not in ROWS}
+    check_shapes({name: tuple(value.shape) for name, value in expected.items()}, body, path)
+
+
 def _with_norm(arch: Architecture, norm: str) -> Architecture:
     if norm != arch.norm and {norm, arch.norm} != {"abs", "inplace"}:
         raise CheckpointError(
@@ -130,29 +146,35 @@ def _body_of(model: Segmenter) -> dict[str, Tensor]:
 
 
 def _cost_of(model: Segmenter) -> CostInfo:
-    arch = model.arch.replace(norm="abs") if model.arch.norm == "inplace" else model.arch  # compiled: no meta device
-    return _cost_of_form(arch.model_dump_json(), model.classifier.steps)
+    return _cost_of_form(model.arch.model_dump_json(), model.classifier.steps)
 
 
 @functools.lru_cache(maxsize=64)
 def _cost_of_form(architecture: str, steps: tuple[tuple[str, ...], ...]) -> CostInfo:
     """An architecture and its classes decide the cost; a run saves many networks of the same form."""
+    model = build_form(Architecture.model_validate_json(architecture), steps)
     with torch.device("meta"):
-        model = build(Architecture.model_validate_json(architecture), steps)
         twin = plain_twin(model)
     mine, folded = cost(model), cost(twin)
     return CostInfo(size=mine.size, macs=mine.macs, folded_parameters=folded.parameters, folded_macs=folded.macs)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: Metadata) -> None:
-    """One safetensors file with its description, whole or not at all."""
+    """One safetensors file with its description, whole or not at all; the same content gives the same bytes.
+
+    That is why the description is the only entry: safetensors writes several in an order that changes by the process.
+    """
     packed = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     with replacing(path) as part:
-        save_file(packed, part, metadata={"format": "pt", METADATA_KEY: metadata.model_dump_json()})
+        try:
+            save_file(packed, part, metadata={METADATA_KEY: metadata.model_dump_json()})
+        except SafetensorError as error:  # what safetensors makes of a full disk
+            raise CheckpointError(f"cannot write {path}: {error}", "Check free space and permissions.") from error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a checkpoint by name."""
+    log.info("read %s", path)
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
@@ -188,8 +210,14 @@ def _row_order(wanted: list[str], present: list[str], path: Path) -> list[int]:
 
 def check_tensors(expected: dict[str, Tensor], present: dict[str, Tensor], path: Path) -> None:
     """Refuse the tensors of `path` unless they have the names and shapes that the network expects."""
+    wanted, found = ({key: tuple(value.shape) for key, value in tensors.items()} for tensors in (expected, present))
+    check_shapes(wanted, found, path)
+
+
+def check_shapes(expected: Mapping[str, Shape], present: Mapping[str, Shape], path: Path) -> None:
+    """`check_tensors` for shapes by name."""
     missing, extra = sorted(expected.keys() - present.keys()), sorted(present.keys() - expected.keys())
-    wrong = [key for key in expected.keys() & present.keys() if expected[key].shape != present[key].shape]
+    wrong = [key for key in expected.keys() & present.keys() if expected[key] != present[key]]
     if missing or extra or wrong:
         problems = (("missing", missing), ("unexpected", extra), ("misshapen", sorted(wrong)))
         listed = [f"{what} {keys[0]} ({len(keys)} in all)" for what, keys in problems if keys]

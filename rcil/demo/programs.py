@@ -36,7 +36,7 @@ def export(
     """`rcil-export` at the size of the site's images; its report, shortened."""
     height, width = size
     target = "onnx,engine" if find_spec("tensorrt_rtx") or find_spec("tensorrt") else "onnx"
-    options = ["--size", f"{height}x{width}", "--target", target, "--images", str(site), "--parent", str(parent)]
+    options = ["--size", f"{height}x{width}", "--target", target, "--images", str(site), "--previous", str(parent)]
     _call("rcil_export", "export", str(model), "-o", str(output), *options, *force)
     report: dict[str, Any] = json.loads((output / "report.json").read_text(encoding="utf-8"))
     items = {item["key"]: item["passed"] for result in report["results"] for item in result["items"]}

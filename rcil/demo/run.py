@@ -17,7 +17,7 @@ from rcil.data.site import read_site
 from rcil.demo.browser import photograph_page
 from rcil.demo.picture import draw_grid, pick
 from rcil.demo.programs import deploy, export, show_clip
-from rcil.files import replacing
+from rcil.files import replacing, working_in
 from rcil.images import write_image
 from rcil.report.plots import class_bars
 from rcil.train.loop import Listener
@@ -45,6 +45,11 @@ def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch) 
         say: Told what happens, a line at a time.
         watch: Shows a training.
     """
+    with working_in(output):
+        return _run(output, quick, say, watch)
+
+
+def _run(output: Path, quick: bool, say: Callable[[str], None], watch: Watch) -> dict[str, Any]:
     started = time.perf_counter()
     how: dict[str, Any] = QUICK if quick else FULL
     site = output / "site"

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel
 
+from rcil.documents import parse_yaml
 from rcil.errors import ConfigError, TrainingError
 from rcil.files import replacing
 
@@ -37,6 +38,6 @@ def claim(output: Path, task: BaseModel, *, resume: bool) -> None:
 def _recorded(record: Path, kind: type[BaseModel]) -> BaseModel | None:
     """The task that a folder was claimed for; keys that a later version added have their defaults."""
     try:
-        return kind.model_validate(yaml.safe_load(record.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, ValueError):
+        return kind.model_validate(parse_yaml(record.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
         return None

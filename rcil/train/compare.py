@@ -56,7 +56,7 @@ def compare(
         listen: Told about every iteration.
         announce: Told about every cell.
     """
-    options = {**task.method.others, task.method.name: task.method.options}
+    options = options_of(task)
     made = {name: make_method(name, **options.get(name, {})) for name in (*methods, *options)}
     steps = make_plan(task).steps
     first = set(steps[0].names)
@@ -66,8 +66,7 @@ def compare(
         runs = []
         for seed in range(task.seed, task.seed + seeds):
             announce(f"{name}, seed {seed}")
-            section = MethodSection(name=name, options=options.get(name, {}))
-            cell = task.model_copy(update={"seed": seed, "method": section})
+            cell = cell_of(task, name, seed)
             folder = output / name / f"seed{seed}"
             first_step = made[name].first_step, made[name].rc, seed
             results = run_task(cell, folder, resume=True, step0_of=step0.get(first_step), listen=listen)
@@ -85,6 +84,17 @@ def compare(
             part.write_text(as_markdown(document), encoding="utf-8")
         write_comparison(output, document)
     return document
+
+
+def options_of(task: Task) -> dict[str, dict[str, Any]]:
+    """Options by method."""
+    return {**task.method.others, task.method.name: task.method.options}
+
+
+def cell_of(task: Task, method: str, seed: int) -> Task:
+    """The task of one cell."""
+    section = MethodSection(name=method, options=options_of(task).get(method, {}))
+    return task.model_copy(update={"seed": seed, "method": section})
 
 
 def last_step(results: dict[str, Any], first: set[str]) -> dict[str, float]:

@@ -24,6 +24,7 @@ from rcil.data.scan import present_classes
 from rcil.data.site import read_site
 from rcil.data.types import Sample, SegmentationData
 from rcil.errors import ConfigError, did_you_mean
+from rcil.log import log
 from rcil.train.task import ProtocolSection, Task
 
 
@@ -77,17 +78,20 @@ class Plan:
         )
 
 
-def make_plan(task: Task, *, joint: bool = False) -> Plan:
+def make_plan(task: Task, *, joint: bool = False, record: bool = True) -> Plan:
     """Resolve a task; raises before any training if a step would have nothing to learn from.
 
     Args:
         task: What the user wants.
         joint: Teach everything in one step, for the upper bound.
+        record: As in `read_site`.
     """
     section = task.data
-    data = (
-        read_site(section.root, seed=task.seed) if section.kind == "site" else open_dataset(section.kind, section.root)
-    )
+    if section.kind == "site":
+        data = read_site(section.root, seed=task.seed, record=record)
+    else:
+        data = open_dataset(section.kind, section.root)
+    log.info("read %s: %s", section.root, ", ".join(f"{len(s)} {name}" for name, s in data.splits.items()))
     for split in (section.train, section.test):
         if split not in data.splits:
             raise ConfigError(f"{section.root} has no split '{split}'", did_you_mean(split, data.splits))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from rcil.data.scan import id_table
 from rcil.data.types import Sample
 from rcil.errors import ConfigError
 from rcil.files import replacing, sha256_of, working_in
+from rcil.log import log, stage
 from rcil.methods import Method, StepInfo, make_method
 from rcil.nn import Segmenter, build
 from rcil.train.claim import claim
@@ -36,7 +36,7 @@ from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Event, Listener, StepJob, evaluate_together, train_step
 from rcil.train.plan import Plan, StepPlan, make_plan
 from rcil.train.processes import Processes, join
-from rcil.train.state import read_state
+from rcil.train.state import read_state, write_state
 from rcil.train.task import NetworkSection, Task
 from rcil.train.tensorboard import both, tensorboard
 
@@ -62,8 +62,8 @@ def run_task(
         check_pieces(task.training.batch, task.training.accumulate, processes.count)
         if not processes.leads:
             return _run_steps(task, output, resume, step0_of, _silent, processes)
-        with working_in(output), tensorboard(output) as log:
-            return _run_steps(task, output, resume, step0_of, both(log, listen), processes)
+        with working_in(output), tensorboard(output) as board:
+            return _run_steps(task, output, resume, step0_of, both(board, listen), processes)
 
 
 def check_pieces(batch: int, accumulate: int, processes: int) -> None:
@@ -97,7 +97,7 @@ def _run_steps(
     if processes.leads:
         claim(output, task, resume=resume)
         for warning in plan.warnings:
-            logging.getLogger(__name__).warning(warning)
+            log.warning(warning)
         processes.wait()
     results: list[dict[str, Any]] = []
     model: Segmenter | None = None
@@ -109,7 +109,8 @@ def _run_steps(
         if not finished and index == 0 and step0_of is not None:
             _adopt(step0_of, output, method, processes)
         elif not finished:
-            _train(task, plan, step_plan, model, method, output, listen, processes)
+            with stage(f"training of step {index}"):
+                _train(task, plan, step_plan, model, method, output, listen, processes)
         processes.wait()
         model, metadata = load(final)
         method.load_state_dict(read_state(output / f"step{index}" / "method.pt"))
@@ -190,8 +191,7 @@ def _adopt(other: Path, output: Path, method: Method, processes: Processes) -> N
 
 def _save_method(method: Method, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "method.pt") as part:
-        torch.save(method.state_dict(), part)
+    write_state(folder / "method.pt", method.state_dict())
 
 
 def first_network(task: Task, method: Method, step: StepPlan) -> Segmenter:

@@ -16,9 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from rcil.console import print_json
-from rcil.train.estimate import StepEstimate
+from rcil.dry_run import DryRun, require_place
+from rcil.log import is_quiet
+from rcil.train.compare import cell_of
+from rcil.train.estimate import StepEstimate, estimate
 from rcil.train.loop import Event, Listener
 from rcil.train.memory import GIB
+from rcil.train.task import Task
 
 
 @dataclass
@@ -64,6 +68,7 @@ def duration(seconds: float) -> str:
 @contextlib.contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Listener]:
     """A bar per step with loss terms, rate and remaining time on a terminal; a line per epoch elsewhere."""
+    quiet = quiet or is_quiet()
     console = Console(stderr=quiet, quiet=quiet)
     terminal = sys.stdout.isatty() and not quiet
     columns = (
@@ -102,6 +107,22 @@ def print_estimate(steps: Sequence[StepEstimate], *, as_json: bool = False) -> N
         needs = f"{step.memory / GIB:.1f} GiB", f"~{duration(step.seconds)}"
         table.add_row(str(step.step), ", ".join(step.teaches), str(step.images), str(step.iterations), *needs)
     Console().print(table)
+
+
+def comparison_dry_run(task: Task, methods: Sequence[str], seeds: int, output: Path) -> DryRun:
+    """What a comparison would take; that methods share step 0 is not counted in."""
+    require_place(output)
+    needs, images = {}, 0
+    for name in methods:
+        steps = estimate(cell_of(task, name, task.seed))
+        images = max(images, *(step.images for step in steps))
+        iterations = seeds * sum(step.iterations for step in steps)
+        seconds = seeds * sum(step.seconds for step in steps)
+        memory = max(step.memory for step in steps) / GIB
+        needs[name] = f"{seeds} runs, {iterations} iterations, {memory:.1f} GiB, {duration(seconds)}"
+    cells = {str(output / name / f"seed{task.seed + place}"): "" for name in methods for place in range(seeds)}
+    table = {str(output / name): "" for name in ("compare.json", "compare.md", "compare.html", "curves.png")}
+    return DryRun({str(task.data.root): f"{images} images in the largest step"}, {**cells, **table}, needs)
 
 
 def print_results(results: dict[str, Any], output: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rcil.errors import TrainingError
+from rcil.errors import TrainingError, first_line
 from rcil.files import replacing
 from rcil.methods import Method
 from rcil.nn import Segmenter
@@ -52,8 +52,7 @@ class StepState:
             "rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
         }
-        with replacing(path) as part:
-            torch.save(document, part)
+        write_state(path, document)
         write_log(path.with_name("log.csv"), self.position.rows)
 
     def load(self, path: Path) -> None:
@@ -69,10 +68,21 @@ class StepState:
             torch.set_rng_state(document["rng"])
             if document["cuda_rng"] is not None and torch.cuda.is_available():
                 torch.cuda.set_rng_state(document["cuda_rng"])
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise TrainingError(
-                f"{path} does not belong to this task: {str(error).splitlines()[0]}",
+                f"{path} does not belong to this task: {first_line(error)}",
                 "Resume with the task file and versions that the run was started with.",
+            ) from error
+
+
+def write_state(path: Path, document: dict[str, Any]) -> None:
+    """A state file, whole or not at all; the same state gives the same bytes."""
+    with replacing(path) as part, part.open("wb") as file:  # given a name, torch would write that into the file
+        try:
+            torch.save(document, file)
+        except RuntimeError as error:  # what torch makes of a full disk
+            raise TrainingError(
+                f"{path} could not be written in full", "Check free space, then continue with --resume."
             ) from error
 
 

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import signal
 import stat
@@ -6,6 +7,7 @@ import sys
 
 import pytest
 
+from rcil import files
 from rcil.errors import ConfigError, RcilError
 from rcil.files import building, is_free, replacing, sha256_of, working_in
 
@@ -96,3 +98,79 @@ def test_a_folder_is_held_against_others_until_its_process_ends(tmp_path):
     with working_in(folder):
         assert is_free(folder)
     assert list(tmp_path.iterdir()) == []
+
+
+WRITE = """
+import sys, time
+from pathlib import Path
+from rcil.files import building, replacing
+with {"file": replacing, "folder": building}[sys.argv[1]](Path(sys.argv[2])):
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_left_is_cleared_and_what_another_still_writes_is_not(tmp_path, kind):
+    target = tmp_path / "a"
+    parts = []
+    writers = []
+    for _ in range(2):
+        writers.append(subprocess.Popen([sys.executable, "-c", WRITE, kind, target], stdout=subprocess.PIPE))
+        assert writers[-1].stdout.readline() == b"writing\n"
+        parts.append((set(tmp_path.iterdir()) - set(parts)).pop())
+    writers[0].kill()
+    writers[0].communicate()
+    (tmp_path / ".a.other.part").write_text("nobody's")
+    with (replacing if kind == "file" else building)(target):
+        pass
+    assert set(tmp_path.iterdir()) == {target, parts[1], tmp_path / ".a.other.part"}
+    writers[1].kill()
+    writers[1].communicate()
+
+
+def test_a_temporary_name_that_is_cleared_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    """What another process can do between the two calls, at its worst."""
+    made, new = [], files._new_file
+
+    def cleared(path):
+        part, handle = new(path)
+        if not made:
+            part.unlink()
+        made.append(part)
+        return part, handle
+
+    monkeypatch.setattr(files, "_new_file", cleared)
+    with replacing(tmp_path / "a") as part:
+        part.write_text("whole")
+    assert len(made) == 2 and (tmp_path / "a").read_text() == "whole"
+
+
+def test_without_locks_files_are_written_and_nothing_is_cleared(tmp_path, monkeypatch):
+    def refused(handle, how):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    left = tmp_path / ".a.abcdefgh.part"
+    left.write_text("left")
+    with replacing(tmp_path / "a") as part:
+        part.write_text("whole")
+    assert set(tmp_path.iterdir()) == {tmp_path / "a", left}
+
+
+def test_a_folder_in_a_place_where_nothing_may_be_made_is_held_too(tmp_path, monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied")
+
+    def hold_twice():
+        with working_in(tmp_path / "mine"), working_in(tmp_path / "mine"):
+            pass
+
+    monkeypatch.setattr(files, "_lock", refused)
+    with pytest.raises(RcilError, match=r"cannot write to .*mine: Permission denied"):
+        hold_twice()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ConfigError, match="another process is working in"):
+        hold_twice()
+    with working_in(tmp_path / "mine"):
+        assert is_free(tmp_path / "mine")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rcil.checkpoint.importers.backbones import efficientnet_lite0, imagenet_abn, torchvision_resnet
 from rcil.checkpoint.importers.official import segmenter_of
 from rcil.checkpoint.importers.torch_file import read_tensors
-from rcil.errors import CheckpointError
+from rcil.errors import CheckpointError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,8 +74,7 @@ def _recognised(source: Path) -> Iterator[None]:
     try:
         yield
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
-            f"{source} looks like a known network, but a tensor has a strange name or shape: {line[:200]}",
+            f"{source} looks like a known network, but a tensor has a strange name or shape: {first_line(error)}",
             "Give the file that the training saved, unchanged.",
         ) from error

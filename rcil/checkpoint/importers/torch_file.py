@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rcil.errors import CheckpointError
+from rcil.errors import CheckpointError, first_line
 
 # Where known programs keep their weights inside the saved dict.
 _CONTAINERS = ("model_state", "state_dict", "model")
@@ -98,5 +98,4 @@ def _unpickle(path: Path) -> object:
             "Only files of tensors and numbers are read; pickled code is never run.",
         ) from error
     except _UNREADABLE as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CheckpointError(f"cannot read {path}: {line[:200]}", _DAMAGED) from error
+        raise CheckpointError(f"cannot read {path}: {first_line(error)}", _DAMAGED) from error

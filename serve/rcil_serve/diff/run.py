@@ -11,6 +11,7 @@ from typing import Any
 
 from rcil.console import write_json
 from rcil.errors import RcilError
+from rcil.files import working_in
 from rcil_serve.backends import Backend, open_backend
 from rcil_serve.diff.describe import facts_of, titles, warnings_about
 from rcil_serve.diff.findings import Findings, findings_of, headline
@@ -111,6 +112,7 @@ def run_diff(
         stack.callback(source.close)
         height, width = source.info.size
         say(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} frames a second")
+        stack.enter_context(working_in(request.out))
         return _Run(request, (old, new), pair, source, warnings, show).run()
 
 

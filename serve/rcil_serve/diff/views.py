@@ -108,7 +108,12 @@ def open_view(
         case "none":
             return None
         case _:
-            raise ConfigError(f"there is no view '{name}'", did_you_mean(name, VIEWS))
+            raise unknown_view(name)
+
+
+def unknown_view(name: str) -> ConfigError:
+    """What is wrong with a name that is none of `VIEWS`."""
+    return ConfigError(f"there is no view '{name}'", did_you_mean(name, VIEWS))
 
 
 def line_at(time: float, width: int) -> int:

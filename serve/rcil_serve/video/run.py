@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.errors import ConfigError
+from rcil.files import working_in
 from rcil_serve.backends import open_backend
 from rcil_serve.painter import Painter
 from rcil_serve.predictor import Layout, Predictor
@@ -42,6 +43,11 @@ class VideoRequest:
     device: str = "auto"
     threads: int | None = None
 
+    def require_targets(self) -> None:
+        """Raise if nothing is to be written."""
+        if not self.targets.as_dict():
+            raise ConfigError("nothing is to be written", "Name a video with -o, or --masks, --jsonl or --timeline.")
+
     def as_document(self) -> dict[str, Any]:
         """The options, JSON-ready."""
         document = asdict(self)
@@ -71,8 +77,7 @@ def run_video(
         say: Told what is chosen, a line at a time.
         show: Told how things stand, ten times a second.
     """
-    if not request.targets.as_dict():
-        raise ConfigError("nothing is to be written", "Name a video with -o, or --masks, --jsonl or --timeline.")
+    request.require_targets()
     with contextlib.ExitStack() as stack:
         backend = open_backend(request.model, request.device, request.threads)
         stack.callback(backend.close)
@@ -82,6 +87,8 @@ def run_video(
         stack.callback(source.close)
         height, width = source.info.size
         say(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} frames a second")
+        for path in {*request.targets.as_dict().values(), request.receipt}:
+            stack.enter_context(working_in(path))
         file = Path(request.source)
         receipt = Receipt(
             request.receipt, backend, source.info, file if file.is_file() else None, request.as_document()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.errors import RcilError
+from rcil.files import working_in
 from rcil_serve.backends import open_backend
 from rcil_serve.predictor import Predictor
 from rcil_serve.video.frames import OutputError
@@ -60,6 +61,7 @@ def run_watch(
         models = _open_models(request, log, stack)
         source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
         stack.callback(source.close)
+        stack.enter_context(working_in(request.receipt))
         run = _Run(request, source, models, Reference(request.baseline_seconds, known), log)
         if request.metrics_port is not None:
             collector = WatchCollector(run.watcher.standing, source.counts)

@@ -13,6 +13,7 @@ from rcil.data.errors import DataError
 from rcil.data.masks import read_mask
 from rcil.data.site import read_site
 from rcil.data.types import Sample
+from rcil.errors import TrainingError
 from rcil.files import sha256_of
 from rcil.images import read_rgb
 from rcil.nn import build
@@ -182,3 +183,10 @@ def test_the_digest_sees_names_images_and_masks(tmp_path):
     assert data_digest(base) == data_digest(base[::-1])
     others = [[Sample("z", a, b), base[1]], [Sample("x", c, b), base[1]], [Sample("x", a, c), base[1]], base[:1]]
     assert len({data_digest(samples) for samples in (base, *others)}) == 5
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "\xff"])
+def test_a_damaged_report_is_named(tmp_path, text):
+    (tmp_path / "report.json").write_text(text, encoding="latin-1")
+    with pytest.raises(TrainingError, match=r"cannot read .*report\.json\nDelete it"):
+        run_module.read_report(tmp_path / "report.json")

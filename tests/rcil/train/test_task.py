@@ -63,7 +63,9 @@ def test_wrong_overrides(task_file, overrides, message):
         load_task(task_file, overrides)
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["[1, 2]", "a: [", "\x00", "seed: 2001-13-45", "seed: !!int x", "[" * 2000, "&a {b: *a}"]
+)
 def test_wrong_files(tmp_path, text):
     (tmp_path / "t.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"t\.yaml"):

@@ -1,4 +1,4 @@
-"""Text files that grow line by line, with errors that name them."""
+"""Files that grow: their names until they are complete, and errors that name them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from pathlib import Path
 from typing import IO, Literal
 
 from rcil_serve.video.frames import OutputError
+
+PART = ".part"
+
+
+def part_of(path: Path) -> Path:
+    """`seen.mp4` -> `seen.part.mp4`: its name until it is complete, with the suffix that players go by."""
+    return path.with_name(f"{path.stem}{PART}{path.suffix}")
 
 
 def make_folder(path: Path) -> None:

@@ -16,17 +16,17 @@ from av.video.reformatter import ColorRange, Colorspace
 from rcil.images import Image
 from rcil_serve.backends.protocol import Mask
 from rcil_serve.video.frames import OutputError, Sound, SourceInfo
-from rcil_serve.video.outputs.lines import make_folder
+from rcil_serve.video.outputs.lines import make_folder, part_of
+from rcil_serve.video.outputs.raw_file import RawFile
 
 FRAGMENTS = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "flush_packets": "1"}
 """Every fragment can be played by itself, so that a file without its end loses the last one only."""
 COPIED = ("aac", "mp3", "ac3", "eac3", "opus", "alac", "flac")
 """Sound that players accept inside MP4 as it is; other sound becomes AAC."""
-PART = ".part"
 
 
 class Movie:
-    """One video file with the times of its source; it gets its name when it is complete, and is `PART` before.
+    """One video file with the times of its source; it gets its name when it is complete, and is `part_of` before.
 
     Args:
         path: The file. `.mp4` gets H.264; `.mkv` with `lossless` gets FFV1 in grey.
@@ -47,16 +47,19 @@ class Movie:
         offset: float = 0.0,
         crf: int = 21,
     ) -> None:
-        self.path, self.part = path, path.with_name(f"{path.stem}{PART}{path.suffix}")
+        self.path, self.part = path, part_of(path)
         self._size = info.size
         self._lossless = lossless
         self._offset, self._time_base, self._last = offset, info.time_base, -1
         self.frames = 0
         make_folder(path)
         self._even = _even(info.size)
+        self._file = RawFile(self.part)
         try:
-            self._container = av.open(str(self.part), "w", options={} if lossless else FRAGMENTS)
+            self._container = av.open(self._file, "w", options={} if lossless else FRAGMENTS)
         except (av.error.FFmpegError, ValueError) as error:
+            self._file.abandon()
+            self.part.unlink(missing_ok=True)
             raise OutputError(
                 f"cannot write {path}: {error}", "Check the folder, and end the name with .mp4 (masks: .mkv)."
             ) from error
@@ -139,12 +142,14 @@ class Movie:
             if self._resampled:
                 self._container.mux(self._sound.encode(None))
             self._container.close()
-        self.part.replace(self.path)
+            self._file.finish()
+            self.part.replace(self.path)
 
     def abandon(self) -> None:
         """Close what is there after an error; if there are frames it stays, under its temporary name, to be played."""
-        with contextlib.suppress(av.error.FFmpegError):
+        with contextlib.suppress(av.error.FFmpegError, OSError):
             self._container.close()
+        self._file.abandon()
         if not self.frames:
             self.part.unlink(missing_ok=True)
         elif not self._lossless:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -43,7 +44,7 @@ class Receipt:
         extra: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self.path, self._extra = path, extra
-        self._begun = datetime.now(UTC)
+        self._begun, self._started = datetime.now(UTC), time.monotonic()
         self._fixed: dict[str, Any] = {
             "rcil": __version__,
             "machine": platform.machine(),
@@ -63,8 +64,7 @@ class Receipt:
         self, status: Status, counts: Counts, stages: Stages, outputs: dict[str, Path], error: str | None = None
     ) -> dict[str, Any]:
         """Write how things stand, and return it."""
-        now = datetime.now(UTC)
-        seconds = (now - self._begun).total_seconds()
+        seconds = time.monotonic() - self._started  # the clock on the wall may be set meanwhile
         document = {
             "status": status,
             "error": error,

@@ -1,15 +1,17 @@
-"""`frames.jsonl`: one line a frame, flushed often, so that a killed run keeps its records."""
+"""`frames.jsonl`: one line a frame, flushed often, so that a killed run keeps its records as `frames.part.jsonl`."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil_serve.video.outputs.lines import not_written, open_lines
+from rcil_serve.video.outputs.lines import not_written, open_lines, part_of
 from rcil_serve.video.pipeline import Seen
 
 FLUSH_SECONDS = 1.0
@@ -19,13 +21,13 @@ class Records:
     """Lines of JSON: frame, time, share of each class that is seen, confidence, latency.
 
     Args:
-        path: The file; what stood there is replaced.
+        path: The file; what stood there is replaced in the end.
         names: Of the classes, in the order of rows.
     """
 
     def __init__(self, path: Path, names: list[str]) -> None:
-        self.path, self._names = path, names
-        self._file = open_lines(path, "w")
+        self.path, self.part, self._names = path, part_of(path), names
+        self._file = open_lines(self.part, "w")
         self._flushed = time.monotonic()
 
     def write(self, seen: Seen, shares: NDArray[np.float64], lag: float) -> None:
@@ -57,11 +59,22 @@ class Records:
                 self._file.flush()
                 self._flushed = time.monotonic()
         except OSError as error:
-            raise not_written(self.path, error) from error
+            raise not_written(self.part, error) from error
 
-    def close(self) -> None:
-        """Write what is left."""
+    def finish(self) -> None:
+        """Write what is left and give the file its name."""
         try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
             self._file.close()
+            self.part.replace(self.path)
         except OSError as error:
             raise not_written(self.path, error) from error
+
+    def abandon(self) -> None:
+        """Close the file after an error; the lines that are there stay, under its temporary name."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            if not self.part.stat().st_size:
+                self.part.unlink()

@@ -115,15 +115,13 @@ class FileSink:
         if self._masks is not None:
             self._masks.finish()
         if self._records is not None:
-            self._records.close()
+            self._records.finish()
         if self._targets.timeline is not None:
             self._timeline.mark_gaps(self._counts)
             draw_timeline(self._targets.timeline, self._timeline, self._classes, self._info.name)
 
     def abandon(self) -> None:
         """Close all files after an error; what is there stays and can be read."""
-        for output in (self._movie, self._masks):
+        for output in (self._movie, self._masks, self._records):
             if output is not None:
                 output.abandon()
-        if self._records is not None:
-            self._records.close()

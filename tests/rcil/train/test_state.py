@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from rcil.errors import TrainingError
+from rcil.methods import make_method
+from rcil.train.state import Position, StepState
+
+
+def make_state():
+    """A state of a model of six numbers."""
+    model = torch.nn.Linear(2, 2)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, 10)
+    return StepState(
+        model, optimiser, schedule, torch.amp.GradScaler("cpu", enabled=False), make_method("rcil"), Position()
+    )
+
+
+def test_a_state_comes_back(tmp_path):
+    first, second = make_state(), make_state()
+    first.position.epoch = 3
+    first.save(tmp_path / "state.pt")
+    second.load(tmp_path / "state.pt")
+    assert second.position == first.position
+    assert torch.equal(second.model.weight, first.model.weight)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model", torch.zeros(1)),
+        ("model", {"weight": 3}),
+        ("optimiser", []),
+        ("optimiser", {"state": {}, "param_groups": [3]}),
+        ("schedule", None),
+        ("position", {"surprise": 1}),
+        ("rng", torch.zeros(1)),
+    ],
+)
+def test_a_state_of_something_else_is_named(tmp_path, key, value):
+    make_state().save(tmp_path / "state.pt")
+    document = torch.load(tmp_path / "state.pt", weights_only=True)
+    torch.save({**document, key: value}, tmp_path / "state.pt")
+    with pytest.raises(TrainingError, match=r"state\.pt does not belong to this task: \S"):
+        make_state().load(tmp_path / "state.pt")
+
+
+@pytest.mark.parametrize("content", [3, torch.zeros(2), None, "x"])
+def test_a_file_without_a_state(tmp_path, content):
+    torch.save(content, tmp_path / "state.pt")
+    with pytest.raises(TrainingError, match=r"state\.pt"):
+        make_state().load(tmp_path / "state.pt")

@@ -1,0 +1,91 @@
+"""Clients of a server that may die: what was asked is answered in full, or the connection ends."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+Client = Callable[[int, bytes, set[str]], str | None]
+"""Takes a port, an image and the sha256 of the models that may answer; says what is wrong."""
+LATER = 0.02
+"""Seconds before an upload sends its next piece."""
+
+
+@dataclass
+class Answers:
+    """What several threads got."""
+
+    served: int = 0
+    wrong: list[str] = field(default_factory=list)
+    """Answers that are none."""
+    broken: list[str] = field(default_factory=list)
+    """Connections that ended: nothing else can come of a kill, and nothing may come of a reload."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def ask(port: int, image: bytes, known: set[str]) -> str | None:
+    """Send an image; what is wrong with the answer, or None."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("POST", "/segment", image)
+        return _judged(connection.getresponse(), known)
+    finally:
+        connection.close()
+
+
+def upload_slowly(port: int, image: bytes, known: set[str], pieces: int = 10) -> str | None:
+    """The same, in pieces with pauses between them."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.putrequest("POST", "/segment")
+        connection.putheader("Content-Length", str(len(image)))
+        connection.endheaders()
+        size = -(-len(image) // pieces)
+        for begin in range(0, len(image), size):
+            connection.send(image[begin : begin + size])
+            time.sleep(LATER)
+        return _judged(connection.getresponse(), known)
+    finally:
+        connection.close()
+
+
+def _judged(answer: http.client.HTTPResponse, known: set[str]) -> str | None:
+    body = answer.read()
+    if answer.status != 200:
+        return f"status {answer.status}: {body[:200].decode(errors='replace')}"
+    if answer.headers["X-Rcil-Sha256"] not in known:
+        return "the answer is of an unknown model"
+    return None if body.startswith(b"\x89PNG") else "the answer is no picture"
+
+
+@contextmanager
+def clients(port: int, image: bytes, known: set[str]) -> Iterator[Answers]:
+    """Two threads that ask without pause and one that uploads slowly, until the block ends."""
+    answers, stop = Answers(), threading.Event()
+
+    def go(how: Client) -> None:
+        while not stop.is_set():
+            try:
+                problem = how(port, image, known)
+            except (OSError, http.client.HTTPException) as error:
+                with answers.lock:
+                    answers.broken.append(f"{type(error).__name__}: {error}")
+                time.sleep(LATER)
+                continue
+            with answers.lock:
+                answers.served += problem is None
+                answers.wrong += [problem] if problem else []
+
+    threads = [threading.Thread(target=go, args=(how,)) for how in (ask, ask, upload_slowly)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield answers
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()

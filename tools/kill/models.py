@@ -1,0 +1,26 @@
+"""Tiny networks to export and to serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from rcil.architecture import RC, Architecture
+from rcil.checkpoint.file import save
+from rcil.checkpoint.metadata import IMAGENET_MEAN, IMAGENET_STD, Metadata, class_table
+from rcil.nn import build
+
+NAMES = ["background", "building", "road"]
+
+
+def write_checkpoint(path: Path, seed: int, names: list[str] | None = None) -> Path:
+    """An untrained network with classes that are not all background."""
+    torch.manual_seed(seed)
+    arch = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=4, head_width=8, rc=RC())
+    model = build(arch, [names or NAMES]).eval()
+    metadata = Metadata(
+        architecture=model.arch, classes=class_table([names or NAMES]), mean=IMAGENET_MEAN, std=IMAGENET_STD
+    )
+    save(path, model, metadata)
+    return path

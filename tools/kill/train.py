@@ -1,0 +1,109 @@
+"""`rcil train`, killed and continued: finished steps stay, and the end is that of an undisturbed run to the bit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from rcil.data.generate import make_site
+from rcil.train.state import read_state
+from tools.kill.programs import Condition, Moment, Words, choose, measure, run
+from tools.kill.tally import Tally, left_in
+from tools.kill.whole import hashes, problems_in
+
+TASK = {
+    "name": "kill",
+    "data": {"root": "site"},
+    "protocol": {"steps": [["building"], ["vegetation"], ["road"]]},
+    "network": {"backbone": "resnet18", "blocks": [1, 1, 1, 1], "width": 4, "head_width": 8},
+    "training": {
+        "epochs": [2, 2],
+        "lr": [0.05, 0.02],
+        "batch": 4,
+        "crop": 48,
+        "workers": 0,
+        "epoch_images": 24,
+        "save_every": 3,
+        "device": "cpu",
+    },
+}
+SAME = (
+    "task.yaml",
+    "*.safetensors",
+    "results.json",
+    "step*/best.safetensors",
+    "step*/state.pt",
+    "step*/method.pt",
+    "step*/log.csv",
+)
+
+
+def kill_training(folder: Path, tally: Tally, rng: random.Random) -> None:
+    """Kill trainings until there were enough kills; every run is continued until it ends, and compared."""
+    make_site(folder / "site", images=20, size=(64, 96), frames=0)
+    task, reference, log = folder / "task.yaml", folder / "reference", folder / "log"
+    task.write_text(yaml.safe_dump(TASK), encoding="utf-8")
+    pace = measure(["rcil", "train", task, "-o", reference, "--json"], log, _begins(reference))
+    tally.seconds_undisturbed = pace.total
+    while tally.left:
+        output = folder / f"run{tally.finished}"
+        _kill_run(task, output, tally, lambda: choose(pace, rng) if tally.left else None, log)
+        tally.note("in the end", differences(reference, output))
+        tally.left_in_the_end += left_in(output)
+        tally.finished += 1
+
+
+def _kill_run(task: Path, output: Path, tally: Tally, moment: Callable[[], Moment | None], log: Path) -> None:
+    """One run from its start to its end, through any number of kills."""
+    words: Words = ["rcil", "train", task, "-o", output, "--json"]
+    finished: dict[str, str] = {}
+    while (ending := run(words, log, moment(), _begins(output))).killed:
+        words = [*words[:6], "--resume"]
+        tally.killed(after_output=ending.after_output)
+        tally.left_after_kills += left_in(output)
+        before, finished = finished, hashes(output, "step*.safetensors")
+        changed = [f"{name} was finished and has changed" for name in before if finished.get(name) != before[name]]
+        tally.note("after it", problems_in(output) + changed)
+    tally.note("the next run", [ending.problem] if ending.problem else [])
+
+
+def _begins(output: Path) -> Condition:
+    """Whether a process that is about to start trains already: each opens a file for TensorBoard."""
+    before = len(list(output.rglob("*tfevents*")))
+    return lambda: len(list(output.rglob("*tfevents*"))) > before
+
+
+def differences(reference: Path, output: Path) -> list[str]:
+    """Files whose bytes are not those of an undisturbed run; of a state it is the content that counts.
+
+    A state that was loaded and saved again has the same values, but pickle sees that fewer of them are one object.
+    """
+    found = []
+    for pattern in SAME:
+        for path in sorted(reference.glob(pattern)):
+            name = path.relative_to(reference)
+            if not (output / name).exists():
+                found.append(f"{name} is missing")
+            elif path.suffix == ".pt" and same(read_state(path), read_state(output / name)):
+                continue
+            elif path.read_bytes() != (output / name).read_bytes():
+                found.append(f"{name} differs from the undisturbed run's")
+    return found
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two documents of tensors hold the same, to the bit."""
+    if isinstance(first, torch.Tensor):
+        return isinstance(second, torch.Tensor) and first.dtype == second.dtype and torch.equal(first, second)
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, dict):
+        return list(first) == list(second) and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, (list, tuple)):
+        return len(first) == len(second) and all(map(same, first, second))
+    return bool(first == second)
