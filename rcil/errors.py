@@ -58,6 +58,11 @@ class GateError(RcilError):
     exit_code = 8
 
 
+def first_line(error: BaseException) -> str:
+    """What another library has to say, cut to a line; its type where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint that names the closest known word, or all of them when none is close."""
     names = sorted(known)

@@ -46,10 +46,11 @@ def has_too_many_scans(data: bytes | bytearray) -> bool:
 
 def lacks_bytes(data: bytes | bytearray) -> bool:
     """Whether a chunk of a PNG is longer than the file: OpenCV takes memory for all of it before it finds that out."""
-    place = len(PNG)
-    while data.startswith(PNG) and place < len(data) and data[place + 4 : place + 8] != b"IEND":
+    place, last = len(PNG), not data.startswith(PNG)
+    while place < len(data) and not last:
+        last = data[place + 4 : place + 8] == b"IEND"
         place += 12 + int.from_bytes(data[place : place + 4], "big")
-    return place > len(data)
+    return data.startswith(PNG) and place > len(data)
 
 
 def _jpeg_size(data: bytes | bytearray | memoryview) -> tuple[int, int] | None:

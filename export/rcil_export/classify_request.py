@@ -60,9 +60,9 @@ def _refuse_options_of_masks(request: Request) -> None:
             f"a classifier is exported in fp32, not in {request.interface.precision}", "Leave --precision out."
         )
     given = {
-        "--output": request.interface.outputs != ("mask",),
+        "--outputs": request.interface.outputs != ("mask",),
         "--calibrate": request.calibrate is not None,
-        "--parent": request.parent is not None,
+        "--previous": request.parent is not None,
         "--triton": request.triton is not None,
     }
     for name, present in given.items():

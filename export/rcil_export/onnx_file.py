@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,11 +34,22 @@ def read_onnx(path: Path) -> OnnxFile:
 def load_document(path: Path) -> onnx.ModelProto:
     """Any ONNX file; a `CheckpointError` names what is none."""
     try:
-        return onnx.load(path)
+        document = onnx.load(path)
+        if any(isinstance(text, bytes) for text in _texts(document)):
+            raise ValueError("a text is not UTF-8")  # protobuf gives it as bytes
+        return document
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
-    except (DecodeError, ValueError) as error:
+    except (DecodeError, ValueError, onnx.checker.ValidationError) as error:
         raise CheckpointError(f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export.") from error
+
+
+def _texts(document: onnx.ModelProto) -> Iterator[str | bytes]:
+    """All that is read as text."""
+    for entry in document.metadata_props:
+        yield from (entry.key, entry.value)
+    for node in document.graph.node:
+        yield node.op_type
 
 
 def texts_of(document: onnx.ModelProto) -> dict[str, str]:

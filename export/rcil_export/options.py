@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A checkpoint (.safetensors) of any step.")]
-OutputFolder = Annotated[Path, typer.Option("-o", "--out", help="Folder for what is made; files are replaced.")]
+from rcil.completion import CHECKPOINTS, DEPLOYED, files, one_of, some_of
+from rcil.options import AsJson, DryRunFlag, MaxImages
+from rcil_export.devices import DEVICES
+from rcil_export.interface import OUTPUTS, PRECISIONS, InputKind
+
+__all__ = ["AsJson", "DryRunFlag", "MaxImages"]
+
+ARTEFACTS = files(*CHECKPOINTS, *DEPLOYED)
+Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="A checkpoint (.safetensors) of any step.", autocompletion=files(*CHECKPOINTS)
+    ),
+]
+OutputFolder = Annotated[Path, typer.Option("-o", "--output", help="Folder for what is made; files are replaced.")]
 Size = Annotated[
     str | None, typer.Option("--size", metavar="HxW", help="Height and width of the images. [default: 512x512]")
 ]
@@ -17,9 +30,23 @@ Dynamic = Annotated[
     typer.Option("--dynamic", metavar="HxW:HxW:HxW", help="Or a range: smallest, usual, largest."),
 ]
 Batch = Annotated[str, typer.Option("--batch", metavar="N|N:N:N", help="Images at once, or a range.")]
-PrecisionName = Annotated[str, typer.Option("--precision", help="fp32, fp16, bf16 or int8.")]
-OutputNames = Annotated[str, typer.Option("--output", help="What the graph gives: any of mask, confidence, logits.")]
-InputName = Annotated[str, typer.Option("--input", help="uint8 (images as they are) or float (normalised planes).")]
+PrecisionName = Annotated[
+    str, typer.Option("--precision", help="fp32, fp16, bf16 or int8.", autocompletion=one_of(*PRECISIONS))
+]
+OutputNames = Annotated[
+    str,
+    typer.Option(
+        "--outputs", help="What the graph gives: any of mask, confidence, logits.", autocompletion=some_of(*OUTPUTS)
+    ),
+]
+InputName = Annotated[
+    str,
+    typer.Option(
+        "--input",
+        help="uint8 (images as they are) or float (normalised planes).",
+        autocompletion=one_of(*get_args(InputKind)),
+    ),
+]
 OpsetNumber = Annotated[int | None, typer.Option("--opset", help="ONNX opset, 18 to 23. [default: 18, for bf16 22]")]
 Gpus = Annotated[str, typer.Option("--gpu", metavar="SM,SM", help="GPUs to build for, such as sm86,sm89.")]
 Calibrate = Annotated[
@@ -35,4 +62,9 @@ LimitTexts = Annotated[
     str, typer.Option("--limits", metavar="NAME=NUMBER,...", help="Other limits, such as agreement=0.995,miou_drop=1.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Also a checkpoint that is marked as rejected.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+DeviceName = Annotated[
+    str, typer.Option("--device", help="auto, cpu, cuda or tensorrt.", autocompletion=one_of(*DEVICES))
+]
+Flavour = Annotated[
+    Literal["auto", "rtx", "classic"], typer.Option("--flavour", help="Which TensorRT builds the engine.")
+]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnxruntime as ort
 
-from rcil.errors import ConfigError, RcilError, did_you_mean
+from rcil.errors import ConfigError, RcilError, did_you_mean, first_line
 
 if TYPE_CHECKING:
     import onnx
@@ -69,10 +69,10 @@ def open_session(
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     source = str(model) if isinstance(model, Path) else model if isinstance(model, bytes) else model.SerializeToString()
     try:
-        session = ort.InferenceSession(source, options, providers=list(providers))
+        session = ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
     except Exception as error:  # its exceptions have no common root
         raise SessionError(
-            f"ONNX Runtime cannot load {name}: {str(error).strip().splitlines()[0]}",
+            f"ONNX Runtime cannot load {name}: {first_line(error)}",
             "Choose another precision or execution provider, or export it again.",
         ) from error
     if session.get_providers()[0] != providers[0]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rcil.errors import RcilError
+from rcil.files import is_free
 
 
 class DataError(RcilError):
@@ -31,12 +32,20 @@ def existing_folder(path: Path, hint: str) -> Path:
     return path
 
 
+def require_free(folder: Path) -> None:
+    """Raise if a folder cannot be made here without touching anything."""
+    if not is_free(folder):
+        raise DataError(f"{folder} is in use", "Name a folder that does not exist yet, or an empty one.")
+
+
 def read_bytes(path: Path, hint: str) -> bytes:
     """The bytes of a file that the layout asks for."""
     try:
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}", hint) from error
+    except ValueError as error:  # a null character in its name
+        raise DataError(f"no file can be called {str(path)!r}", hint) from error
 
 
 def read_lines(path: Path, hint: str) -> list[str]:

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rcil.data.errors import DataError, existing_folder, read_lines
 from rcil.data.types import ClassSpec, Sample, SegmentationData
+from rcil.documents import parse_json, parse_yaml
 from rcil.files import replacing
 from rcil.images import SUFFIXES
 from rcil.palette import colour_of
@@ -40,13 +39,14 @@ class Pairing:
     """File and what may be wrong: the same name in several splits may be the same image."""
 
 
-def read_site(root: Path, *, seed: int = 0, held_out: float = 0.2) -> SegmentationData:
+def read_site(root: Path, *, seed: int = 0, held_out: float = 0.2, record: bool = True) -> SegmentationData:
     """The dataset in a site folder; raises for the first file without a partner.
 
     Args:
         root: The folder.
         seed: Of the split that is made where there is none.
         held_out: Share of that split's `val`.
+        record: Write that split down, so that it stays when images are added.
     """
     classes = read_classes(root)
     pairing = pair_files(root)
@@ -61,7 +61,7 @@ def read_site(root: Path, *, seed: int = 0, held_out: float = 0.2) -> Segmentati
         for split, samples in pairing.splits.items()
     }
     if list(splits) == [""]:
-        splits = _recorded_split(root, splits[""], seed, held_out)
+        splits = _recorded_split(root, splits[""], seed, held_out, record=record)
     return SegmentationData(root, classes, {name: tuple(samples) for name, samples in splits.items()})
 
 
@@ -112,7 +112,7 @@ def _read_domains(root: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     try:
-        recorded = json.loads(path.read_text(encoding="utf-8"))["image_domains"]
+        recorded = parse_json(path.read_text(encoding="utf-8"))["image_domains"]
         return {str(name): str(domain) for name, domain in recorded.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} has no table image_domains", "Delete it; domains are optional.") from error
@@ -134,13 +134,13 @@ def _by_name(folder: Path, suffixes: tuple[str, ...], pairing: Pairing) -> dict[
 def _described_classes(path: Path) -> tuple[list[str], dict[str, tuple[int, int, int]]]:
     """Names and colours of dataset.yaml: `names` a list or a map from id, `colours` a map from name to [r, g, b]."""
     try:
-        document: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document: Any = parse_yaml(path.read_text(encoding="utf-8"))
         names = document["names"]
         if isinstance(names, dict):
             names = [names[index] for index in range(len(names))]
         colours = {str(name): _colour(value) for name, value in (document.get("colours") or {}).items()}
         return [str(name) for name in names], colours
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise DataError(
             f"{path} does not describe classes ({type(error).__name__})",
             "Write `names: [background, ...]` and, if wanted, `colours: {name: [r, g, b]}`.",
@@ -154,21 +154,23 @@ def _colour(value: Any) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _recorded_split(root: Path, samples: list[Sample], seed: int, held_out: float) -> dict[str, list[Sample]]:
+def _recorded_split(
+    root: Path, samples: list[Sample], seed: int, held_out: float, *, record: bool
+) -> dict[str, list[Sample]]:
     """The split in splits.json; samples that it does not name are assigned by seed, and the record is completed."""
     path = root / RECORD
     known: dict[str, str] = {}
     if path.exists():
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            known = {name: split for split in ("train", "val") for name in record[split]}
-            seed, held_out = int(record["seed"]), float(record["held_out"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            noted = parse_json(path.read_text(encoding="utf-8"))
+            known = {name: split for split in ("train", "val") for name in noted[split]}
+            seed, held_out = int(noted["seed"]), float(noted["held_out"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise DataError(f"{path} is damaged", "Delete it to make the split anew.") from error
     splits: dict[str, list[Sample]] = {"train": [], "val": []}
     for sample in samples:
         splits[known.get(sample.name) or _assigned(sample.name, seed, held_out)].append(sample)
-    if any(sample.name not in known for sample in samples):
+    if record and any(sample.name not in known for sample in samples):
         document = {"seed": seed, "held_out": held_out, **{k: [s.name for s in v] for k, v in splits.items()}}
         with replacing(path) as part:
             part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

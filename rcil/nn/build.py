@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
 from rcil.nn.fold import fold
@@ -25,8 +26,16 @@ def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
     if arch.folded:
         return fold(build(arch.replace(folded=False, norm="batch"), [[n for s in steps for n in s]]))[0]
     model = Segmenter(arch, steps)
-    _initialise(model, arch.slope)
+    if not next(model.parameters()).is_meta:
+        _initialise(model, arch.slope)
     return model
+
+
+def build_form(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
+    """The network as names and shapes, on the meta device: what a file is compared with before memory is taken."""
+    plain = arch.replace(norm="abs") if arch.norm == "inplace" else arch  # compiled: no meta device
+    with torch.device("meta"):
+        return build(plain, steps)
 
 
 def _initialise(model: Segmenter, slope: float) -> None:

@@ -113,7 +113,7 @@ class Predictor:
 
 def _mean_colour(backend: Backend) -> tuple[int, int, int]:
     """What lies around a letterboxed image: the colour that the network sees as zero, in RGB."""
-    red, green, blue = (round(255 * value) for value in backend.metadata.mean)
+    red, green, blue = (min(255, max(0, round(255 * value))) for value in backend.metadata.mean)
     return (red, green, blue) if backend.metadata.colour_order == "RGB" else (blue, green, red)
 
 

@@ -175,9 +175,9 @@ def test_the_graphs_of_both_heads_differ(tmp_path):
     ("options", "message"),
     [
         (["--precision", "fp16"], "exported in fp32, not in fp16"),
-        (["--output", "logits"], "--output is for segmenters"),
+        (["--outputs", "logits"], "--outputs is for segmenters"),
         (["--calibrate", "x"], "--calibrate is for segmenters"),
-        (["--parent", "x"], "--parent is for segmenters"),
+        (["--parent", "x"], "--previous is for segmenters"),
         (["--triton", "x"], "--triton is for segmenters"),
     ],
 )

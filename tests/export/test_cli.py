@@ -64,7 +64,7 @@ def test_stage_by_stage(checkpoint, tmp_path):
     [
         (["-o", "x", "--size", "48"], "'48' is not a size"),
         (["-o", "x", "--precision", "fp8"], "there is no 'fp8' here"),
-        (["-o", "x", "--output", "masks"], "there is no output 'masks'"),
+        (["-o", "x", "--outputs", "masks"], "there is no output 'masks'"),
         (["-o", "x", "--opset", "12"], "opset 12 cannot be written"),
         (["-o", "x", "--target", "plan"], "there is no target 'plan'"),
         (["-o", "x", "--limits", "agree=1"], "there is no limit 'agree'"),

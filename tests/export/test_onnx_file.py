@@ -48,7 +48,14 @@ def test_foreign_and_damaged_files_are_named(exported, tmp_path):
     (tmp_path / "text.onnx").write_text("not a graph at all")
     (tmp_path / "empty.onnx").write_bytes(b"")
     (tmp_path / "cut.onnx").write_bytes(path.read_bytes()[:1000])
+    document = onnx.load(path)
+    document.graph.initializer[0].data_location = onnx.TensorProto.EXTERNAL
+    document.graph.initializer[0].external_data.add(key="location", value="../elsewhere")
+    (tmp_path / "outside.onnx").write_bytes(document.SerializeToString())
+    (tmp_path / "bytes.onnx").write_bytes(path.read_bytes().replace(b"Conv", b"\xff\xfe\xff\xfe"))
     for name, match in (
+        ("outside.onnx", "outside.onnx is not an ONNX file, or damaged"),
+        ("bytes.onnx", "bytes.onnx is not an ONNX file, or damaged"),
         ("foreign.onnx", "no description of RCIL"),
         ("text.onnx", "not an ONNX file"),
         ("empty.onnx", "no description of RCIL|not an ONNX"),

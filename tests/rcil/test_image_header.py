@@ -84,7 +84,8 @@ def test_a_chunk_that_is_longer_than_the_file_is_not_decoded(tmp_path, monkeypat
     data = encoded(".png")
     assert not lacks_bytes(data) and not lacks_bytes(data + b"more") and not lacks_bytes(encoded(".jpg"))
     place = data.index(b"IDAT") - 4
-    for bad in (data[:place] + b"\x20\x20\x20\x20" + data[place + 4 :], data[:-20]):
+    end = data.index(b"IEND") - 4
+    for bad in (*(data[:at] + b"\x20\x20\x20\x20" + data[at + 4 :] for at in (place, end)), data[:-20]):
         assert lacks_bytes(bad)
         (tmp_path / "a.png").write_bytes(bad)
         monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))

@@ -62,3 +62,13 @@ def test_a_real_model_gives_the_same_through_every_way(tmp_path):
     for other in found[1:]:
         assert (found[0].mask == other.mask).mean() > 0.999
         assert found[0].confidence == pytest.approx(other.confidence, abs=1e-5)
+
+
+@pytest.mark.parametrize(("mean", "fill"), [((1.5, -0.2, 0.5), [255, 0, 128]), ((900.0, 0.0, 1.0), [255, 0, 255])])
+def test_a_mean_beyond_black_and_white_is_no_surprise(mean, fill):
+    backend = Threshold(FIXED)
+    backend.metadata = backend.metadata.model_copy(update={"mean": mean})
+    seen = []
+    backend.run = lambda batch: (seen.append(batch), Threshold.run(backend, batch))[1]
+    Predictor(backend).segment(blocks(48, 16))
+    assert seen[0][0, 0, 0].tolist() == fill

@@ -18,6 +18,8 @@ STATUS = Path("/proc/self/status")
 class MemoryMeasureError(RcilError):
     """Peak memory could not be measured."""
 
+    exit_code = 5
+
 
 def peak_memory(model: Path, shape: Sequence[int], threads: int = 1) -> int:
     """Bytes by which loading and running `model` on the CPU raises the resident memory of a fresh process at its peak.

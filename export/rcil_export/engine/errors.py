@@ -8,7 +8,7 @@ from rcil.errors import RcilError
 class EngineError(RcilError):
     """TensorRT refused a graph, or an engine is not what its sidecar says."""
 
-    exit_code = 9
+    exit_code = 11
 
 
 class NoGpuError(RcilError):

@@ -17,6 +17,7 @@ from rcil.data.generate.domains import DOMAINS
 from rcil.data.generate.files import write_clip, write_picture
 from rcil.data.generate.occurrence import CLASSES
 from rcil.data.generate.scene import SIZE, check_domains, check_size, domain_of, make_scene
+from rcil.dry_run import DryRun, require_place
 from rcil.errors import ConfigError, RcilError
 from rcil.files import building, is_free
 
@@ -91,6 +92,18 @@ def make_site(
         (root / "dataset.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     splits = dict(Counter(name.split("/")[0] for name in listing))
     return SiteSummary(target, splits, dict(Counter(listing.values())), seen, frames)
+
+
+def dry_run(target: Path, *, seed: int, images: int, size: tuple[int, int], frames: int) -> DryRun:
+    """What `make_site` would do."""
+    _check(seed, images, size, tuple(DOMAINS), "jpg", frames)
+    with _explained(target):
+        require_place(target)
+    splits = Counter(_split_of(index) for index in range(images))
+    shape = f"{size[0]}x{size[1]}"
+    clip = {"clip": f"{frames} frames of {shape}"} if frames else {}
+    made = ", ".join(f"{count} {split}" for split, count in splits.items())
+    return DryRun({}, {str(target): f"{made} images of {shape} with masks, classes.txt, dataset.json", **clip})
 
 
 def _check(

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rcil.errors import CheckpointError
+from rcil.errors import CheckpointError, first_line
 from rcil.files import sha256_of
 from rcil_export.description import parse_description
 from rcil_export.interface import INPUT_NAME
@@ -37,23 +37,27 @@ class OnnxBackend:
             self._session = open_session(path, threads, providers, name=str(path))
         except SessionError as error:
             if "INVALID_PROTOBUF" in error.message:
-                raise CheckpointError(
-                    f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export."
-                ) from error
+                raise _damaged(path) from error
             raise
         self.device = TITLES.get(provider, provider)
-        texts = self._session.get_modelmeta().custom_metadata_map
+        try:
+            texts = self._session.get_modelmeta().custom_metadata_map
+            self._outputs = [output.name for output in self._session.get_outputs()]
+        except UnicodeDecodeError as error:
+            raise _damaged(path) from error
         self.metadata, self.interface = parse_description(texts, path)
-        self._outputs = [output.name for output in self._session.get_outputs()]
 
     def run(self, batch: NDArray[Any]) -> Outputs:
         """See `Backend.run`."""
         try:
             values = self._session.run(self._outputs, {INPUT_NAME: batch})
         except Exception as error:  # its exceptions have no common root
-            reason = str(error).strip().splitlines()[0]
-            raise RunError(f"ONNX Runtime cannot run {self.name}: {reason}", "Export it again.") from error
+            raise RunError(f"ONNX Runtime cannot run {self.name}: {first_line(error)}", "Export it again.") from error
         return outputs_of(dict(zip(self._outputs, values, strict=True)), self.name)
 
     def close(self) -> None:
         """See `Backend.close`. A session goes with its last reference, which a running request may still hold."""
+
+
+def _damaged(path: Path) -> CheckpointError:
+    return CheckpointError(f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export.")

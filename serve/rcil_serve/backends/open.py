@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, get_args
 
-from rcil.errors import ConfigError, did_you_mean
+from rcil.errors import ConfigError
+from rcil.log import log
+from rcil_export.devices import check_device, provider_of
 from rcil_serve.backends.protocol import Backend
-
-Device = Literal["auto", "cpu", "cuda", "tensorrt"]
-DEVICES: tuple[Device, ...] = get_args(Device)
-PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 
 
 def open_backend(path: Path, device: str = "auto", threads: int | None = None) -> Backend:
@@ -21,13 +18,13 @@ def open_backend(path: Path, device: str = "auto", threads: int | None = None) -
         device: Where an ONNX file runs; `auto` takes CUDA where ONNX Runtime has it. Engines run on the GPU.
         threads: For ONNX Runtime on the CPU.
     """
-    if device not in DEVICES:
-        raise ConfigError(f"there is no device '{device}'", did_you_mean(device, DEVICES))
+    check_device(device)
+    log.info("reading %s", path)
     match path.suffix.lower():
         case ".onnx":
             from rcil_serve.backends.onnx import OnnxBackend
 
-            return OnnxBackend(path, _provider(device), threads)
+            return OnnxBackend(path, provider_of(device), threads)
         case ".engine" | ".plan":
             from rcil_serve.backends.engine import EngineBackend
 
@@ -41,12 +38,3 @@ def open_backend(path: Path, device: str = "auto", threads: int | None = None) -
             )
         case _:
             raise ConfigError(f"{path} is no model that can be served", "Give a .onnx or an .engine of rcil-export.")
-
-
-def _provider(device: str) -> str:
-    if device != "auto":
-        return PROVIDERS[device]
-    import onnxruntime
-
-    here = onnxruntime.get_available_providers()
-    return PROVIDERS["cuda"] if PROVIDERS["cuda"] in here else PROVIDERS["cpu"]

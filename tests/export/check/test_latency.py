@@ -80,7 +80,7 @@ def test_a_silent_fallback_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(latency.ort, "get_available_providers", lambda: ["AzureExecutionProvider", CPU])
     real = latency.ort.InferenceSession
     monkeypatch.setattr(
-        latency.ort, "InferenceSession", lambda model, options, providers: real(model, options, providers=[CPU])
+        latency.ort, "InferenceSession", lambda model, options, **_: real(model, options, providers=[CPU])
     )
     with pytest.raises(ConfigError, match="AzureExecutionProvider could not start"):
         open_session(path, 1, ["AzureExecutionProvider"])

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from rcil.checkpoint.file import load, load_backbone, load_into, save, save_backbone
 from rcil.checkpoint.header import METADATA_KEY, read_header
-from rcil.checkpoint.metadata import LineageEntry, Metadata, class_table
+from rcil.checkpoint.metadata import ClassInfo, LineageEntry, Metadata, class_table
 from rcil.errors import CheckpointError
 from rcil.nn import begin_step, build, cost, fold
 
@@ -200,6 +200,14 @@ class TestBadFiles:
         with pytest.raises(CheckpointError, match=r"missing backbone\.stem.*misshapen head\.pool"):
             load(path)
 
+    @pytest.mark.parametrize("change", [{"width": 8192}, {"blocks": [1, 1, 1, 1000]}, {"head_width": 17}])
+    def test_no_memory_is_taken_for_a_network_that_is_not_there(self, path, change, monkeypatch):
+        stored(path, 0)
+        rewrite(path, lambda meta: meta["architecture"].update(change))
+        monkeypatch.setattr("rcil.checkpoint.file.build", lambda *_: pytest.fail("built"))
+        with pytest.raises(CheckpointError, match=r"does not fit its architecture|too few for the network"):
+            load(path)
+
     def test_a_missing_classifier_row(self, path):
         stored(path, 0)
         text = read_header(path).metadata.model_dump_json()
@@ -268,3 +276,21 @@ def test_an_interrupted_save_leaves_the_old_file(path, monkeypatch):
         stored(path, 1)
     assert same_output(load(path)[0], first)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_network_that_its_file_cannot_hold_is_refused_before_it_is_built(path):
+    """A few numbers in a header could ask for more memory than there is."""
+    stored(path)
+    header = read_header(path)
+    large = header.metadata.architecture.replace(width=4096)
+    described = header.metadata.model_copy(update={"architecture": large})
+    save_file(load_file(path), path, metadata={METADATA_KEY: described.model_dump_json()})
+    for read in (read_header, load):
+        with pytest.raises(CheckpointError, match="too few for the network that it describes"):
+            read(path)
+
+
+@pytest.mark.parametrize("fields", [{"id": 65536}, {"id": -1}])
+def test_ids_that_no_mask_can_hold(fields):
+    with pytest.raises(ValueError, match="id"):
+        ClassInfo(**{"name": "a", "id": 0, "colour": (0, 0, 0), "step": 0, **fields})

@@ -130,6 +130,39 @@ class TestBadFiles:
         with pytest.raises(CheckpointError, match="no named tensors"):
             import_file(tmp_path / "a.pth", target)
 
+    def test_a_file_of_the_old_format_that_is_cut_off(self, tmp_path, target):
+        torch.save({"w": torch.zeros(9)}, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
+        data = (tmp_path / "a.pth").read_bytes()
+        for end in range(0, len(data) - 1, 3):
+            (tmp_path / "a.pth").write_bytes(data[:end])
+            with pytest.raises(CheckpointError, match=r"a\.pth"):
+                import_file(tmp_path / "a.pth", target)
+
+    def test_names_that_are_no_texts(self, tmp_path, target):
+        torch.save({1: torch.zeros(1), "encoder.weight": torch.zeros(1)}, tmp_path / "a.pth")
+        with pytest.raises(CheckpointError, match=r"none of the known networks \(its keys start with: encoder\.weight"):
+            import_file(tmp_path / "a.pth", target)
+
+    def test_a_tensor_that_stands_for_more_than_memory(self, tmp_path, target):
+        torch.save({"w": torch.zeros(1, dtype=torch.float16).expand(2**40)}, tmp_path / "a.pth")
+        with pytest.raises(CheckpointError, match=r"a\.pth: the tensor w stands for more numbers than it holds"):
+            import_file(tmp_path / "a.pth", target)
+
+    @pytest.mark.parametrize(
+        "state",
+        [
+            {"_conv_stem.weight": torch.zeros(2), "surprise": torch.zeros(2)},
+            {"_conv_stem.weight": torch.zeros(2), "_blocks.99._bn0.weight": torch.zeros(2)},
+            {"mod1.conv1.weight": torch.zeros(2), "surprise": torch.zeros(2)},
+            {"body.mod1.conv1.weight": torch.zeros(()), "cls.0.weight": torch.zeros(())},
+        ],
+    )
+    def test_what_only_looks_like_a_known_network(self, tmp_path, target, state):
+        torch.save(state, tmp_path / "a.pth")
+        with pytest.raises(CheckpointError, match=r"a\.pth"):
+            import_file(tmp_path / "a.pth", target)
+        assert not target.exists()
+
     def test_an_unknown_network(self, tmp_path, target):
         torch.save({"encoder.weight": torch.zeros(1)}, tmp_path / "a.pth")
         with pytest.raises(CheckpointError, match=r"(?s)encoder\.weight.*Known: official"):

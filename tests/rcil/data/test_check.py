@@ -132,7 +132,7 @@ class TestCommandLine:
         assert call("show", site, "-o", tmp_path / "out", "--split", "vall").returncode == 2
 
     def test_a_generated_site_passes_the_check_and_knows_its_domains(self, tmp_path):
-        done = call("make-site", tmp_path / "yard", "--images", "25", "--size", "120x160", "--frames", "0")
+        done = call("make-site", tmp_path / "yard", "--count", "25", "--size", "120x160", "--frames", "0")
         assert done.returncode == 0, done.stderr
         assert call("check", tmp_path / "yard").returncode == 0
         data = read_site(tmp_path / "yard")

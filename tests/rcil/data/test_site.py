@@ -33,6 +33,14 @@ def test_domains_are_read_where_they_are_recorded(tmp_path):
         read_site(tmp_path)
 
 
+def test_damaged_domains(tmp_path):
+    make_site(tmp_path)
+    for text in ("{}", "[" * 5000, '{"image_domains": 3}'):
+        (tmp_path / "dataset.json").write_text(text)
+        with pytest.raises(DataError, match=r"dataset\.json has no table image_domains"):
+            read_site(tmp_path)
+
+
 class TestFlat:
     def test_a_split_is_made_and_recorded(self, tmp_path):
         data = read_site(make_site(tmp_path, splits=("",), images=60), seed=3)
@@ -60,9 +68,13 @@ class TestFlat:
         (tmp_path / "splits.json").unlink()
         assert read_site(tmp_path, seed=1).splits["val"] != first
 
-    def test_a_damaged_record(self, tmp_path):
+    @pytest.mark.parametrize(
+        "text",
+        ['{"train": 3', '{"train": [], "val": [], "seed": 1e999, "held_out": 0.2}', "[" * 5000, '{"train": [[]]}'],
+    )
+    def test_a_damaged_record(self, tmp_path, text):
         make_site(tmp_path, splits=("",))
-        (tmp_path / "splits.json").write_text('{"train": 3')
+        (tmp_path / "splits.json").write_text(text)
         with pytest.raises(DataError, match=r"splits\.json is damaged"):
             read_site(tmp_path)
 
@@ -87,6 +99,9 @@ class TestClasses:
             "names: [a, b]\ncolours: {a: [1, 2]}",
             "names: [a, b]\ncolours: {a: [1, 2, 999]}",
             "names: !!python/object/apply:os.system ['true']",
+            "names: [a, b]\ncolours: {a: [.inf, 0, 0]}",
+            "names: [a, 2001-13-45]",
+            "[" * 2000,
         ],
     )
     def test_bad_yaml(self, tmp_path, text):

@@ -1,0 +1,19 @@
+import onnx
+import pytest
+from onnx import helper
+from servers import write_model
+
+from rcil.errors import CheckpointError
+from rcil_serve.backends.onnx import OnnxBackend
+
+
+def test_a_description_that_is_no_text_is_named(tmp_path, capfd):
+    document = onnx.load(write_model(tmp_path / "m.onnx", 1))
+    helper.set_model_props(document, {entry.key: entry.value for entry in document.metadata_props} | {"x": "MARK"})
+    (tmp_path / "m.onnx").write_bytes(document.SerializeToString().replace(b"MARK", b"\xff\xfe\xff\xfe"))
+    with pytest.raises(CheckpointError, match=r"m\.onnx is not an ONNX file, or damaged\nExport it again"):
+        OnnxBackend(tmp_path / "m.onnx", threads=1)
+    (tmp_path / "m.onnx").write_bytes(document.SerializeToString()[:-40])
+    with pytest.raises(CheckpointError, match=r"m\.onnx"):
+        OnnxBackend(tmp_path / "m.onnx", threads=1)
+    assert not capfd.readouterr().out, "ONNX Runtime tried again and said so"
