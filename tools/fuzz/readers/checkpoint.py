@@ -1,0 +1,93 @@
+"""Checkpoints: headers, tensors and whole networks."""
+
+from __future__ import annotations
+
+import functools
+import json
+import struct
+from collections.abc import Collection
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from rcil.architecture import Architecture
+from rcil.checkpoint.describe import as_document, as_tables
+from rcil.checkpoint.file import load_for_inference
+from rcil.checkpoint.header import METADATA_KEY, read_header
+from rcil.nn.build import build
+from tools.fuzz.cases import Case, Reader
+from tools.fuzz.mutate import as_json, damaged, grown_wrong
+from tools.fuzz.seeds import NAMES, metadata_document
+
+
+def readers() -> dict[str, Reader]:
+    """The reader of this module."""
+    torch.set_num_threads(1)
+    return {"checkpoint": Reader("checkpoint", make, read)}
+
+
+def read(folder: Path) -> None:
+    """As `rcil info`, and everything that loads a model."""
+    path = folder / "m.safetensors"
+    header = read_header(path)
+    json.dumps(as_document(path, header))
+    as_tables(path, header)
+    load_for_inference(path)
+
+
+def make(random: Random) -> Case:
+    """A checkpoint with mistakes in its description, in its table of tensors, or anywhere."""
+    table, data = _seed()
+    match random.randrange(10):
+        case 0 | 1 | 2 | 3:
+            text = as_json(grown_wrong(random, metadata_document())).decode("utf-8", "replace")
+            content = packed(_header({"__metadata__": {METADATA_KEY: text}}), data)
+        case 4 | 5 | 6 | 7:
+            few = dict(list(table.items())[: random.choice((2, 4, 8))])
+            content = packed(_header(grown_wrong_table(random, few), set(few)), data)
+        case 8:
+            content = packed(damaged(random, _header({})), data)
+        case _:
+            whole = packed(_header({}), data)
+            content = damaged(random, whole[: random.choice((64, 400, len(whole)))])
+    return {"m.safetensors": content}
+
+
+def grown_wrong_table(random: Random, table: dict[str, Any]) -> dict[str, Any]:
+    """A part of a header with mistakes; what is no table any more stands in place of a tensor."""
+    wrong = grown_wrong(random, table)
+    return wrong if isinstance(wrong, dict) else {next(iter(table)): wrong}
+
+
+def packed(header: bytes, data: bytes) -> bytes:
+    """A safetensors file."""
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def _header(changed: dict[str, Any], without: Collection[str] = ()) -> bytes:
+    """The header's text with some entries in place of those of the same names, or of `without`."""
+    kept = [text for name, text in _entries().items() if name not in changed and name not in without]
+    return b"{" + b", ".join([*filter(None, [as_json(changed)[1:-1]]), *kept]) + b"}"
+
+
+@functools.cache
+def _entries() -> dict[str, bytes]:
+    """Every entry of the header as text."""
+    return {name: as_json({name: entry})[1:-1] for name, entry in _seed()[0].items()}
+
+
+@functools.cache
+def _seed() -> tuple[dict[str, Any], bytes]:
+    """The header and the tensors of a network of a few hundred numbers."""
+    document = metadata_document()
+    model = build(Architecture.model_validate(document["architecture"]), NAMES)
+    rows = dict(zip(("classifier.weight", "classifier.bias"), model.classifier.rows(), strict=True))
+    body = {key: value for key, value in model.state_dict().items() if not key.startswith("classifier.")}
+    tensors = {key: value.detach().contiguous() for key, value in {**body, **rows}.items()}
+    content = save(tensors, {METADATA_KEY: json.dumps(document)})
+    length = struct.unpack_from("<Q", content)[0]
+    table: dict[str, Any] = json.loads(content[8 : 8 + length])
+    return table, content[8 + length :]
