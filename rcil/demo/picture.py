@@ -32,16 +32,20 @@ def draw_grid(
     Args:
         samples: One a row.
         data: Where they come from.
-        models: Title -> a model and its description; all know the first classes of the last one.
+        models: Title -> a model and its description; the last one's classes are those of truth and legend. Rows may be
+            in another order from model to model, so each has its own colours.
     """
     network, metadata = list(models.values())[-1]
-    colours = lut_of({row: c.colour for row, c in enumerate(metadata.classes)})
     table = rows_by_value(data, network.names)
     rows = []
     for sample in samples:
         image = read_rgb(sample.image)
-        masks = [table[read_mask(sample.mask)], *(segment(m, d, image) for m, d in models.values())]
-        rows.append([image, *(overlay(image, mask, colours, 0.65) for mask in masks)])
+        masks = [(table[read_mask(sample.mask)], metadata), *((segment(m, d, image), d) for m, d in models.values())]
+        rows.append([image, *(overlay(image, mask, _colours(d), 0.65) for mask, d in masks)])
     picture = grid(rows, ["image", "truth", *models])
     below = legend([(c.name, c.colour) for c in metadata.classes], picture.shape[1])
     return np.concatenate([picture, below])
+
+
+def _colours(metadata: Metadata) -> Image:
+    return lut_of({row: c.colour for row, c in enumerate(metadata.classes)})

@@ -44,17 +44,16 @@ def as_page(table: Table, document: dict[str, Any], *, pictured: bool) -> str:
     )
     if document["missing"]:
         lines.append(f"**{document['missing']} cells are still to run.**")
-    lines += ["", *_markdown(rows), "", f"![{table.title}]({table.name}.png)", ""]
+    lines += ["", *_markdown(rows, held=table.held_out), "", f"![{table.title}]({table.name}.png)", ""]
     if pictured:
         lines += [f"![What the methods see]({table.name}-images.jpg)", ""]
     lines += [f"All cells, class by class and step by step, are in [{table.name}.json]({table.name}.json).", ""]
     return "\n".join(lines)
 
 
-def _markdown(rows: dict[str, Any]) -> list[str]:
+def _markdown(rows: dict[str, Any], *, held: bool) -> list[str]:
     filled = {key for row in rows.values() for key in COLUMNS if row[key]["mean"] is not None}
     columns = {key: title for key, title in COLUMNS.items() if key in filled}
-    held = any("held_out" in row for row in rows.values())
     titles = ["", *columns.values(), *(["held-out, all"] if held else [])]
     lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
     for name, row in rows.items():

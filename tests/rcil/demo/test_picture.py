@@ -33,3 +33,29 @@ def test_the_grid_has_a_column_for_each_model_and_a_legend(tmp_path):
     picture = draw_grid(data.splits["val"], data, {"before": (model, metadata), "after": (model, metadata)})
     assert picture.shape[1] >= 4 * 48
     assert picture.shape[0] > 2 * 40 + 26
+
+
+def test_a_class_has_one_colour_whatever_its_row(tmp_path, monkeypatch):
+    """Models that learned classes in another order, and give the same answer, look the same."""
+    model = at_step(small_arch("resnet18"), 0).eval()
+    names = list(model.names)
+    data = site_with(tmp_path, {"a": np.zeros((40, 48), np.uint8)}, names)
+    orders = {"first": names, "last": [names[0], *reversed(names[1:])]}
+    colours = {c.name: c.colour for c in class_table([names])}
+    described = {
+        title: Metadata(
+            architecture=model.arch,
+            classes=[c.model_copy(update={"colour": colours[c.name]}) for c in class_table([order])],
+        )
+        for title, order in orders.items()
+    }
+    answers = {
+        id(d): np.full((40, 48), [c.name for c in d.classes].index(names[1]), np.uint8) for d in described.values()
+    }
+    monkeypatch.setattr("rcil.demo.picture.segment", lambda _, d, image: answers[id(d)])
+    picture = draw_grid(data.splits["val"], data, {title: (model, d) for title, d in described.items()})
+    drawn = []
+    monkeypatch.setattr("rcil.demo.picture.grid", lambda rows, titles: drawn.extend(rows) or picture)
+    draw_grid(data.splits["val"], data, {title: (model, d) for title, d in described.items()})
+    _, _, one, other = drawn[0]
+    assert np.array_equal(one, other)
