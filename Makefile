@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ABN := $(VENV)/.inplace-abn
 
-.PHONY: setup demo test test-all check fmt bench results clean
+.PHONY: setup demo test test-all check fmt bench results reliability clean
 
 setup: $(STAMP)
 
@@ -46,6 +46,7 @@ bench: setup
 	$(BIN)/python tools/bench/train_step.py
 	$(BIN)/python tools/bench/depthwise.py
 	$(BIN)/python tools/bench/loader.py
+	$(BIN)/python tools/bench/scale.py
 	$(BIN)/python tools/bench/export.py
 	$(BIN)/python tools/bench/export.py --whole
 	$(BIN)/python tools/bench/video.py
@@ -57,6 +58,12 @@ CAMVID ?= data/camvid
 results: setup
 	$(BIN)/python -m tools.results --camvid $(CAMVID)
 	$(BIN)/rcil classify docs/results/classify.yaml -o results/classify --compare --seeds 3
+
+# Damaged inputs, killed processes, made-up requests: the figures of docs/reliability.md, more than an hour.
+reliability: setup
+	$(BIN)/python -m tools.fuzz --json docs/reliability/fuzz.json
+	$(BIN)/python -m tools.kill --json docs/reliability/kills.json
+	$(BIN)/python -m tools.schema_check --examples 300 --json docs/reliability/http.json
 
 clean:
 	rm -rf $(VENV) demo build dist

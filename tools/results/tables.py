@@ -240,6 +240,7 @@ def beyond() -> Iterator[Table]:
             "fused weights": row("rcil-plus", {**bare, "fuse": True}),
             "balanced biases": row("rcil-plus", balanced),
             "balanced new biases (RCIL+)": row("rcil-plus", chosen),
+            "RCIL+ and fitted rows": row("rcil-plus", {**chosen, "fit_rows": True}),
             "RCIL+ and pseudo-labels": row("rcil-plus", {**chosen, "pseudo": True}),
             "RCIL+ and a memory of 5": row("rcil-plus", chosen, **replay),
             "balanced biases and fused weights": row("rcil-plus", {**balanced, "fuse": True}),

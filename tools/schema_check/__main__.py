@@ -59,7 +59,6 @@ def against_schema(folder: Path, examples: int) -> dict[str, Any]:
         "schemathesis": version("schemathesis"),
         "requests": total.total(),
         "server_errors": sum(count for status, count in total.items() if status >= 500),
-        "broken_promises": 0,
         "by_status": _sorted(total),
         "by_operation": {name: _sorted(counted) for name, counted in statuses.items()},
     }
