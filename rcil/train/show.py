@@ -39,9 +39,9 @@ class Pace:
     step: int = -1
 
     def follow(self, event: Event) -> None:
-        """Take note of an event; a new step starts anew."""
+        """Take note of an event; a new step starts anew, and so does the same one of the next run."""
         done = event.epoch * event.iterations + event.iteration
-        if event.step != self.step:
+        if event.step != self.step or done < self.done:
             self.step, self.started, self.first, self.images = event.step, self.clock(), done, 0
         else:
             self.images += event.images
@@ -51,7 +51,7 @@ class Pace:
     def text(self) -> str:
         """Images a second and the time that the step still takes; empty until two iterations are done."""
         passed = self.clock() - self.started
-        if not self.images or passed <= 0:
+        if not self.images or passed <= 0 or self.done == self.first:
             return ""
         left = (self.total - self.done) * passed / (self.done - self.first)
         return f"{self.images / passed:.1f} images/s, {duration(left)} left"

@@ -49,8 +49,8 @@ def _label_map(path: Path) -> tuple[tuple[str, ...], dict[int, int]]:
         if not line or line.startswith("#"):
             continue
         name, *rest = line.rsplit(":", 3)
-        channels = rest[0].split(",") if rest else []
-        if len(channels) != 3 or not all(c.strip().isdecimal() and int(c) < 256 for c in channels):
+        channels = [channel.strip() for channel in rest[0].split(",")] if rest else []
+        if len(channels) != 3 or not all(c.isdecimal() and len(c) <= 3 and int(c) < 256 for c in channels):
             raise DataError(f"{path}, line {number}: '{line}'", "A line reads name:r,g,b:: with numbers up to 255.")
         red, green, blue = map(int, channels)
         colour = red << 16 | green << 8 | blue

@@ -166,8 +166,8 @@ def _draw(labels: Path, values: list[int], height: int, width: int) -> Mask:
 def _outline(line: str, values: list[int], where: str) -> tuple[int, npt.NDArray[np.float64]]:
     """Mask value and points as fractions, [N, 2]."""
     index, *rest = line.split()
-    if not index.isdecimal() or int(index) >= len(values):
-        raise DataError(f"{where}: the class '{index}' is not one of 0 to {len(values) - 1}", "Correct the names.")
+    if not index.isdecimal() or len(index) > 9 or int(index) >= len(values):
+        raise DataError(f"{where}: the class '{index:.20}' is not one of 0 to {len(values) - 1}", "Correct the names.")
     if len(rest) < 6 or len(rest) % 2:
         found = "a box" if len(rest) == 4 else f"{len(rest)} coordinates"
         raise DataError(f"{where}: {found}, not an outline of three points or more", "Export as YOLO segmentation.")

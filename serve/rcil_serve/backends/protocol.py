@@ -30,6 +30,10 @@ class Outputs(NamedTuple):
     """Probability of the chosen class [N, H, W]; None where the model was exported without it."""
 
 
+AXES = {"mask": 3, "confidence": 3, "logits": 4}
+"""Of a batch."""
+
+
 class Backend(Protocol):
     """One loaded model. `run` may be called from several threads at once."""
 
@@ -51,6 +55,9 @@ class Backend(Protocol):
 
 def outputs_of(values: dict[str, NDArray[Any]], name: str) -> Outputs:
     """The outputs of a graph by name as `Outputs`; logits stand in for a mask that is not there."""
+    for key, value in values.items():
+        if value.ndim != AXES.get(key, value.ndim):
+            raise RunError(f"{name} gives a {key} of shape {list(value.shape)}", "Export it again.")
     confidence = values.get("confidence")
     if "mask" in values:
         mask = values["mask"]
@@ -58,5 +65,8 @@ def outputs_of(values: dict[str, NDArray[Any]], name: str) -> Outputs:
         logits = values["logits"]
         mask = logits.argmax(axis=1).astype(np.uint8 if logits.shape[1] <= 256 else np.int32)
     else:
-        raise RunError(f"{name} gives neither mask nor logits", "Export it with `--output mask`.")
+        raise RunError(f"{name} gives neither mask nor logits", "Export it with `--outputs mask`.")
+    if confidence is not None and confidence.shape != mask.shape:
+        shapes = f"{list(confidence.shape)} for a mask of {list(mask.shape)}"
+        raise RunError(f"{name} gives confidences of shape {shapes}", "Export it again.")
     return Outputs(mask, None if confidence is None else confidence.astype(np.float32, copy=False))

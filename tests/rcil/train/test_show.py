@@ -16,6 +16,12 @@ def test_pace_counts_what_this_process_did():
     assert pace.text == "4.0 images/s, 30 s left"
     pace.follow(Event(2, 0, 4, 1, 10, {"ce": 1.0}, images=8))
     assert pace.text == "", "another step starts anew"
+    now[0] += 1
+    pace.follow(Event(2, 0, 4, 1, 10, {"ce": 1.0}, images=8))
+    assert pace.text == "", "the next run has come as far"
+    pace.follow(Event(2, 0, 4, 3, 10, {"ce": 1.0}, images=8))
+    pace.follow(Event(2, 0, 4, 1, 10, {"ce": 1.0}, images=8))
+    assert (pace.first, pace.images) == (1, 0), "the next run starts anew"
 
 
 def test_an_epoch_is_a_line_where_there_is_no_terminal(capsys):

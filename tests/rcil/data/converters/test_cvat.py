@@ -92,6 +92,15 @@ def test_bad_label_maps(export, tmp_path, line):
         convert("cvat", export, tmp_path / "site")
 
 
+def test_numbers_that_python_does_not_read(export, tmp_path):
+    """Space that is no space to int, and more digits than it takes."""
+    (export / "labelmap.txt").write_text(f"{LABELS}car:{'1' * 5000},2,3::\n")
+    with pytest.raises(DataError, match="line 6"):
+        convert("cvat", export, tmp_path / "site")
+    (export / "labelmap.txt").write_text(LABELS.replace("250,50,83", "250,50,83\x1f"))
+    convert("cvat", export, tmp_path / "site")
+
+
 def test_sizes_must_agree(export, tmp_path):
     save(export / "SegmentationClass" / "f1.png", np.zeros((3, 2, 3)))
     with pytest.raises(DataError, match=r"f1\.JPG is 2 x 2 pixels, its mask 2 x 3"):

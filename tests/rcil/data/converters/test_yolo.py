@@ -110,6 +110,7 @@ def test_names_that_cannot_be_read(root, tmp_path, text, message):
         ("2 0 0 1 0 1 1", "class '2' is not one of 0 to 1"),
         ("-1 0 0 1 0 1 1", "class '-1'"),
         ("x 0 0 1 0 1 1", "class 'x'"),
+        ("9" * 5000 + " 0 0 1 0 1 1", "class '9+' is not one"),
         ("0 0.5 0.5 1 1", "a box, not an outline"),
         ("0 0 0 1 0 1 1 1", "7 coordinates"),
         ("0 0 0 1 0 1 one", "not a number"),
