@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rcil.checkpoint.importers.torch_file import holds_its_numbers
 from rcil.errors import TrainingError, first_line
 from rcil.files import replacing
 from rcil.methods import Method
@@ -90,9 +92,23 @@ def read_state(path: Path) -> dict[str, Any]:
     """A state file's content."""
     try:
         document: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+        if not all(map(holds_its_numbers, _tensors_in(document))):
+            raise ValueError("a tensor stands for more numbers than it holds")
     except Exception as error:
         raise TrainingError(f"cannot read the state in {path}", "Delete the step's folder to train it anew.") from error
     return document
+
+
+def _tensors_in(content: object) -> Iterator[torch.Tensor]:
+    match content:
+        case torch.Tensor():
+            yield content
+        case dict():
+            for value in content.values():
+                yield from _tensors_in(value)
+        case list() | tuple():
+            for value in content:
+                yield from _tensors_in(value)
 
 
 def write_log(path: Path, rows: list[dict[str, float]]) -> None:

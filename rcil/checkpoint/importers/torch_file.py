@@ -70,11 +70,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise CheckpointError(f"{path} holds no named tensors", "Give the file with the model's state dict.")
     for key, value in tensors.items():
-        if value.layout != torch.strided or value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        if not holds_its_numbers(value):
             raise CheckpointError(f"{path}: the tensor {key} stands for more numbers than it holds", _DAMAGED)
     if all(key.startswith("module.") for key in tensors):
         tensors = {key.removeprefix("module."): value for key, value in tensors.items()}
     return {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
+
+
+def holds_its_numbers(tensor: Tensor) -> bool:
+    """Whether a tensor of a file is as large as it says: an expanded one of a few bytes can stand for all of memory."""
+    return (
+        tensor.layout == torch.strided and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+    )
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

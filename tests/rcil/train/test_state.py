@@ -50,3 +50,11 @@ def test_a_file_without_a_state(tmp_path, content):
     torch.save(content, tmp_path / "state.pt")
     with pytest.raises(TrainingError, match=r"state\.pt"):
         make_state().load(tmp_path / "state.pt")
+
+
+def test_a_tensor_that_stands_for_more_than_it_holds_is_refused(tmp_path):
+    make_state().save(tmp_path / "state.pt")
+    document = torch.load(tmp_path / "state.pt", weights_only=True)
+    torch.save({**document, "optimiser": {"state": {0: [torch.zeros(1).expand(10**12)]}}}, tmp_path / "state.pt")
+    with pytest.raises(TrainingError, match="cannot read the state"):
+        make_state().load(tmp_path / "state.pt")
