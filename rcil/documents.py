@@ -14,9 +14,11 @@ MOST_PARTS, DEEPEST = 100_000, 50
 def parse_json(text: str | bytes) -> Any:
     """What a JSON text holds."""
     try:
-        return json.loads(text)
+        document = json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    _refuse_half_characters(text, document)
+    return document
 
 
 def parse_yaml(text: str) -> Any:
@@ -34,7 +36,18 @@ def parse_yaml(text: str) -> Any:
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"a value does not fit its type ({error})") from error
     _refuse_endless(document)
+    _refuse_half_characters(text, document)
     return document
+
+
+def _refuse_half_characters(text: str | bytes, document: Any) -> None:
+    """Half of a surrogate pair can be escaped, but not written to any file, and it ends OpenCV when drawn."""
+    escape = b"\\ud" if isinstance(text, bytes) else "\\ud"
+    if escape in text.lower():  # type: ignore[operator]
+        try:
+            json.dumps(document, ensure_ascii=False, default=str, skipkeys=True).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError("a text holds half a character") from error
 
 
 def _refuse_endless(document: Any) -> None:

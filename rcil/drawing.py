@@ -40,12 +40,17 @@ def overlay(
     return np.asarray(blended, np.uint8)
 
 
+def drawable(text: str) -> str:
+    """The text without half characters, which end OpenCV; a file's name or an argument can hold such."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def legend(entries: Sequence[tuple[str, Colour]], width: int, row: int = 26) -> Image:
     """Swatches with names in as many rows as fit `width`, [H, width, 3] RGB on white."""
     font, scale = cv2.FONT_HERSHEY_SIMPLEX, 0.5
     placed: list[tuple[int, int, str, Colour]] = []
     x, y = 8, 0
-    for name, colour in entries:
+    for name, colour in ((drawable(name), colour) for name, colour in entries):
         needed = 24 + cv2.getTextSize(name, font, scale, 1)[0][0] + 16
         if x + needed > width and x > 8:
             x, y = 8, y + row
@@ -67,7 +72,7 @@ def grid(rows: Sequence[Sequence[Image]], titles: Sequence[str] = (), *, margin:
     canvas = np.full((top + len(rows) * cell_h, columns * cell_w, 3), 255, np.uint8)
     for j, title in enumerate(titles):
         place = (j * cell_w + margin, 21)
-        cv2.putText(canvas, title, place, cv2.FONT_HERSHEY_SIMPLEX, 0.55, (30, 30, 30), 1, cv2.LINE_AA)
+        cv2.putText(canvas, drawable(title), place, cv2.FONT_HERSHEY_SIMPLEX, 0.55, (30, 30, 30), 1, cv2.LINE_AA)
     for i, row in enumerate(rows):
         for j, image in enumerate(row):
             y, x = top + i * cell_h + margin, j * cell_w + margin

@@ -41,3 +41,22 @@ def test_any_text_is_a_document_or_a_value_error(text):
         parse_yaml(text)
     except ValueError:
         return
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_json, '{"a": "\\ud800"}'),
+        (parse_json, b'["\\uDFFF\\ud800"]'),
+        (parse_json, '{"\\udead": 1}'),
+        (parse_yaml, 'names: ["\\ud800"]'),
+    ],
+)
+def test_half_characters_are_refused(parse, text):
+    with pytest.raises(ValueError, match="half a character"):
+        parse(text)
+
+
+def test_whole_characters_may_be_escaped():
+    assert parse_json('["\\ud83d\\ude00"]') == ["\U0001f600"]
+    assert parse_yaml('{2020-01-01: 1, "\\\\ud800": 2}')

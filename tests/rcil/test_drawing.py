@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rcil.drawing import grid, legend, lut_of, overlay
+from rcil.drawing import drawable, grid, legend, lut_of, overlay
 
 COLOURS = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0)}
 ENTRIES = list(zip(("background", "ball", "cone"), COLOURS.values(), strict=True))
@@ -46,3 +46,9 @@ def test_grid_places_images_and_titles():
     assert canvas[30 + 14 + 7, 12].tolist() == [0, 0, 255]
     assert canvas[30 + 14 + 7, 36].tolist() == [255, 255, 255]
     assert (canvas[:30] < 100).any(), "titles are drawn"
+
+
+def test_half_characters_are_drawn_as_something_else():
+    """OpenCV ends the process over them."""
+    assert drawable("caf\u00e9 \ud800") == "caf\u00e9 ?"
+    assert legend([("\udcff", (1, 2, 3))], 100).shape == (26, 100, 3)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from rcil.drawing import legend
+from rcil.drawing import drawable, legend
 from rcil.images import Image
 from rcil_serve.backends.protocol import Mask
 from rcil_serve.diff.classes import CommonClasses
@@ -94,7 +94,7 @@ def jpeg(image: Image, quality: int = 85) -> bytes:
 def caption(text: str, width: int) -> Image:
     """A line of text on white, [CAPTION, width, 3] RGB; what does not fit is cut off."""
     canvas = np.full((CAPTION, width, 3), 255, np.uint8)
-    cv2.putText(canvas, text, (8, CAPTION - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.5, INK, 1, cv2.LINE_AA)
+    cv2.putText(canvas, drawable(text), (8, CAPTION - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.5, INK, 1, cv2.LINE_AA)
     return canvas
 
 
