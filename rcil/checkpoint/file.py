@@ -89,7 +89,8 @@ def load_into(model: Segmenter, path: Path) -> None:
     weight, bias = (tensors.pop(key, None) for key in ROWS)
     expected = _body_of(model)
     check_tensors(expected, tensors, path)
-    if weight is None or bias is None or weight.shape[0] != len(order) or bias.shape[0] != len(order):
+    shapes = [rows.shape for rows in model.classifier.rows()]
+    if weight is None or bias is None or [weight.shape, bias.shape] != shapes:
         raise CheckpointError(f"{path} has no classifier row for each of its classes", RESTORE)
     model.load_state_dict(tensors, strict=False)
     model.classifier.set_rows(weight[order], bias[order])

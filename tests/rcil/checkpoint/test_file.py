@@ -208,11 +208,12 @@ class TestBadFiles:
         with pytest.raises(CheckpointError, match=r"does not fit its architecture|too few for the network"):
             load(path)
 
-    def test_a_missing_classifier_row(self, path):
+    @pytest.mark.parametrize("change", [lambda rows: rows[:2], lambda rows: rows[:, None].expand(-1, 2, -1, -1, -1)])
+    def test_a_missing_or_misshapen_classifier_row(self, path, change):
         stored(path, 0)
         text = read_header(path).metadata.model_dump_json()
         tensors = load_file(path)
-        tensors["classifier.weight"] = tensors["classifier.weight"][:2].clone()
+        tensors["classifier.weight"] = change(tensors["classifier.weight"]).clone()
         save_file(tensors, path, metadata={METADATA_KEY: text})
         with pytest.raises(CheckpointError, match="no classifier row"):
             load(path)
