@@ -37,7 +37,7 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
-def make_method(name: str, **options: Any) -> Method:
+def make_method(name: str, /, **options: Any) -> Method:
     """A method by name; unknown names and options get a suggestion."""
     if name not in METHODS:
         raise ConfigError(f"unknown method '{name}'", did_you_mean(name, METHODS))

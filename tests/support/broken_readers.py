@@ -65,7 +65,7 @@ def hangs_for_good() -> Reader:
 
 
 def eats_memory() -> Reader:
-    return _reader(lambda: _kept.append(bytearray(b"x" * 80_000_000)))
+    return _reader(lambda: _kept.append(bytearray(b"x" * 400_000_000)))
 
 
 def crashes() -> Reader:

@@ -156,7 +156,11 @@ class _Run:
 
     def run(self) -> DiffResult:
         """See `run_diff`."""
-        self._recorder.write("running")
+        try:
+            self._recorder.write("running")
+        except BaseException:
+            self._sink.abandon()
+            raise
         try:
             finished = run_pipeline(self._source, self._pair, self._sink, self._stages, self._recorder.tick)
             self._recorder.check_frames()

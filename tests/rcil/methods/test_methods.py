@@ -237,3 +237,8 @@ def test_branches_come_at_the_start_late_or_never():
     never = make_method("rcil", parallel=False)
     assert never.rc is None
     assert never.begin(plain, ["cone"]).arch.rc is None
+
+
+def test_an_option_called_name_is_refused_with_words():
+    with pytest.raises(ConfigError, match="name"):
+        make_method("rcil", **{"name": "mib"})

@@ -43,7 +43,7 @@ def known(named, monkeypatch):
     return put
 
 
-def test_numbers_are_those_of_the_models(models, tmp_path):
+def test_numbers_are_those_of_the_models(models, tmp_path, threads):
     make_clip(tmp_path / "in.mp4", 8, FIXED.usual[1:], times=[4800 * index for index in range(8)])
     result = run_diff(request_of(models, tmp_path / "in.mp4", tmp_path, view="none"))
     old, new = (Predictor(open_backend(path, "cpu", 1)) for path in models)
@@ -72,7 +72,7 @@ def test_numbers_are_those_of_the_models(models, tmp_path):
     assert receipt["model"]["step"] == 1 and receipt["options"]["compared_with"]["step"] == 0
     assert set(receipt["outputs"]) == {"report", "numbers"} and not (tmp_path / "out" / "diff.mp4").exists()
     assert len(receipt["outputs"]["report"]["sha256"]) == 64
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
 
 
 @pytest.mark.parametrize("view", ["side", "wipe"])
@@ -177,7 +177,7 @@ def test_ctrl_c_keeps_what_was_compared(models, tmp_path, monkeypatch):
     assert "4 compared; ended by the user" in (tmp_path / "out" / "diff.html").read_text()
 
 
-def test_what_was_seen_before_an_error_is_reported(known, tmp_path):
+def test_what_was_seen_before_an_error_is_reported(known, tmp_path, threads):
     make_clip(tmp_path / "in.mp4", 30)
     old, new = known.named(["background", "ball", "cone"], PAINT), known.named(["background", "cone", "ball"], PAINT)
     run, calls = new.run, []
@@ -198,4 +198,4 @@ def test_what_was_seen_before_an_error_is_reported(known, tmp_path):
     assert 0 < document["frames"] == receipt["frames"]["written"] <= 20
     assert "the run broke off" in (out / "diff.html").read_text()
     assert (out / "diff.part.mp4").exists() and not (out / "diff.mp4").exists()
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads

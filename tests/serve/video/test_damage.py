@@ -99,7 +99,7 @@ class Broken:
         pass
 
 
-def test_the_first_error_ends_all_threads_and_stands_in_the_receipt(model, tmp_path, monkeypatch):
+def test_the_first_error_ends_all_threads_and_stands_in_the_receipt(model, tmp_path, monkeypatch, threads):
     from rcil_serve.backends import open_backend
     from rcil_serve.video import run
 
@@ -107,7 +107,7 @@ def test_the_first_error_ends_all_threads_and_stands_in_the_receipt(model, tmp_p
     monkeypatch.setattr(run, "open_backend", lambda *args: Broken(open_backend(*args)))
     with pytest.raises(ZeroDivisionError):
         run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
     receipt = json.loads((tmp_path / "receipt.json").read_text())
     assert receipt["status"] == "failed" and "in the third frame" in receipt["error"]
     assert not (tmp_path / "out.mp4").exists()
@@ -120,7 +120,7 @@ def test_a_selection_without_frames_leaves_nothing_but_the_receipt(model, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mp4", "receipt.json"]
 
 
-def test_an_error_of_the_display_ends_the_run(model, tmp_path):
+def test_an_error_of_the_display_ends_the_run(model, tmp_path, threads):
     make_clip(tmp_path / "in.mp4", 2000)
 
     def show(progress):
@@ -128,7 +128,7 @@ def test_an_error_of_the_display_ends_the_run(model, tmp_path):
 
     with pytest.raises(ZeroDivisionError, match="display"):
         run_video(request_of(model, tmp_path / "in.mp4", tmp_path), show=show)
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
 
 
 def wait_for(condition, seconds=60.0):
@@ -197,7 +197,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_names_the_space_needed_and_keeps_what_fits(model, tmp_path, small_disk, long_clip):
+def test_a_full_disk_names_the_space_needed_and_keeps_what_fits(model, tmp_path, small_disk, long_clip, threads):
     with pytest.raises(DiskFullError, match="the disk is full") as caught:
         run_video(
             request_of(model, long_clip, tmp_path, targets=Targets(small_disk / "out.mp4"), receipt=tmp_path / "r.json")
@@ -205,7 +205,7 @@ def test_a_full_disk_names_the_space_needed_and_keeps_what_fits(model, tmp_path,
     assert "All 4000 frames need about" in caught.value.hint
     assert len(contents(small_disk / "out.part.mp4").times) > 10
     assert json.loads((tmp_path / "r.json").read_text())["status"] == "failed"
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
 
 
 def test_a_stream_that_goes_away_leaves_a_whole_video_and_an_error(model, tmp_path):

@@ -25,7 +25,7 @@ def request_of(model, source, folder, **changes):
     return VideoRequest(source=str(source), model=model, **(fields | changes))
 
 
-def test_times_sound_and_rotation_are_kept(model, tmp_path):
+def test_times_sound_and_rotation_are_kept(model, tmp_path, threads):
     times = make_clip(tmp_path / "in.mp4", 20, sound="aac", rotation=90)
     result = run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
     source, found = contents(tmp_path / "in.mp4"), contents(tmp_path / "out.mp4")
@@ -35,7 +35,7 @@ def test_times_sound_and_rotation_are_kept(model, tmp_path):
     assert found.sound == "aac"
     assert found.sound_seconds == pytest.approx(source.sound_seconds, abs=1e-3)
     np.testing.assert_allclose(contents(tmp_path / "masks.mkv").times, found.times, atol=1e-3)
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
     assert result.document["status"] == "done"
 
 

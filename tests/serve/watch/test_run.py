@@ -57,7 +57,7 @@ def masks_of(site, name):
     return np.array([predictor.segment(frame).mask for frame in frames]), [c.name for c in predictor.classes]
 
 
-def test_the_numbers_of_a_run_are_those_of_its_masks(site, run, tmp_path):
+def test_the_numbers_of_a_run_are_those_of_its_masks(site, run, tmp_path, threads):
     done = run("--previous", site / "step0.onnx", "--every", 3, "--baseline", 0.2, "--window", 10)
     assert done.exit_code == 0, done.output
     old, old_names = masks_of(site, "step0")
@@ -76,7 +76,7 @@ def test_the_numbers_of_a_run_are_those_of_its_masks(site, run, tmp_path):
         wanted = all_frames / first - 1 if first else None
         assert watched["measures"]["drift"][name] == (None if wanted is None else pytest.approx(wanted, abs=1e-5))
     assert set(watched["measures"]["flicker"]) == set(new_names)
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
 
 
 def test_alarms_are_lines_events_and_the_exit_code(site, run, tmp_path):
@@ -165,7 +165,7 @@ def test_a_baseline_of_one_run_serves_the_next(site, run, tmp_path):
     assert all(drift[name] == pytest.approx(0, abs=1e-5) for name in seen)
 
 
-def test_metrics_are_served_while_it_runs(site, tmp_path):
+def test_metrics_are_served_while_it_runs(site, tmp_path, threads):
     from rcil_serve.video.sources import Selection
     from rcil_serve.watch.request import WatchRequest
     from rcil_serve.watch.run import run_watch
@@ -188,7 +188,7 @@ def test_metrics_are_served_while_it_runs(site, tmp_path):
     )
     run_watch(request, tell, address.append)
     assert float(found["rcil_watch_frames_total"]) == 7 and float(found["rcil_watch_model_step"]) == 1
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
 
 
 @pytest.mark.parametrize(
