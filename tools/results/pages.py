@@ -44,14 +44,21 @@ def as_page(table: Table, document: dict[str, Any], *, pictured: bool) -> str:
     )
     if document["missing"]:
         lines.append(f"**{document['missing']} cells are still to run.**")
-    lines += ["", *_markdown(rows, held=table.held_out), "", f"![{table.title}]({table.name}.png)", ""]
+    lines += [
+        "",
+        *_markdown(rows, len(table.replicas), held=table.held_out),
+        "",
+        f"![{table.title}]({table.name}.png)",
+        "",
+    ]
     if pictured:
         lines += [f"![What the methods see]({table.name}-images.jpg)", ""]
     lines += [f"All cells, class by class and step by step, are in [{table.name}.json]({table.name}.json).", ""]
     return "\n".join(lines)
 
 
-def _markdown(rows: dict[str, Any], *, held: bool) -> list[str]:
+def _markdown(rows: dict[str, Any], replicas: int, *, held: bool) -> list[str]:
+    """The table; rows that are not complete say so."""
     filled = {key for row in rows.values() for key in COLUMNS if row[key]["mean"] is not None}
     columns = {key: title for key, title in COLUMNS.items() if key in filled}
     titles = ["", *columns.values(), *(["held-out, all"] if held else [])]
@@ -60,7 +67,9 @@ def _markdown(rows: dict[str, Any], *, held: bool) -> list[str]:
         cells = [as_text(row[key]) for key in columns]
         if held:
             cells.append(as_text(row["held_out"]["all"]) if "held_out" in row else "-")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        there = len(row["cells"])
+        title = name if there == replicas else f"{name} ({there} of {replicas} runs)"
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return lines
 
 

@@ -46,3 +46,13 @@ def test_images_are_chosen_by_classes_that_can_be_seen(tmp_path):
             mask[0, 0] = 1
             cv2.imwrite(str(sample.mask), mask)
     assert large_classes(read_site(tmp_path / "site")) == list(data.names[2:])
+
+
+def test_rows_that_are_not_complete_say_so(tmp_path):
+    tiny_data(tmp_path / "data" / "site", ())
+    table = tiny(TABLES["site-5-5-overlapped"], rows=1)
+    table = replace(table, replicas={**table.replicas, "another": {**next(iter(table.replicas.values())), "seed": 7}})
+    first, second = cells_of(table, tmp_path / "data")
+    run_cell(first.task, tmp_path / first.id, step0=None, held_out=False)
+    page = as_page(table, summarise_table(table, [first, second], tmp_path), pictured=False)
+    assert "| fine-tuning (1 of 2 runs) |" in page and "**1 cells are still to run.**" in page
