@@ -30,7 +30,6 @@ from rcil.train.claim import claim
 from rcil.train.loop import Listener
 
 Say = Callable[[str], None]
-"""By class name: places of the kept images among the training images."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from rcil.errors import RcilError
 from tools.fuzz.cases import Case, Reader, case_of, write_case
 
 Kind = Literal["exception", "no remedy", "hang", "memory", "crash"]
+ROOT = Path(__file__).parents[2]
 MEMORY = Path("/dev/shm")
 """Where there is one, files never reach a disk."""
 
@@ -141,8 +142,9 @@ def _read_in_time(reader: Reader, place: Path, seconds: float) -> None:
 
 
 def _told(error: BaseException) -> str:
-    """The end of the traceback; what a deep recursion or a long string adds is left out."""
+    """The end of the traceback, with paths below the project; what a deep recursion or long string adds is left out."""
     text = "".join(traceback.format_exception(error, limit=-6)).encode("utf-8", "backslashreplace").decode()
+    text = text.replace(f"{ROOT}/", "")
     return text if len(text) < 4000 else f"{text[:2000]}\n...\n{text[-2000:]}"
 
 
