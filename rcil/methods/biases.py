@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from rcil.data.types import IGNORE
 from rcil.nn import Segmenter
 
 PIXELS = 1000
@@ -20,7 +21,6 @@ MOVES = tuple(sign * size for size in (0.25, 0.5, 1.0, 2.0, 4.0) for sign in (1,
 """What is tried for a bias, the smallest first."""
 WORTH = 0.001
 """Mean IoU that a move must gain."""
-IGNORE = 255
 
 
 @torch.no_grad()
@@ -31,13 +31,15 @@ def balance_biases(
 
     Args:
         student: After its step; its classifier is changed.
-        teacher: Names what the labels call background.
+        teacher: Names what the labels call background; it is moved to where the student is.
         images: Normalised images [N, 3, H, W] and labels [N, H, W].
         rows: Classifier rows that may be shifted, in this order.
     """
+    device = next(student.parameters()).device
     student.eval()
+    teacher.to(device)
     scores, targets = [], []
-    for pictures, labels in images:
+    for pictures, labels in ((pictures.to(device), labels.to(device)) for pictures, labels in images):
         named = torch.where(labels == 0, teacher(pictures).argmax(dim=1), labels).flatten()
         logits = student(pictures).movedim(1, -1).flatten(end_dim=-2)
         known = (named != IGNORE).nonzero().squeeze(1)

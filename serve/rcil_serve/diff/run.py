@@ -158,10 +158,6 @@ class _Run:
         """See `run_diff`."""
         try:
             self._recorder.write("running")
-        except BaseException:
-            self._sink.abandon()
-            raise
-        try:
             finished = run_pipeline(self._source, self._pair, self._sink, self._stages, self._recorder.tick)
             self._recorder.check_frames()
             self._sink.finish()
