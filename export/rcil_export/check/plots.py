@@ -43,7 +43,7 @@ def error_histogram(edges: Sequence[float], counts: Sequence[int], limit: float 
     axes.set_yscale("log")
     if limit is not None:
         axes.axvline(limit, color=COLOURS[1], linestyle="--", label="allowed")
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper right")
     axes.set_xlabel("error, share of the logit range")
     axes.set_ylabel("logits")
     return as_png(figure)
@@ -59,5 +59,5 @@ def latency_histogram(milliseconds: Mapping[str, Sequence[float]]) -> bytes:
         axes.hist(times, bins, alpha=0.6, label=f"{name}, median {np.median(times):.1f} ms", color=COLOURS[index])
     axes.set_xlabel("one image, ms")
     axes.set_ylabel("runs")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper right")
     return as_png(figure)
