@@ -6,11 +6,14 @@ import cv2
 import numpy as np
 import pytest
 from sites import make_site, write_sample
+from typer.testing import CliRunner
 
+from rcil.cli import app
 from rcil.data.check import check_site
 from rcil.data.scan import present_classes, scan
 from rcil.data.site import read_site
 from rcil.data.types import SegmentationData
+from rcil.errors import RcilError
 
 
 def call(*arguments):
@@ -139,3 +142,22 @@ class TestCommandLine:
         assert {s.domain for s in data.splits["train"]} == {"sunny", "overcast", "rain", "night", "oldcam"}
         assert call("make-site", tmp_path / "yard").returncode != 0
         assert "HEIGHTxWIDTH" in call("make-site", tmp_path / "other", "--size", "12").stderr
+
+
+def test_findings_are_shown_where_no_contact_sheet_can_be_written(tmp_path):
+    site = make_site(tmp_path / "a[/b]c")
+    (site / "contact_sheet.png").mkdir()
+    result = CliRunner().invoke(app, ["data", "check", str(site)])
+    assert result.exit_code == 0, result.output
+    shown = result.stdout.replace("\n", "")  # the length of the path decides where its line is broken
+    assert "fit for training" in shown and "a[/b]c" in shown
+    assert json.loads(CliRunner().invoke(app, ["data", "check", str(site), "--json"]).stdout)["contact_sheet"] is None
+    asked = CliRunner().invoke(app, ["data", "check", str(site), "--sheet", str(site / "contact_sheet.png")])
+    assert isinstance(asked.exception, RcilError)
+
+
+def test_showing_a_site_leaves_it_as_it_is(tmp_path):
+    site = make_site(tmp_path / "site", splits=("",), images=6)
+    before = sorted(site.rglob("*"))
+    assert CliRunner().invoke(app, ["data", "show", str(site), "-o", str(tmp_path / "drawn")]).exit_code == 0
+    assert sorted(site.rglob("*")) == before
