@@ -30,6 +30,7 @@ from rcil_export.check.latency import (
     random_image,
     run_of,
 )
+from rcil_export.devices import PROVIDERS
 from rcil_export.interface import Interface
 from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.ends import input_dims
@@ -37,7 +38,7 @@ from rcil_export.onnx_graph.export import to_onnx
 from rcil_export.sessions import CPU, check_providers, open_session
 from rcil_export.shapes import InputShape
 
-ON_GPU = ("CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
+ON_GPU = (PROVIDERS["cuda"], PROVIDERS["tensorrt"])
 BINS = 30
 
 
@@ -153,13 +154,25 @@ def bench(paths: Sequence[Path], options: BenchOptions) -> BenchReport:
     with _torch_threads(options.timing.threads):
         runs: dict[str, Run] = {}
         notes: list[str] = []
-        for path in paths:
-            prefix = f"{path.name}: " if len(paths) > 1 else ""
+        for label, path in zip(labels_of(paths), paths, strict=True):
             made = _runs_of(path, interface, options.timing, notes)
-            runs |= {f"{prefix}{name}": run for name, run in made.items()}
+            runs |= {f"{label}{name}": run for name, run in made.items()}
         timing = options.timing
         times = interleaved(runs, timing.rounds, timing.warmup, timing.seed, CLOCKS[options.clock])
     return report_of(times, interface.shape.usual, options, notes)
+
+
+def labels_of(paths: Sequence[Path]) -> list[str]:
+    """What stands before the names of each file's runs: nothing for a single file, else what tells it from the others.
+
+    That is its name, or its whole path where names repeat, with a number where the same path does.
+    """
+    if len(paths) == 1:
+        return [""]
+    names = [path.name for path in paths]
+    texts = [path.name if names.count(path.name) == 1 else str(path) for path in paths]
+    numbers = [texts[: at + 1].count(text) for at, text in enumerate(texts)]
+    return [f"{text}: " if number == 1 else f"{text} ({number}): " for text, number in zip(texts, numbers, strict=True)]
 
 
 def report_of(

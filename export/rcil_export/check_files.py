@@ -11,7 +11,8 @@ from rcil_export.check.bisect import bisect as find_layer
 from rcil_export.check.bisect import check_same_network
 from rcil_export.check.images import common_shape, fit, images_for
 from rcil_export.check.limits import limits_for, parse_limits
-from rcil_export.check.outputs import OutputsReport, compare_outputs
+from rcil_export.check.outputs import compare_outputs
+from rcil_export.check.outputs_report import OutputsReport
 from rcil_export.check.result import Item, Result
 
 

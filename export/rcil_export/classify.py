@@ -31,14 +31,14 @@ from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import sidecar_path
 from rcil_export.onnx_file import write_onnx
 from rcil_export.onnx_graph.classify_export import classifier_to_onnx
+from rcil_export.preflight import check_engine_and_rounds
 from rcil_export.run import (
     ENGINE_NAME,
-    HTML_NAME,
-    JSON_NAME,
     ONNX_NAME,
     Exported,
     Target,
     put_into,
+    report_paths,
     workshop,
 )
 
@@ -73,6 +73,7 @@ def export_classifier(
         say: Told what is going on, a line at a time.
         listen: Progress of the engine build.
     """
+    check_engine_and_rounds(request)
     model, metadata = load_classifier(request.model)
     deployed = deployed_metadata(metadata, request.model)
     assert isinstance(deployed, ClassifierMetadata)
@@ -85,7 +86,7 @@ def export_classifier(
         write_onnx(made[0], document)
         if "engine" in request.targets:
             say("engine: building")
-            profile = None if request.interface.shape.static else request.interface.shape
+            profile = request.interface.shape.profile
             options = EngineOptions(flavour=request.flavour, gpus=request.gpus, profile=profile)
             build_engine(made[0], folder / ENGINE_NAME, options, listen)
             made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
@@ -98,10 +99,10 @@ def export_classifier(
         ok = all(result.ok for result in results)
         facts = _facts(request, deployed, document, made)
         report = {"facts": facts, **as_document(results)}
-        write_html(folder / HTML_NAME, f"Export of {request.model.name}", facts, results)
-        write_json(folder / JSON_NAME, report)
-        kept = [*(made if ok else ()), folder / HTML_NAME, folder / JSON_NAME]
-        files = put_into(request.output, kept)
+        html, json = report_paths(folder, ok=ok)
+        write_html(html, f"Export of {request.model.name}", facts, results)
+        write_json(json, report)
+        files = put_into(request.output, [*made, html, json] if ok else [html, json])
     return Exported(files, results, report)
 
 

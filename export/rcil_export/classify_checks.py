@@ -129,11 +129,10 @@ def certify_classifier(
     twin = plain_classifier_twin(folded)
     batch, height, width = interface.shape.usual
     fixed = interface.model_copy(update={"shape": InputShape.of(height, width, batch)})
-    single = interface.model_copy(update={"shape": InputShape.of(height, width)})
     difference = first_difference(*(classifier_to_onnx(one, metadata, interface) for one in (folded, twin)))
     own = classifier_to_onnx(folded, metadata, fixed)
     items = [graph_item(difference, len(own.graph.node))]
-    items += cost_items(classifier_to_onnx(folded, metadata, single), cost(twin, (height, width)))
+    items += cost_items(own, cost(twin, (height, width)))
     if difference is None:
         twin.load_state_dict(folded.state_dict())
     plain = classifier_to_onnx(twin, metadata, fixed)

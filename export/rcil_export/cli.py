@@ -91,8 +91,8 @@ def export(
 ) -> None:
     """Fold, convert to ONNX, build the engine, check all of it, and write a report.
 
-    Writes model.onnx, model.engine with its sidecar, report.json and report.html. If a check fails, the report is all
-    that is written, and the exit code is 5.
+    Writes model.onnx, model.engine with its sidecar, report.json and report.html. If a check fails, report.failed.json
+    and report.failed.html are all that is written, what was there before stays, and the exit code is 5.
 
     A classifier of `rcil classify` is exported in the same way: fp32, at the size of its training images, with the
     outputs label and scores.
@@ -105,7 +105,7 @@ def export(
     from rcil_export.classify_request import classifier_of, classifier_request
     from rcil_export.dry_run import dry_run as dry
     from rcil_export.precision.int8 import CalibrationOptions
-    from rcil_export.run import CheckFailedError, Request, parse_targets, run_export
+    from rcil_export.run import FAILED_HTML_NAME, CheckFailedError, Request, parse_targets, run_export
 
     targets = parse_targets(target)
     request = Request(
@@ -146,7 +146,7 @@ def export(
     if not exported.ok:
         raise CheckFailedError(
             f"the export of {model} did not pass its checks",
-            f"Nothing but the report was written: see {output / 'report.html'}. Limits can be set with --limits.",
+            f"Nothing but the report was written: see {output / FAILED_HTML_NAME}. Limits can be set with --limits.",
         )
 
 
@@ -206,7 +206,9 @@ def onnx(
     from rcil_export.fold_checkpoint import load_deployable
     from rcil_export.onnx_file import write_onnx
     from rcil_export.precision.int8 import CalibrationOptions
+    from rcil_export.same_file import require_other_file
 
+    require_other_file(path, model, "the checkpoint it is made from")
     interface = _interface(size, dynamic, batch, precision, outputs, kind, opset, runtime)
     network, metadata = load_deployable(model, force=force)
     converted = convert(
@@ -236,22 +238,23 @@ def engine(
     flavour: o.Flavour = "auto",
     as_json: o.AsJson = False,
 ) -> None:
-    """Build a TensorRT engine of an ONNX file, in the precision that the file is in.
+    """Build a TensorRT engine of an ONNX file, a classifier's too, in the precision that the file is in.
 
     TensorRT-RTX builds without a GPU, for the GPUs named; classic TensorRT builds for the GPU it runs on.
 
     Example: `rcil-export engine model.onnx -o model.engine --gpu sm86,sm89`
     """
+    from rcil_export.description import parse_any_description
     from rcil_export.engine.build import build_engine
     from rcil_export.engine.options import EngineOptions
-    from rcil_export.onnx_file import read_onnx
+    from rcil_export.onnx_file import load_document, texts_of
 
-    interface = read_onnx(graph).interface
+    interface = parse_any_description(texts_of(load_document(graph)), graph).interface
     build = EngineOptions(
         precision=interface.precision,
         flavour=flavour,
         gpus=_names(gpu),
-        profile=None if interface.shape.static else interface.shape,
+        profile=interface.shape.profile,
     )
     with progress_line("engine") as bar:
         sidecar = build_engine(graph, path, build, lambda phase, done, total: bar(done, total))
@@ -352,7 +355,7 @@ def inspect(
     artefact: Annotated[Path, typer.Argument(help="A checkpoint, ONNX file or engine.", autocompletion=o.ARTEFACTS)],
     as_json: o.AsJson = False,
 ) -> None:
-    """Show what a file says about itself: classes, sizes, precision, lineage.
+    """Show what a file says about itself: classes with their colours, mean, sizes, precision, lineage.
 
     Example: `rcil-export inspect model.onnx`
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -9,11 +10,19 @@ from typing import NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rcil.checkpoint.header import METADATA_KEY
-from rcil.checkpoint.metadata import Metadata
+from rcil.checkpoint.metadata import ClassifierMetadata, Metadata
 from rcil.errors import CheckpointError
+from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.interface import INTERFACE_KEY, Interface
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class ClassifierDescription(NamedTuple):
+    """Of a classifier of whole images; see `Description`."""
+
+    metadata: ClassifierMetadata
+    interface: ClassifierInterface
 
 
 class Description(NamedTuple):
@@ -26,16 +35,39 @@ class Description(NamedTuple):
 
 
 def parse_description(texts: Mapping[str, str], source: Path | str) -> Description:
-    """Read the texts of `source`; every way they can be wrong gives a `CheckpointError` that names it."""
-    if METADATA_KEY not in texts or INTERFACE_KEY not in texts:
+    """Read the texts of `source`; all that does not describe what gives masks is a `CheckpointError` that names it."""
+    return Description(_parsed(texts, METADATA_KEY, Metadata, source), _parsed(texts, INTERFACE_KEY, Interface, source))
+
+
+def parse_any_description(texts: Mapping[str, str], source: Path | str) -> Description | ClassifierDescription:
+    """As `parse_description`, and for classifiers of whole images too."""
+    if _kind_of(texts.get(METADATA_KEY, "")) != "classifier":
+        return parse_description(texts, source)
+    return ClassifierDescription(
+        _parsed(texts, METADATA_KEY, ClassifierMetadata, source),
+        _parsed(texts, INTERFACE_KEY, ClassifierInterface, source),
+    )
+
+
+def _kind_of(text: str) -> object:
+    """What a description says it describes, whatever else is wrong with it."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document.get("kind") if isinstance(document, dict) else None
+
+
+def _parsed(texts: Mapping[str, str], key: str, kind: type[M], source: Path | str) -> M:
+    if key not in texts:
         raise CheckpointError(
             f"{source} has no description of RCIL's, so its classes are unknown",
             "Export it from a checkpoint with rcil-export.",
         )
     try:
-        return Description(
-            Metadata.model_validate_json(texts[METADATA_KEY]), Interface.model_validate_json(texts[INTERFACE_KEY])
-        )
+        return kind.model_validate_json(texts[key])
+    except CheckpointError as error:  # it describes something else
+        raise CheckpointError(f"{source}: {error.message}", error.hint) from error
     except ValidationError as error:
         raise CheckpointError(
             f"{source}: its description is damaged: {first_problem(error)}", "Export it again with rcil-export."

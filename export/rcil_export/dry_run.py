@@ -5,33 +5,30 @@ from __future__ import annotations
 from rcil.checkpoint.header import read_header
 from rcil.classify.checkpoint import load_classifier
 from rcil.dry_run import DryRun, require_place
-from rcil.evaluate import rows_by_value
 from rcil_export.check.images import images_for
 from rcil_export.classify import ClassifierRequest
 from rcil_export.engine.flavour import find_flavour
 from rcil_export.engine.sidecar import sidecar_path
-from rcil_export.fold_checkpoint import load_deployable
-from rcil_export.run import ENGINE_NAME, HTML_NAME, JSON_NAME, MOST_IMAGES, ONNX_NAME, Request
+from rcil_export.preflight import MOST_IMAGES, check_engine_and_rounds, preflight
+from rcil_export.run import ENGINE_NAME, HTML_NAME, JSON_NAME, ONNX_NAME, Request
 
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 """Of a weight."""
 
 
 def dry_run(request: Request | ClassifierRequest) -> DryRun:
-    """Read the model and list the images; nothing is converted."""
+    """The checks that come before an export's long work; nothing is converted."""
     shape, precision = request.interface.shape, request.interface.precision
     reads, writes = {}, {str(request.output / ONNX_NAME): f"{precision}, {shape}"}
     if isinstance(request, Request):
-        model, metadata = load_deployable(request.model, force=request.force)
-        images = images_for(request.images or request.calibrate, shape, most=MOST_IMAGES)
-        if images.data is not None:
-            rows_by_value(images.data, model.names)
+        prepared = preflight(request)
+        metadata, images = prepared.metadata, prepared.images
         if request.parent is not None:
             reads[str(request.parent)] = f"step {read_header(request.parent).metadata.step}, to tell what changed"
         if request.triton is not None:
-            require_place(request.triton)
             writes[str(request.triton / request.name)] = "a version in the Triton repository"
     else:
+        check_engine_and_rounds(request)
         metadata = load_classifier(request.model)[1]
         images = images_for(request.images, shape, most=MOST_IMAGES)
     require_place(request.output)
@@ -45,5 +42,5 @@ def dry_run(request: Request | ClassifierRequest) -> DryRun:
     return DryRun(
         {**reads, "to compare on": images.description},
         writes,
-        {"disk": f"at most {size:.1f} MiB a file", "checks": f"{len(images)} images through both forms"},
+        {"disk": f"{size:.1f} MiB of weights a file", "checks": f"{len(images)} images through both forms"},
     )

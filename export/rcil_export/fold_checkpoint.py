@@ -13,6 +13,7 @@ from rcil.checkpoint.metadata import LineageEntry, Metadata
 from rcil.errors import GateError, RcilError
 from rcil.files import sha256_of
 from rcil.nn import Segmenter, cost, fold, plain_twin
+from rcil_export.same_file import require_other_file
 
 TOLERANCE = 1e-4
 """Largest allowed error of fp32 logits, as a share of their range."""
@@ -73,6 +74,7 @@ def fold_checkpoint(
         images: How many.
         force: Fold a checkpoint that is marked as rejected too; the mark stays.
     """
+    require_other_file(target, source, "the checkpoint it is folded from")
     model, metadata = load_deployable(source, force=force)
     if metadata.architecture.folded:
         raise RcilError(f"{source} is folded already", "Use it as it is, or fold the checkpoint it came from.")

@@ -10,12 +10,13 @@ from typing import Any
 from rcil.checkpoint.header import read_header
 from rcil.checkpoint.metadata import Metadata
 from rcil.errors import CheckpointError
+from rcil_export.description import parse_any_description
 from rcil_export.engine.inspect import describe_engine
 
 
 def describe(path: Path) -> dict[str, Any]:
     """JSON-ready description of a checkpoint, an ONNX file or an engine, told apart by the ending of the name."""
-    match path.suffix:
+    match path.suffix.lower():
         case ".safetensors":
             header = read_header(path)
             return {
@@ -35,16 +36,18 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def _graph(path: Path) -> dict[str, Any]:
-    from rcil_export.onnx_file import read_onnx
+    """Of a graph that gives masks, or of a classifier's."""
+    from rcil_export.onnx_file import load_document, texts_of
 
-    file = read_onnx(path)
+    document = load_document(path)
+    metadata, interface = parse_any_description(texts_of(document), path)
     return {
         "kind": "onnx",
         "bytes": path.stat().st_size,
-        "interface": file.interface.model_dump(),
-        "shape": str(file.interface.shape),
-        "nodes": dict(Counter(node.op_type for node in file.document.graph.node).most_common()),
-        **_model(file.metadata),
+        "interface": interface.model_dump(),
+        "shape": str(interface.shape),
+        "nodes": dict(Counter(node.op_type for node in document.graph.node).most_common()),
+        **_model(metadata),
     }
 
 
@@ -54,6 +57,9 @@ def _model(metadata: Metadata) -> dict[str, Any]:
         "folded": metadata.architecture.folded,
         "step": metadata.step,
         "classes": {c.name: c.step for c in metadata.classes},
+        "colours": {c.name: list(c.colour) for c in metadata.classes},
+        "mean": list(metadata.mean),
+        "std": list(metadata.std),
         "colour_order": metadata.colour_order,
         "rejected": metadata.rejected,
         "lineage": [entry.model_dump(exclude_defaults=True) for entry in metadata.lineage],

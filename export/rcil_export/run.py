@@ -15,36 +15,38 @@ from rcil import __version__
 from rcil.checkpoint.metadata import Metadata
 from rcil.console import write_json
 from rcil.errors import ConfigError, RcilError, did_you_mean
-from rcil.evaluate import rows_by_value
 from rcil.files import scratch, sha256_of, working_in
 from rcil.log import stage
 from rcil.nn import Segmenter
 from rcil_export.check.artefact import CheckpointArtefact, open_artefact
 from rcil_export.check.bisect import bisect
 from rcil_export.check.certificate import ENGINE_GPUS, certify
-from rcil_export.check.images import CheckImages, images_for
+from rcil_export.check.images import CheckImages
 from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.limits import limits_for
 from rcil_export.check.lineage import compare_with_parent
-from rcil_export.check.outputs import OutputsReport, compare_outputs
+from rcil_export.check.outputs import compare_outputs
+from rcil_export.check.outputs_report import OutputsReport
 from rcil_export.check.report import as_document, write_html
 from rcil_export.check.result import Result
+from rcil_export.check_engine import check_engine
 from rcil_export.convert import convert, deployed_metadata
 from rcil_export.convert_types import Converted, Say
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.options import EngineOptions
 from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import EngineSidecar, sidecar_path
-from rcil_export.fold_checkpoint import load_deployable
 from rcil_export.interface import Interface
 from rcil_export.onnx_file import write_onnx
 from rcil_export.precision.int8 import CalibrationOptions
+from rcil_export.preflight import preflight
 from rcil_export.triton.repository import publish
 
 Target = Literal["onnx", "engine"]
 TARGETS: tuple[Target, ...] = ("onnx", "engine")
-MOST_IMAGES = 32
 ONNX_NAME, ENGINE_NAME, JSON_NAME, HTML_NAME = "model.onnx", "model.engine", "report.json", "report.html"
+FAILED_JSON_NAME, FAILED_HTML_NAME = "report.failed.json", "report.failed.html"
+"""Of an export that was not published: an older model beside it is not what they speak of."""
 
 
 class CheckFailedError(RcilError):
@@ -104,16 +106,16 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 def run_export(request: Request, say: Say = lambda text: None, listen: Listener | None = None) -> Exported:
     """Make everything, check it, and move it into `request.output` if it passed; the report is written either way.
 
+    If a check failed, what an earlier export left in the folder stays, and the report has another name than its.
+
     Args:
         request: What to make.
         say: Told what is going on, a line at a time.
         listen: Progress of the engine build.
     """
-    model, metadata = load_deployable(request.model, force=request.force)
+    prepared = preflight(request)
+    model, metadata, images = prepared.model, prepared.metadata, prepared.images
     deployed = deployed_metadata(metadata, request.model)
-    images = images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
-    if images.data is not None:
-        rows_by_value(images.data, model.names)  # complains before the long work, not after it
     with workshop(request.output) as folder:
         say(f"ONNX: {request.interface.precision}, {request.interface.shape}")
         with stage("conversion"):
@@ -137,13 +139,16 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
         say("checking")
         with stage("checks"):
             results, outputs = _check(request, model, metadata, made[0], converted, images)
+            if sidecar is not None:
+                result, more = check_engine(made[0], made[1], sidecar, images, request.limits)
+                results, outputs = (*results, result), (*outputs, *more)
         ok = all(result.ok for result in results)
         facts = _facts(request, metadata, converted, sidecar, folder)
         document = {"facts": facts, "conversion": converted.notes, **as_document(results, outputs)}
-        write_html(folder / HTML_NAME, f"Export of {request.model.name}", facts, results, outputs)
-        write_json(folder / JSON_NAME, document)
-        kept = [*(made if ok else ()), folder / HTML_NAME, folder / JSON_NAME]
-        files = put_into(request.output, kept)
+        html, json = report_paths(folder, ok=ok)
+        write_html(html, f"Export of {request.model.name}", facts, results, outputs)
+        write_json(json, document)
+        files = put_into(request.output, [*made, html, json] if ok else [html, json])
     if ok and request.triton is not None:
         version = publish(
             files[ENGINE_NAME if _classic(sidecar) else ONNX_NAME],
@@ -179,14 +184,24 @@ def workshop(output: Path) -> Iterator[Path]:
         yield folder
 
 
+def report_paths(folder: Path, *, ok: bool) -> tuple[Path, Path]:
+    """Where the page and the document of a report go, by whether the checks passed."""
+    names = (HTML_NAME, JSON_NAME) if ok else (FAILED_HTML_NAME, FAILED_JSON_NAME)
+    return folder / names[0], folder / names[1]
+
+
 def put_into(output: Path, made: list[Path]) -> dict[str, Path]:
     """Move finished files to their places, the report last.
 
-    An older report goes first: a process that is killed in between leaves a model without a report, never with that of
-    another one.
+    With a model comes all that belongs to it: older reports go first, then an older engine that is not replaced. A
+    process that is killed in between leaves a model without a report, never with that of another one. A report that
+    comes alone is of an export that failed; then the rest stays as it is.
     """
+    names = {path.name for path in made}
+    reports = (JSON_NAME, HTML_NAME, FAILED_JSON_NAME, FAILED_HTML_NAME)
+    engine = tuple(name for name in (sidecar_path(Path(ENGINE_NAME)).name, ENGINE_NAME) if name not in names)
     try:
-        for name in (JSON_NAME, HTML_NAME):
+        for name in (*reports, *engine) if ONNX_NAME in names else ():
             (output / name).unlink(missing_ok=True)
         return {path.name: path.replace(output / path.name) for path in made}
     except OSError as error:
@@ -196,12 +211,11 @@ def put_into(output: Path, made: list[Path]) -> dict[str, Path]:
 
 
 def _build(request: Request, source: Path, target: Path, listen: Listener | None) -> EngineSidecar:
-    shape = request.interface.shape
     options = EngineOptions(
         precision=request.interface.precision,
         flavour=request.flavour,
         gpus=request.gpus,
-        profile=None if shape.static else shape,
+        profile=request.interface.shape.profile,
     )
     return build_engine(source, target, options, listen)
 

@@ -70,6 +70,11 @@ class InputShape(BaseModel):
         """Batch, height and width to optimise for and to test with."""
         return self.batch.usual, self.height.usual, self.width.usual
 
+    @property
+    def profile(self) -> InputShape | None:
+        """The range of sizes to tell TensorRT; None where nothing varies."""
+        return None if self.static else self
+
     def takes(self, height: int, width: int) -> bool:
         """Whether an image of this size fits."""
         return self.height.low <= height <= self.height.high and self.width.low <= width <= self.width.high

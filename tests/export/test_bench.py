@@ -9,7 +9,7 @@ from rcil.checkpoint.file import load, save
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.errors import ConfigError
 from rcil.nn import fold
-from rcil_export.bench import BenchOptions, bench, report_of, torch_run
+from rcil_export.bench import BenchOptions, bench, labels_of, report_of, torch_run
 from rcil_export.check.latency import LatencyOptions, run_of
 from rcil_export.interface import Interface
 from rcil_export.onnx_file import write_onnx
@@ -51,6 +51,19 @@ def test_a_checkpoint_is_timed_in_four_forms(checkpoint):
     document = json.loads(json.dumps(report.as_document()))
     assert [sum(entry["histogram"]) for entry in document["entries"]] == [3, 3, 3, 3]
     assert document["timing"]["providers"] == [CPU]
+
+
+def test_files_of_one_name_are_told_apart(exported, tmp_path):
+    paths = [tmp_path / folder / "model.onnx" for folder in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_bytes(exported.read_bytes())
+    report = bench([*paths, exported], BenchOptions(timing=FEW))
+    assert [entry.name for entry in report.entries] == [
+        *(f"{path}: ONNX fp32" for path in paths),
+        f"{exported.name}: ONNX fp32",
+    ]
+    assert labels_of([exported, exported]) == [f"{exported}: ", f"{exported} (2): "]
 
 
 def test_an_onnx_file_sets_the_size_for_a_checkpoint_beside_it(checkpoint, exported):

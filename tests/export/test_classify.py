@@ -25,6 +25,7 @@ from rcil_export.classify import ClassifierRequest, export_classifier
 from rcil_export.classify_checks import certify_classifier, compare_scores
 from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.cli import app
+from rcil_export.engine import build as engine_build
 from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.classify_export import classifier_to_onnx
 from rcil_export.shapes import Extent, InputShape
@@ -128,7 +129,7 @@ def test_a_fold_that_changes_scores_is_found_and_nothing_but_the_report_is_writt
     )
     exported = export_classifier(request)
     assert not exported.ok
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "report.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.failed.html", "report.failed.json"}
     failed = [item.key for result in exported.results for item in result.items if item.passed is False]
     assert failed == ["fold_error"], "the graph still does what the folded network does"
 
@@ -205,5 +206,31 @@ def test_programs_that_expect_masks_say_what_the_file_is(tmp_path):
     document = classifier_to_onnx(fold_classifier(model)[0], metadata, ClassifierInterface(shape=InputShape.of(32, 32)))
     onnx.save(document, tmp_path / "model.onnx")
     for open_ in (read_onnx, OnnxBackend):
-        with pytest.raises(CheckpointError, match="a classifier of whole images, which gives no masks"):
+        with pytest.raises(
+            CheckpointError, match=r"model\.onnx: .* a classifier of whole images, which gives no masks"
+        ):
             open_(tmp_path / "model.onnx")
+
+
+def test_inspect_and_engine_take_the_graph_of_a_classifier(tmp_path, monkeypatch):
+    model, metadata = network("linear")
+    document = classifier_to_onnx(fold_classifier(model)[0], metadata, ClassifierInterface(shape=ANY_BATCH))
+    path = tmp_path / "model.onnx"
+    onnx.save(document, path)
+    shown = json.loads(CliRunner().invoke(app, ["inspect", str(path), "--json"]).stdout)
+    assert shown["classes"] == {"a": 0, "b": 0, "c": 1}
+    assert shown["interface"]["outputs"] == ["label", "scores"]
+    assert list(shown["colours"]) == ["a", "b", "c"]
+    asked = []
+
+    def build(source, target, options, listen):
+        asked.append(options)
+        raise ConfigError("far enough")
+
+    monkeypatch.setattr(engine_build, "build_engine", build)
+    CliRunner().invoke(app, ["engine", str(path), "-o", str(tmp_path / "model.engine"), "--gpu", "sm86"])
+    assert [(one.precision, one.profile, one.gpus) for one in asked] == [("fp32", ANY_BATCH, ("sm86",))]
+    onnx.helper.set_model_props(document, {"rcil": '{"kind": "classifier"}', "rcil.interface": "{}"})
+    onnx.save(document, path)
+    damaged = CliRunner().invoke(app, ["inspect", str(path)])
+    assert isinstance(damaged.exception, CheckpointError) and "is damaged" in damaged.exception.message

@@ -7,6 +7,8 @@ from exports import described
 from typer.testing import CliRunner
 
 from rcil.checkpoint.file import save
+from rcil.checkpoint.header import read_header
+from rcil.checkpoint.metadata import IMAGENET_MEAN, IMAGENET_STD
 from rcil_export.cli import app
 
 runner = CliRunner()
@@ -51,7 +53,14 @@ def test_stage_by_stage(checkpoint, tmp_path):
     graph = tmp_path / "model.onnx"
     assert runner.invoke(app, ["onnx", str(checkpoint), "-o", str(graph), "--size", "48x64"]).exit_code == 0
     shown = runner.invoke(app, ["inspect", str(graph), "--json"])
-    assert json.loads(shown.stdout)["classes"] == {"background": 0, "a": 0, "b": 0, "new1": 1}
+    document, classes = json.loads(shown.stdout), read_header(checkpoint).metadata.classes
+    assert document["classes"] == {"background": 0, "a": 0, "b": 0, "new1": 1}
+    assert document["colours"] == {c.name: list(c.colour) for c in classes}
+    assert (document["mean"], document["std"]) == (list(IMAGENET_MEAN), list(IMAGENET_STD))
+    graph.rename(tmp_path / "model.ONNX")
+    text = runner.invoke(app, ["inspect", str(tmp_path / "model.ONNX")]).stdout
+    (tmp_path / "model.ONNX").rename(graph)
+    assert "mean           0.485, 0.456, 0.406" in text and f"new1 {list(classes[-1].colour)}" in text
     page = tmp_path / "check.html"
     checked = runner.invoke(app, ["check", str(checkpoint), str(graph), "--bisect", "--html", str(page)])
     assert checked.exit_code == 0, checked.output

@@ -1,17 +1,20 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from networks import at_step, small_arch
+from typer.testing import CliRunner
 
 from rcil.checkpoint.file import load, save
 from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.errors import GateError, RcilError
+from rcil.errors import ConfigError, GateError, RcilError
 from rcil.files import sha256_of
 from rcil.nn import fold
 from rcil_export import fold_checkpoint as fold_module
+from rcil_export.cli import app
 from rcil_export.fold_checkpoint import FoldCheckError, fold_checkpoint
 
 
@@ -73,6 +76,19 @@ def test_a_rejected_checkpoint_is_folded_by_force_only_and_stays_marked(source, 
     folded = load(target)[1]
     assert folded.architecture.folded
     assert folded.rejected == "car dropped 12.3 points, limit 5"
+
+
+def test_the_checkpoint_itself_is_never_replaced(source, tmp_path, monkeypatch):
+    before = source.read_bytes()
+    (tmp_path / "link.safetensors").symlink_to(source)
+    monkeypatch.chdir(source.parent)
+    for name in (source, Path(source.name), tmp_path / "link.safetensors"):
+        with pytest.raises(ConfigError, match="would replace the checkpoint it is folded from"):
+            fold_checkpoint(source, name)
+    done = CliRunner().invoke(app, ["onnx", str(source), "-o", str(source), "--size", "32x32"])
+    assert isinstance(done.exception, ConfigError)
+    assert "would replace the checkpoint it is made from" in done.exception.message
+    assert source.read_bytes() == before
 
 
 def test_command_line(source, tmp_path):

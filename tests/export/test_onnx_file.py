@@ -66,6 +66,16 @@ def test_foreign_and_damaged_files_are_named(exported, tmp_path):
             read_onnx(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["model.json", "model.pbtxt", "model.onnxtxt", "model.textproto"])
+def test_the_name_does_not_choose_another_format(exported, tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(exported[0].read_bytes())
+    assert read_onnx(path).document == read_onnx(exported[0]).document
+    path.write_text('{"irVersion": 8')
+    with pytest.raises(CheckpointError, match=f"{name} is not an ONNX file"):
+        read_onnx(path)
+
+
 def test_a_damaged_description_is_an_error(exported):
     path = exported[0]
     document = onnx.load(path)

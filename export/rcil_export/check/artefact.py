@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from rcil.checkpoint.file import load_for_inference
 from rcil.checkpoint.metadata import Metadata
-from rcil.errors import ConfigError, RcilError
+from rcil.errors import ConfigError, RcilError, first_line
 from rcil.evaluate import as_input
 from rcil.images import Image
 from rcil.nn import Segmenter
@@ -50,6 +51,8 @@ class Prediction:
     """Class rows [H, W], as the artefact itself chose them."""
     logits: Logits | None
     """[classes, H, W]; None if they cannot be had."""
+    confidence: NDArray[np.float32] | None = None
+    """Probability of the chosen class [H, W]; None if the artefact does not give it."""
 
 
 class Artefact(ABC):
@@ -94,8 +97,8 @@ class CheckpointArtefact(Artefact):
     @torch.no_grad()
     def predict(self, image: Image) -> Prediction:
         """See `Artefact.predict`."""
-        logits = self.model(as_input(self.metadata, image)[None])[0].float().numpy()
-        return Prediction(logits.argmax(0), logits)
+        logits = self.model(as_input(self.metadata, image)[None])[0].float()
+        return Prediction(logits.argmax(0).numpy(), logits.numpy(), logits.softmax(0).amax(0).numpy())
 
 
 class GraphArtefact(Artefact):
@@ -110,20 +113,31 @@ class GraphArtefact(Artefact):
         """Outputs by name, of images in the layout that the interface states."""
 
     def predict(self, image: Image) -> Prediction:
-        """See `Artefact.predict`. A graph for several images gets the same one several times."""
-        outputs = self.run(
-            np.stack([image_input(self.metadata, self.interface, image)] * self.interface.shape.batch.low)
-        )
-        logits = None
+        """See `Artefact.predict`. A graph for several images gets the same one several times; the first row counts."""
+        return next(self.predict_batch(image, self.interface.shape.batch.low))
+
+    def predict_batch(self, image: Image, count: int) -> Iterator[Prediction]:
+        """What a batch of `count` times the same image gives, row by row; one run for all."""
+        outputs = self.run(np.stack([image_input(self.metadata, self.interface, image)] * count))
+        for name, values in outputs.items():
+            if len(values) != count:
+                raise RunError(f"{self.name} gives {len(values)} x {name} for {count} images", "Export it again.")
+        return (self._prediction({name: values[row] for name, values in outputs.items()}) for row in range(count))
+
+    def _prediction(self, outputs: dict[str, NDArray[Any]]) -> Prediction:
+        """From the outputs of one image."""
+        logits = confidence = None
         if "logits" in outputs:
-            logits = outputs["logits"][0].astype(np.float32)
+            logits = outputs["logits"].astype(np.float32)
         elif BY_PIXEL in outputs:
-            logits = np.ascontiguousarray(np.moveaxis(outputs[BY_PIXEL][0].astype(np.float32), -1, 0))
+            logits = np.ascontiguousarray(np.moveaxis(outputs[BY_PIXEL].astype(np.float32), -1, 0))
+        if "confidence" in outputs:
+            confidence = outputs["confidence"].astype(np.float32)
         if "mask" in outputs:
-            return Prediction(outputs["mask"][0].astype(np.int64), logits)
+            return Prediction(outputs["mask"].astype(np.int64), logits, confidence)
         if logits is None:
             raise RunError(f"{self.name} gives neither mask nor logits", "Export it with the output mask.")
-        return Prediction(logits.argmax(0), logits)
+        return Prediction(logits.argmax(0), logits, confidence)
 
 
 class OnnxArtefact(GraphArtefact):
@@ -138,25 +152,16 @@ class OnnxArtefact(GraphArtefact):
         document: The graph; it is not changed.
         metadata: As in the file.
         interface: As in the file.
-        threads: For one operator.
     """
 
-    def __init__(
-        self,
-        name: str,
-        document: onnx.ModelProto,
-        metadata: Metadata,
-        interface: Interface,
-        *,
-        threads: int | None = None,
-    ) -> None:
+    def __init__(self, name: str, document: onnx.ModelProto, metadata: Metadata, interface: Interface) -> None:
         super().__init__(name, metadata, interface)
         self.document = with_rounding(document) if interface.precision in ("fp16", "bf16") else document
         extra = [value] if (value := _logits_value(document)) is not None else []
         as_written = interface.precision != "fp32" and not (
             interface.precision == "int8" and interface.runtime == "cpu"
         )
-        self.session = open_session(with_outputs(self.document, extra), threads, exact=as_written, name=name)
+        self.session = open_session(with_outputs(self.document, extra), exact=as_written, name=name)
 
     def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """See `GraphArtefact.run`."""
@@ -176,11 +181,7 @@ def run_session(session: ort.InferenceSession, inputs: dict[str, NDArray[Any]], 
     try:
         return dict(zip(names, session.run(names, inputs), strict=True))
     except Exception as error:  # its exceptions have no common root
-        raise RunError(f"ONNX Runtime cannot run {name}: {_first_line(error)}", "Export it again.") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+        raise RunError(f"ONNX Runtime cannot run {name}: {first_line(error)}", "Export it again.") from error
 
 
 class EngineArtefact(GraphArtefact):
@@ -207,12 +208,11 @@ class EngineArtefact(GraphArtefact):
         self._stack.close()
 
 
-def open_artefact(path: Path, *, threads: int | None = None) -> Artefact:
+def open_artefact(path: Path) -> Artefact:
     """Open a model file by its suffix; every way it can be wrong gives an `RcilError` that names it.
 
     Args:
         path: `.safetensors`, `.onnx`, or `.engine` / `.plan` with its sidecar.
-        threads: For ONNX Runtime; torch uses what `torch.set_num_threads` says.
     """
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
@@ -220,7 +220,7 @@ def open_artefact(path: Path, *, threads: int | None = None) -> Artefact:
         return CheckpointArtefact(str(path), model, metadata)
     if suffix == ".onnx":
         file = read_onnx(path)
-        return OnnxArtefact(str(path), file.document, file.metadata, file.interface, threads=threads)
+        return OnnxArtefact(str(path), file.document, file.metadata, file.interface)
     if suffix in ENGINES:
         return EngineArtefact(path)
     raise ConfigError(

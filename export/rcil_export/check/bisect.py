@@ -101,7 +101,7 @@ def bisect(a: Artefact, b: Artefact, image: Image, tolerance: float | None = Non
     common = [place for place in first.output_of if place in second.output_of]
     if not match.complete:
         common = [place for place in common if place != FULL_SIZE]  # cannot be fed: b needs rows that a lacks
-    reference = {place: values for place, values in first.run(pixels).items() if place in common}
+    reference = {place: values[:1] for place, values in first.run(pixels).items() if place in common}
     fed = {place: _in_rows_of_b(place, values, match) for place, values in reference.items() if _feeds(place, match)}
     whole = _run_if_possible(second, pixels)
     layers = tuple(
@@ -161,12 +161,19 @@ def _in_rows_of_b(place: str, values: Array, match: ClassMatch) -> Array:
 
 
 def _error(place: str, reference: Array, found: Array | None, match: ClassMatch) -> float:
-    """Largest difference as a share of the reference's range; infinite if it cannot be told."""
+    """Largest difference as a share of the reference's range; infinite if it cannot be told.
+
+    Args:
+        place: Where.
+        reference: [1, C, H, W].
+        found: [N, C, H, W], of N equal images, of which the worst counts.
+        match: Which class rows belong together.
+    """
     if found is None:
         return float("inf")
     if place in (CLASSIFIER, FULL_SIZE):
         reference, found = reference[:, list(match.rows_a)], found[:, list(match.rows_b)]
-    if reference.shape != found.shape:
+    if reference.shape[1:] != found.shape[1:]:
         return float("inf")
     reference, found = reference.astype(np.float32, copy=False), found.astype(np.float32, copy=False)
     scale = max(np.ptp(reference), FLAT * np.abs(reference).max(), 1e-30)

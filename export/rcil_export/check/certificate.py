@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 
 from rcil.checkpoint.metadata import Metadata
-from rcil.errors import MissingDependencyError
+from rcil.errors import ConfigError, MissingDependencyError
 from rcil.nn import Cost, Segmenter, cost, fold, plain_twin
 from rcil_export.check.graph import canonical, first_difference, parameters_and_macs
 from rcil_export.check.latency import (
@@ -27,6 +27,7 @@ from rcil_export.check.latency import (
 from rcil_export.check.memory import MemoryMeasureError, peak_memory
 from rcil_export.check.result import Item, Result
 from rcil_export.engine.build import build_engine
+from rcil_export.engine.errors import EngineError
 from rcil_export.engine.options import EngineOptions
 from rcil_export.interface import Interface, Precision
 from rcil_export.onnx_graph.ends import input_dims
@@ -144,8 +145,10 @@ def engine_item(own: onnx.ModelProto, plain: onnx.ModelProto, precision: Precisi
                 _built(canonical(document), Path(folder) / name, options)
                 for name, document in (("folded", own), ("plain", plain))
             )
-        except MissingDependencyError as error:
+        except (MissingDependencyError, ConfigError) as error:  # not here, or not for these GPUs
             return Item(key, title, None, f"not built: {error.message}", required, {"remedy": error.hint})
+        except EngineError as error:
+            return Item(key, title, False, f"not built: {error.message}", required, {"remedy": error.hint})
     same = first["sha256"] == second["sha256"]
     return Item(
         key,

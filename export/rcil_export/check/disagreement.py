@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from rcil_export.check.log_histogram import LogHistogram
 
+NO_CLASS = "no class"
+"""What a mask value is called that no class has."""
+
 
 @dataclass(frozen=True)
 class Swap:
@@ -37,19 +40,20 @@ class Disagreements:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
-        self._counts = np.zeros((len(names), len(names)), np.int64)
+        self.names = (*names, NO_CLASS)
+        self._counts = np.zeros((len(self.names), len(self.names)), np.int64)
         self._margins: dict[tuple[int, int], LogHistogram] = defaultdict(LogHistogram)
 
     def add(self, first: NDArray[np.int64], second: NDArray[np.int64], margins: NDArray[np.float32] | None) -> None:
         """Add the differing pixels of an image.
 
         Args:
-            first: Their rows in the first mask [pixels].
-            second: Their rows in the second mask [pixels].
+            first: Their rows in the first mask [pixels]; -1 is no class.
+            second: Their rows in the second mask [pixels]; -1 is no class.
             margins: Top-2 margin of the first artefact, as a share of its logit range [pixels]; None if unknown.
         """
-        pairs = first * len(self.names) + second
+        last = len(self.names) - 1
+        pairs = np.where(first < 0, last, first) * len(self.names) + np.where(second < 0, last, second)
         counts = np.bincount(pairs, minlength=self._counts.size)
         self._counts += counts.reshape(self._counts.shape)
         if margins is not None:

@@ -55,7 +55,7 @@ def images_for(folder: Path | None, shape: InputShape | None, *, most: int | Non
 
     Args:
         folder: A site folder, whose `val` images and masks are used (`test`, or all, if it has no `val`), or any folder
-            with JPEG and PNG images.
+            with JPEG and PNG images (see `photographs_of`).
         shape: Sizes that the artefacts take; generated images have the usual one. None: any.
         most: Use this many, spread evenly over the folder.
     """
@@ -66,11 +66,17 @@ def images_for(folder: Path | None, shape: InputShape | None, *, most: int | Non
     described = (folder / "classes.txt").exists() or (folder / "dataset.yaml").exists()
     if described and (folder / "masks").is_dir():
         return _site_images(folder, most)
-    paths = _spread(sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file()), most)
+    root = photographs_of(folder)
+    paths = _spread(sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file()), most)
     if not paths:
-        raise DataError(f"{folder} holds no images", f"Give a folder with {', '.join(SUFFIXES)} files.")
-    readers = tuple(_reader(path.relative_to(folder).as_posix(), path) for path in paths)
+        raise DataError(f"{root} holds no images", f"Give a folder with {', '.join(SUFFIXES)} files.")
+    readers = tuple(_reader(path.relative_to(root).as_posix(), path) for path in paths)
     return CheckImages(f"{len(paths)} images of {folder}", readers)
+
+
+def photographs_of(folder: Path) -> Path:
+    """The part `images` of a folder that has one, so that masks beside it are not taken for photographs."""
+    return folder / "images" if (folder / "images").is_dir() else folder
 
 
 def _site_images(folder: Path, most: int | None) -> CheckImages:

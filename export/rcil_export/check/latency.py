@@ -128,14 +128,12 @@ def run_of(session: ort.InferenceSession, shape: Sequence[int], seed: int = 0) -
     """A function that runs the session once on noise; it returns all outputs.
 
     Args:
-        session: Takes one image batch, uint8 or floating point.
+        session: Takes one image batch, uint8 or float32.
         shape: All axes of it.
         seed: For the noise.
     """
     entry = session.get_inputs()[0]
     image = random_image(shape, "uint8" if entry.type == "tensor(uint8)" else "float", seed)
-    if entry.type == "tensor(float16)":
-        image = image.astype(np.float16)
 
     def run() -> list[NDArray[Any]]:
         outputs: list[NDArray[Any]] = session.run(None, {entry.name: image})

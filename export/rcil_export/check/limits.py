@@ -26,6 +26,8 @@ class Limits(BaseModel):
     agreement_old_new: Share
     """The same among the pixels of old and of new classes, each on their own. Small objects are mostly border, and
     rounding flips borders first, so this is wider than `agreement` wherever there is rounding."""
+    confidence: Share
+    """Mean difference of the confidences of an image, where both give them: of probabilities, no share of a range."""
     miou_drop: Points
     """Points of mIoU that may be lost over old, new and all classes, each on their own."""
     tie: Share = 1e-5
@@ -37,10 +39,10 @@ class Limits(BaseModel):
 
 
 DEFAULTS: dict[Precision, Limits] = {
-    "fp32": Limits(error=1e-4, agreement=1, agreement_old_new=1, miou_drop=0.05, node=2e-5),
-    "fp16": Limits(error=0.02, agreement=0.999, agreement_old_new=0.995, miou_drop=0.1, node=0.01),
-    "bf16": Limits(error=0.15, agreement=0.99, agreement_old_new=0.96, miou_drop=0.5, node=0.08),
-    "int8": Limits(error=None, agreement=0.97, agreement_old_new=0.9, miou_drop=1, node=0.4),
+    "fp32": Limits(error=1e-4, agreement=1, agreement_old_new=1, confidence=1e-4, miou_drop=0.05, node=2e-5),
+    "fp16": Limits(error=0.02, agreement=0.999, agreement_old_new=0.995, confidence=0.01, miou_drop=0.1, node=0.01),
+    "bf16": Limits(error=0.15, agreement=0.99, agreement_old_new=0.96, confidence=0.05, miou_drop=0.5, node=0.08),
+    "int8": Limits(error=None, agreement=0.97, agreement_old_new=0.9, confidence=0.1, miou_drop=1, node=0.4),
 }
 """Why these numbers.
 
@@ -50,6 +52,8 @@ unless it was a tie. A branch that counts a thousandth too much can stay below a
 fp16: one rounding is 5e-4, and over a hundred layers they add up like a random walk to some 5e-3; 0.02 leaves room.
 bf16: eight times coarser than fp16, so eight times the error and the flipped border.
 `node` of the coarser ones is for finding gross mistakes; rounding alone was seen to reach 0.004, 0.04 and 0.2.
+`confidence`: a probability moves by at most half of what the logits move by, and most of that at the borders of
+objects; so the mean is limited. A wrong axis or a missing softmax is off by tenths.
 int8: single logits are clipped on purpose, so their largest error says nothing. What counts is the mask: one point of
 mIoU is what post-training quantisation is commonly granted, and 3 % of pixels is about the border of the objects.
 """

@@ -15,9 +15,11 @@ from rcil.files import sha256_of
 from rcil.nn import Segmenter, fold
 from rcil_export.check.artefact import CheckpointArtefact, open_artefact
 from rcil_export.check.bisect import check_same_network
+from rcil_export.check.class_match import match_classes
 from rcil_export.check.images import CheckImages
 from rcil_export.check.limits import Limits
-from rcil_export.check.outputs import OutputsReport, compare_outputs
+from rcil_export.check.outputs import compare_outputs
+from rcil_export.check.outputs_report import OutputsReport
 from rcil_export.check.places import unit_paths
 from rcil_export.check.result import Item, Result
 
@@ -124,6 +126,13 @@ def compare_with_parent(child: Path, parent: Path, images: CheckImages, limits: 
         rows=row_deltas(*models),
         drift=compare_outputs(old, young, images, limits),
     )
+
+
+def check_parent(child: CheckpointArtefact, parent: Path) -> None:
+    """Raise unless `parent` is a checkpoint that `child` can be compared with."""
+    old = _checkpoint(parent)
+    check_same_network(child, old)
+    match_classes(old.metadata, child.metadata)
 
 
 def _checkpoint(path: Path) -> CheckpointArtefact:

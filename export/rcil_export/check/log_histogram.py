@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 LOWEST, HIGHEST, PER_DECADE = -12, 3, 100
 """Bins reach from 1e-12 to 1e3; neighbouring edges differ by 2.3 %, which is how exact a quantile is."""
+BARS_PER_DECADE = 4
 _BINS = (HIGHEST - LOWEST) * PER_DECADE
 
 
@@ -52,8 +53,8 @@ class LogHistogram:
         edge = np.inf if reached > _BINS else 10 ** (LOWEST + reached / PER_DECADE)
         return float(min(edge, self.largest))
 
-    def bars(self, per_decade: int = 4) -> tuple[list[float], list[int]]:
+    def bars(self) -> tuple[list[float], list[int]]:
         """For a plot: upper edges of coarser bins and their counts; the first holds all below, the last all above."""
-        inner = self.counts[1:-1].reshape(-1, PER_DECADE // per_decade).sum(axis=1)
-        edges = [10 ** (LOWEST + index / per_decade) for index in range(len(inner) + 1)]
+        inner = self.counts[1:-1].reshape(-1, PER_DECADE // BARS_PER_DECADE).sum(axis=1)
+        edges = [10 ** (LOWEST + index / BARS_PER_DECADE) for index in range(len(inner) + 1)]
         return [*edges, float("inf")], [int(self.counts[0]), *(int(count) for count in inner), int(self.counts[-1])]

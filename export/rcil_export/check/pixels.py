@@ -21,7 +21,7 @@ class PixelComparison:
     """Everything about one image, over the common classes."""
 
     mask_a: Mask
-    """Common rows [H, W]; -1 where the class is not common."""
+    """Common rows [H, W]; -1 where the class is not common, or the value no class at all."""
     mask_b: Mask
     errors: Logits | None
     """|a - b| as a share of the range of a's logits [classes, H, W]; None if one of them has no logits."""
@@ -32,7 +32,8 @@ class PixelComparison:
     tied: Flags
     """Another class, but a tie [H, W]."""
     known: Flags
-    """Both classes are common [H, W]; only these pixels count."""
+    """Both classes are common [H, W]; only these pixels count. All of them, where both have the same classes: then a
+    value that is no class differs from everything."""
     margins: NDArray[np.float32] | None
     """Top-2 margin of a at the pixels that differ, as a share of the range, in the order of `mask_a[differs]`."""
 
@@ -64,15 +65,16 @@ def compare_pixels(
         _common_mask(mask, values, rows, complete=match.complete)
         for mask, values, rows in zip(masks, (a, b), (match.rows_a, match.rows_b), strict=True)
     )
-    known = (mask_a >= 0) & (mask_b >= 0)
-    other = known & (mask_a != mask_b)
+    named = (mask_a >= 0) & (mask_b >= 0)
+    known = np.ones_like(named) if match.complete else named
+    other = named & (mask_a != mask_b)
     spread = float("nan") if a is None else range_of(a)
     tied = np.zeros_like(other)
     if a is not None:
         tied[other] = _closer(a[:, other], mask_a[other], mask_b[other], tie * spread)
     elif b is not None:
         tied[other] = _closer(b[:, other], mask_a[other], mask_b[other], tie * range_of(b))
-    differs = other & ~tied
+    differs = (other & ~tied) | (known & ~named)
     errors = None
     if a is not None and b is not None:
         with np.errstate(invalid="ignore"):
@@ -91,9 +93,9 @@ def range_of(logits: Logits) -> float:
 def _common_mask(mask: Mask, logits: Logits | None, rows: Sequence[int], *, complete: bool) -> Mask:
     if not complete and logits is not None:
         return np.asarray(logits.argmax(0), np.int64)
-    table = np.full(max(int(mask.max()), *rows) + 1, -1, np.int64)
+    table = np.full(max(rows) + 2, -1, np.int64)
     table[list(rows)] = np.arange(len(rows))
-    common: Mask = table[mask]
+    common: Mask = table[np.where((mask >= 0) & (mask <= max(rows)), mask, max(rows) + 1)]
     return common
 
 

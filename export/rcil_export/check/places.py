@@ -86,11 +86,11 @@ class PlacedNetwork(ABC):
 
     @abstractmethod
     def run(self, image: Image) -> dict[str, Array]:
-        """What comes out of every place [N, C, H, W], for one RGB image [H, W, 3]."""
+        """What comes out of every place [N, C, H, W], for one RGB image [H, W, 3] or a batch of N times the same."""
 
     @abstractmethod
     def feed(self, place: str, image: Image, given: Mapping[str, Array]) -> Array:
-        """What comes out of one place if `given`, by place [N, C, H, W], had come out of the others."""
+        """What comes out of one place [N, C, H, W] if `given`, by place [1, C, H, W], had come out of the others."""
 
 
 def placed(artefact: Artefact) -> PlacedNetwork:
@@ -235,7 +235,7 @@ class OnnxPlaces(PlacedNetwork):
         wanted = [name for name in self.output_of.values() if name not in given]
         session = open_session(with_outputs(self.document, wanted), exact=True, name=self.artefact.name)
         values = run_session(session, {INPUT_NAME: self._batch(image)}, self.artefact.name)
-        return {place: _as_nchw(name, values[name])[:1] for place, name in self.output_of.items()}
+        return {place: _as_nchw(name, values[name]) for place, name in self.output_of.items()}
 
     def feed(self, place: str, image: Image, given: Mapping[str, Array]) -> Array:
         """See `PlacedNetwork.feed`."""
@@ -261,7 +261,7 @@ class OnnxPlaces(PlacedNetwork):
             if name not in self._constants
         }
         name = f"{place} of {self.artefact.name}"
-        return _as_nchw(target, run_session(open_session(part, exact=True, name=name), feeds, name)[target])[:1]
+        return _as_nchw(target, run_session(open_session(part, exact=True, name=name), feeds, name)[target])
 
     def _behind(self, target: str, stops: Iterable[str]) -> tuple[list[onnx.NodeProto], list[str]]:
         """The nodes between `stops` (or image and constants) and `target`, in order, and what they read beyond."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rcil.report.html import Block, ImageBlock, TableBlock, write_page
-from rcil_export.check.outputs import PARTS, OutputsReport
+from rcil_export.check.outputs_report import PARTS, OutputsReport
 from rcil_export.check.plots import error_histogram, error_map, latency_histogram
 from rcil_export.check.result import Item, Result
 
@@ -101,5 +101,5 @@ def _latencies(results: Sequence[Result]) -> list[dict[str, list[float]]]:
 def as_document(results: Sequence[Result], outputs: Sequence[OutputsReport] = ()) -> dict[str, object]:
     """JSON-ready; comparisons of outputs with every number behind them."""
     detailed = {report.as_result().title: report.as_document() for report in outputs}
-    listed = [detailed.get(result.title, result.as_document()) for result in results]
+    listed = [{**detailed.get(result.title, {}), **result.as_document()} for result in results]
     return {"ok": all(result.ok for result in results), "results": listed}

@@ -6,7 +6,6 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from rcil.errors import ConfigError
 from rcil.files import replacing, sha256_of
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import Flavour, find_flavour
@@ -20,6 +19,7 @@ from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
 from rcil_export.engine.targets import choose_gpus
 from rcil_export.interface import INPUT_NAME
 from rcil_export.onnx_file import load_document, texts_of
+from rcil_export.same_file import require_other_file
 
 _NUMPY_NAMES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}
 
@@ -38,8 +38,7 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
         options: What to build.
         listen: Called with the name of a phase, the steps done and the steps in all.
     """
-    if engine.resolve() == onnx.resolve():
-        raise ConfigError(f"{engine} would replace the ONNX file it is built from", "Choose another name.")
+    require_other_file(engine, onnx, "the ONNX file it is built from")
     metadata = texts_of(load_document(onnx))
     flavour = find_flavour(options.flavour)
     gpus = choose_gpus(flavour, options.gpus, options.precision)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from rcil.errors import CheckpointError
 from rcil.files import sha256_of
 from rcil_export.description import read_described
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import INSTALL, TITLES, Flavour, FlavourName, installed
+from rcil_export.engine.layout import axis_ranges, is_image, sizes_text
 from rcil_export.interface import Precision
 from rcil_export.shapes import InputShape
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]*[^/\\\x00.][^/\\\x00]*$")]
+"""No folder, and more than dots."""
+
+
+def _not_zero(size: int) -> int:
+    if size == 0:
+        raise ValueError("a side of 0 pixels")
+    return size
+
+
+Size = Annotated[int, Field(ge=-1), AfterValidator(_not_zero)]
 
 
 class _Strict(BaseModel):
@@ -28,7 +40,7 @@ class TensorInfo(_Strict):
     name: str
     dtype: str
     """As numpy names it."""
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     """-1 where the size is open."""
 
 
@@ -38,7 +50,7 @@ class EngineSidecar(_Strict):
     format_version: Literal[1] = 1
     engine_sha256: Sha256
     onnx_sha256: Sha256
-    onnx_file: str
+    onnx_file: FileName
     """Name of the ONNX file, without its folder: it computes the same on any machine."""
     flavour: FlavourName
     version: str
@@ -48,12 +60,27 @@ class EngineSidecar(_Strict):
     precision: Precision
     conv_layers: dict[str, int]
     """How many convs compute in each precision, as read from the parsed network."""
-    inputs: tuple[TensorInfo, ...]
+    inputs: Annotated[tuple[TensorInfo, ...], Field(min_length=1)]
+    """One `image`."""
     outputs: tuple[TensorInfo, ...]
     profile: InputShape | None
     """The sizes it takes, where they are open."""
     metadata: dict[str, str]
     """The ONNX file's own: classes, colours, mean and std, interface."""
+
+    @model_validator(mode="after")
+    def _sizes_are_known(self) -> Self:
+        """Sizes are open exactly where there is a profile, and that one fits the sizes that are not."""
+        shape = self.inputs[0].shape
+        if not is_image(shape):
+            raise ValueError(f"inputs: {sizes_text(shape)} is no batch of images")
+        if (self.profile is None) is (-1 in shape):
+            raise ValueError(f"the profile is {self.profile or 'missing'}, and the input {sizes_text(shape)}")
+        if self.profile is not None:
+            for size, extent in zip(shape, axis_ranges(shape, self.profile), strict=True):
+                if size not in (-1, extent.low) or (size != -1 and not extent.fixed):
+                    raise ValueError(f"the profile {self.profile} does not fit the input {sizes_text(shape)}")
+        return self
 
 
 def sidecar_path(engine: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The int8 graph in the form that ONNX Runtime's CPU kernels want. No torch here: serving uses it."""
+"""The int8 graph in the form that ONNX Runtime's CPU kernels want. No torch here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def for_cpu(document: onnx.ModelProto, *, seven_bits: bool = True) -> onnx.Model
     negative; they get zero point 0 and half the step, with which quantising does the activation's work.
 
     Args:
-        document: From `to_int8`; it is not changed.
+        document: From `Quantised.without`; it is not changed.
         seven_bits: Use 7 of 8 bits of the weights. CPUs without VNNI add pairs of products in 16 bits, which overflow
             with large weights and spoil masks; with VNNI all 8 bits are safe.
     """

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rcil.checkpoint.metadata import Metadata
 from rcil.data.errors import DataError
-from rcil_export.check.images import CheckImages, fit, images_for
+from rcil_export.check.images import CheckImages, fit, images_for, photographs_of
 from rcil_export.image_input import image_input
 from rcil_export.interface import INPUT_NAME, Interface
 from rcil_export.shapes import InputShape
@@ -70,5 +70,5 @@ def find_feeds(folder: Path | None, metadata: Metadata, interface: Interface, *,
     """
     if limit < 1:
         raise DataError(f"{limit} images are too few to measure with", "Allow at least one.")
-    root = folder / "images" if folder is not None and (folder / "images").is_dir() else folder
+    root = None if folder is None else photographs_of(folder)
     return Feeds(metadata, interface, images_for(root, interface.shape, most=limit), generated=folder is None)

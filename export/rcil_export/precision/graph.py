@@ -1,4 +1,4 @@
-"""Constants, readers and order of a graph's nodes. No torch here: serving uses it."""
+"""Constants, readers and order of a graph's nodes. No torch here."""
 
 from __future__ import annotations
 

@@ -45,15 +45,13 @@ class HalfReport:
     """What a conversion did."""
 
     kind: HalfKind
-    converted: int
-    """Nodes that compute in the short format."""
     kept: tuple[KeptNode, ...]
     casts: int
     """Casts at the borders between both."""
 
 
 def to_half(
-    document: onnx.ModelProto, kind: HalfKind, ranges: Ranges, keep: Mapping[str, str] | None = None
+    document: onnx.ModelProto, kind: HalfKind, ranges: Ranges | None, keep: Mapping[str, str] | None = None
 ) -> tuple[onnx.ModelProto, HalfReport]:
     """Weights and values in fp16 or bf16; inputs and outputs of the graph keep their types.
 
@@ -64,7 +62,7 @@ def to_half(
     Args:
         document: An exported graph in fp32; it is not changed.
         kind: The short format.
-        ranges: Measured on the user's images with `measure_ranges`.
+        ranges: Measured on the user's images with `measure_ranges`; bf16 needs none.
         keep: Further nodes to leave in fp32, with the reason.
     """
     interface = fp32_interface(document, kind)
@@ -73,13 +71,14 @@ def to_half(
     _check_ops(nodes, kind, interface.opset)
     reasons = _pixel_nodes(nodes)
     if kind == "fp16":
+        assert ranges is not None, "fp16 can overflow"
         reasons |= _risky(nodes, kinds, ranges, constants_of(document))
     reasons |= {name: reason for name, reason in (keep or {}).items() if name in {node.name for node in nodes}}
     reasons |= _saves_casts(nodes, kinds, reasons)
     half_nodes = {node.name for node in nodes} - set(reasons)
     written, casts = _convert(document, kind, kinds, half_nodes)
     kept = tuple(KeptNode(node.name, node.op_type, reasons[node.name]) for node in nodes if node.name in reasons)
-    return finish(written, kind), HalfReport(kind, len(half_nodes), kept, casts)
+    return finish(written, kind), HalfReport(kind, kept, casts)
 
 
 def tail_of(document: onnx.ModelProto) -> list[str]:

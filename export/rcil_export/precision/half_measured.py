@@ -31,7 +31,7 @@ def half_within(
     document: onnx.ModelProto,
     kind: HalfKind,
     feeds: Iterable[Feed],
-    ranges: Ranges,
+    ranges: Ranges | None,
     goal: float = GOAL,
     progress: Callable[[str, float], None] = lambda what, agreement: None,
 ) -> MeasuredHalf:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -73,10 +73,7 @@ class _Once(CalibrationDataReader):  # type: ignore[misc]
 
 
 def calibrate(
-    document: onnx.ModelProto,
-    feeds: Iterable[Feed],
-    options: CalibrationOptions | None = None,
-    progress: Callable[[int], None] = lambda done: None,
+    document: onnx.ModelProto, feeds: Iterable[Feed], options: CalibrationOptions | None = None
 ) -> Calibration:
     """Find the range of every value with ONNX Runtime's histograms.
 
@@ -86,7 +83,6 @@ def calibrate(
         document: In fp32.
         feeds: The user's images.
         options: How to choose ranges.
-        progress: Told how many batches are done.
     """
     options = options or CalibrationOptions()
     extra: dict[str, Any] = {"symmetric": True}
@@ -99,11 +95,11 @@ def calibrate(
         calibrator = create_calibrator(
             source, list(QUANTISED_OPS), str(Path(name) / "outputs.onnx"), method, extra_options=extra
         )
-        done = 0
-        for done, feed in enumerate(feeds, 1):
+        empty = True
+        for feed in feeds:
             calibrator.collect_data(_Once(feed))
-            progress(done)
-        if not done:
+            empty = False
+        if empty:
             raise RcilError("there is no image to calibrate with", "Give a folder with images of your site.")
         return Calibration(calibrator.compute_data())
 
@@ -155,11 +151,6 @@ def quantise(document: onnx.ModelProto, calibration: Calibration) -> Quantised:
     graph: onnx.GraphProto = quantiser.model.model.graph
     added = {tensor.name: tensor for tensor in graph.initializer}
     return Quantised(document, tuple(graph.node), tuple((added | constants_of(document)).values()))
-
-
-def to_int8(document: onnx.ModelProto, calibration: Calibration, exclude: Collection[str] = ()) -> onnx.ModelProto:
-    """The graph with int8 convs, sums and poolings; for several choices of `exclude`, call `quantise` once."""
-    return quantise(document, calibration).without(exclude)
 
 
 def conv_names(document: onnx.ModelProto) -> list[str]:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from rcil.checkpoint.metadata import Metadata
 from rcil.errors import ConfigError, GateError, RcilError
-from rcil.files import building, replacing, sha256_of
+from rcil.files import building, replacing, sha256_of, working_in
 from rcil_export.engine.flavour import TITLES
 from rcil_export.engine.sidecar import check_unchanged
 from rcil_export.interface import Interface
+from rcil_export.shapes import Extent
 from rcil_export.triton import step_file
 from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
 from rcil_export.triton.signature import Signature, signature_of
@@ -24,6 +25,7 @@ CONFIG = "config.pbtxt"
 BACKENDS: dict[str, Backend] = {".onnx": "onnxruntime", ".plan": "tensorrt", ".engine": "tensorrt"}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 VERSION = re.compile(r"0|[1-9][0-9]*")
+ATTIC = re.compile(rf"\.({VERSION.pattern})\.[a-z0-9_]{{8}}\.old")
 
 
 def publish(
@@ -39,7 +41,9 @@ def publish(
     """Add a step to `repository` as the version of the same number, step 0 too; returns the version's folder.
 
     The version is complete under a name that Triton ignores and appears by one rename, after everything else: a server
-    that polls the repository never sees a part of it. All versions share config.pbtxt, so they have one signature.
+    that polls the repository never sees a part of it. All versions share config.pbtxt, so they have one signature and
+    one range of batches. The model's folder is held meanwhile; a version that a killed process had put aside to replace
+    it is put back first.
 
     Args:
         model: An ONNX file, or a classic TensorRT engine with its sidecar. It is copied.
@@ -50,44 +54,68 @@ def publish(
         queue: In front of the model; None takes the defaults.
         force: Replace a version that is there already, and publish a model that is marked as rejected.
     """
-    _check_name(name)
     backend = _backend_of(model)
-    signature = signature_of(interface, len(metadata.classes))
-    if metadata.rejected is not None and not force:
-        raise GateError(
-            f"{model} is marked as rejected: {metadata.rejected}",
-            "Nothing was written. Teach the class again with other settings, or publish it all the same with --force.",
-        )
+    check_publishable(metadata, interface, repository, name=name, backend=backend, force=force)
     folder = repository / name
     version = folder / str(metadata.step)
-    if version.exists() and not force:
-        raise RcilError(
-            f"{version} exists already: step {metadata.step} was published before",
-            "Publish under another name, or replace that version with --force.",
-        )
     try:
-        others = {step: path for step, path in _versions(folder).items() if step != metadata.step}
-        _check_same_tensors(folder, others, backend, signature)
-        with _absent_on_error(folder), _appearing(version) as part:
-            shutil.copyfile(model, part / MODEL_FILES[backend])
-            description = StepFile(
-                step=metadata.step,
-                classes=metadata.classes,
-                colour_order=metadata.colour_order,
-                backend=backend,
-                signature=signature,
-                model_sha256=sha256_of(part / MODEL_FILES[backend]),
-            )
-            (part / step_file.FILE_NAME).write_text(description.model_dump_json(indent=1) + "\n", encoding="utf-8")
-            if metadata.step >= max(others, default=0):
-                _write(folder / LABELS, "".join(f"{c.name}\n" for c in metadata.classes))
-            text = config_text(name, signature, interface.shape, backend=backend, queue=queue or Queue())
-            _write(folder / CONFIG, text)
+        with working_in(folder):
+            _restore(folder)
+            check_publishable(metadata, interface, repository, name=name, backend=backend, force=force)
+            with _absent_on_error(folder), _appearing(version) as part:
+                shutil.copyfile(model, part / MODEL_FILES[backend])
+                signature = signature_of(interface, len(metadata.classes))
+                description = StepFile(
+                    step=metadata.step,
+                    classes=metadata.classes,
+                    colour_order=metadata.colour_order,
+                    backend=backend,
+                    signature=signature,
+                    batch=interface.shape.batch,
+                    model_sha256=sha256_of(part / MODEL_FILES[backend]),
+                )
+                text = description.model_dump_json(indent=1) + "\n"
+                (part / step_file.FILE_NAME).write_text(text, encoding="utf-8")
+                if metadata.step >= max(_versions(folder), default=0):
+                    _write(folder / LABELS, "".join(f"{c.name}\n" for c in metadata.classes))
+                text = config_text(name, signature, interface.shape, backend=backend, queue=queue or Queue())
+                _write(folder / CONFIG, text)
     except OSError as error:
         raise RcilError(
             f"cannot write {version}: {error.strerror or error}", "Check free space and permissions."
         ) from error
     return version
+
+
+def check_publishable(
+    metadata: Metadata, interface: Interface, repository: Path, *, name: str, backend: Backend, force: bool
+) -> None:
+    """Raise unless `publish` could add a model of this description; nothing is written.
+
+    Args:
+        metadata: Its step and classes.
+        interface: Its input and outputs.
+        repository: The folder that Triton is given; it may be missing.
+        name: Of the model in the repository.
+        backend: That will run it.
+        force: As of `publish`.
+    """
+    _check_name(name)
+    signature = signature_of(interface, len(metadata.classes))
+    if metadata.rejected is not None and not force:
+        raise GateError(
+            f"the model is marked as rejected: {metadata.rejected}",
+            "Nothing was written. Teach the class again with other settings, or publish it all the same with --force.",
+        )
+    folder = repository / name
+    there = _versions(folder)
+    if metadata.step in there and not force:
+        raise RcilError(
+            f"{folder / str(metadata.step)} exists already: step {metadata.step} was published before",
+            "Publish under another name, or replace that version with --force.",
+        )
+    others = {step: path for step, path in there.items() if step != metadata.step}
+    _check_same_tensors(folder, others, backend, signature, interface.shape.batch)
 
 
 def _check_name(name: str) -> None:
@@ -117,14 +145,31 @@ def _backend_of(model: Path) -> Backend:
 
 
 def _versions(folder: Path) -> dict[int, Path]:
-    """The version folders that Triton sees."""
+    """The version folders that Triton sees, and those that are to be put back."""
     if not folder.is_dir():
         return {}
-    return {int(path.name): path for path in folder.iterdir() if path.is_dir() and VERSION.fullmatch(path.name)}
+    paths = [*_put_aside(folder).values(), *folder.iterdir()]
+    return {int(path.name): path for path in paths if path.is_dir() and VERSION.fullmatch(path.name)}
 
 
-def _check_same_tensors(folder: Path, others: dict[int, Path], backend: Backend, signature: Signature) -> None:
-    """One config.pbtxt describes all versions, so a version with other tensors would break the rest."""
+def _put_aside(folder: Path) -> dict[Path, Path]:
+    """Folders `.N.XXXXXXXX.old` of `_appearing`, by where the version N would be in them."""
+    attics = ((path, ATTIC.fullmatch(path.name)) for path in folder.glob(".*.old"))
+    return {path: path / found[1] for path, found in attics if found is not None}
+
+
+def _restore(folder: Path) -> None:
+    """Put back versions whose replacement never came, because the process was killed between the two renames."""
+    for attic, kept in _put_aside(folder).items():
+        if kept.exists() and not (folder / kept.name).exists():
+            kept.rename(folder / kept.name)
+        shutil.rmtree(attic)
+
+
+def _check_same_tensors(
+    folder: Path, others: dict[int, Path], backend: Backend, signature: Signature, batch: Extent
+) -> None:
+    """One config.pbtxt describes all versions, so a version with other tensors or batches would break the rest."""
     if not others:
         return
     before = read_step_file(others[max(others)])
@@ -133,6 +178,13 @@ def _check_same_tensors(folder: Path, others: dict[int, Path], backend: Backend,
             f"{folder} serves {before.backend} with {before.signature}, and this model is {backend} with {signature}",
             "All versions of a Triton model have the same tensors. Export with the same options, or publish under "
             "another name. `logits` have the number of classes in their shape, so they change with every step.",
+        )
+    if before.batch is not None and (before.batch.low, before.batch.high) != (batch.low, batch.high):
+        wanted = f"{before.batch.low}:{before.batch.usual}:{before.batch.high}"
+        raise RcilError(
+            f"{folder} serves batches of {before.batch.low} to {before.batch.high} images, and this model takes "
+            f"{batch.low} to {batch.high}",
+            f"All versions share config.pbtxt: export with --batch {wanted}, or publish under another --name.",
         )
 
 

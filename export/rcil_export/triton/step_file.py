@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rcil.checkpoint.metadata import ClassInfo
 from rcil_export.description import read_described
+from rcil_export.shapes import Extent
 from rcil_export.triton.signature import Signature
 
 FILE_NAME = "step.json"
@@ -27,6 +28,8 @@ class StepFile(BaseModel):
     colour_order: Literal["RGB", "BGR"]
     backend: Backend
     signature: Signature
+    batch: Extent | None = None
+    """Smallest, usual and largest batch; None in files of versions that did not write it."""
     model_sha256: str
 
 

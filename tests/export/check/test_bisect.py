@@ -203,3 +203,18 @@ def test_an_engine_does_not_show_its_layers(forms, image):
     engine = Closed("model.engine", models.metadata(models.folded()), "fp32", InputShape.of(*models.SIZE))
     with pytest.raises(RcilError, match=r"layers of model\.engine cannot be compared"):
         bisect(forms["folded"], engine, image)
+
+
+def test_the_worst_image_of_a_batch_counts(image):
+    interface = Interface(shape=InputShape.of(*models.SIZE, 2))
+    right = models.graph(models.folded(), interface)
+    assert bisect(models.checkpoint(models.model()), right, image).divergence is None
+    document = models.document(models.folded(), interface)
+    conv = next(node for node in document.graph.node if node.name == "head.paths.1.0")
+    conv.output[0] = "even"
+    rows = numpy_helper.from_array(np.array([1, 0.5], np.float32).reshape(2, 1, 1, 1), "rows_of_batch")
+    document.graph.initializer.append(rows)
+    at = list(document.graph.node).index(conv)
+    document.graph.node.insert(at + 1, helper.make_node("Mul", ["even", "rows_of_batch"], ["head.paths.1.0"]))
+    wrong = OnnxArtefact("graph", document, models.metadata(models.folded()), interface)
+    assert bisect(models.checkpoint(models.model()), wrong, image).divergence.layer == "head.paths.1"

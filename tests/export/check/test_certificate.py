@@ -6,7 +6,7 @@ from networks import at_step, small_arch
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.errors import MissingDependencyError
+from rcil.errors import ConfigError, MissingDependencyError
 from rcil.nn import build, cost, plain_twin
 from rcil_export.check import certificate
 from rcil_export.check.certificate import (
@@ -19,6 +19,7 @@ from rcil_export.check.certificate import (
 )
 from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.memory import MemoryMeasureError
+from rcil_export.engine.errors import EngineError
 from rcil_export.interface import Interface
 from rcil_export.onnx_graph.export import to_onnx
 from rcil_export.shapes import InputShape, parse_shape
@@ -93,6 +94,24 @@ def test_without_tensorrt_the_engine_is_not_checked_and_says_why(model, monkeypa
     assert item.passed is None
     assert item.measured == "not built: TensorRT-RTX is not installed"
     assert result.ok
+
+
+@pytest.mark.parametrize(
+    ("error", "passed"),
+    [
+        (ConfigError("TensorRT-RTX cannot build for 'sm10'", "It builds for sm86."), None),
+        (EngineError("TensorRT-RTX could not build the engine", "Use the ONNX file."), False),
+    ],
+)
+def test_an_engine_that_cannot_be_built_is_an_item_with_the_reason(model, monkeypatch, error, passed):
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setattr(certificate, "build_engine", refuse)
+    result = certify(model, metadata_of(model), Interface(shape=FIXED), engine=True, latency=None, memory=False)
+    item = by_key(result)["engine_fp32"]
+    assert item.passed is passed
+    assert (item.measured, item.detail["remedy"]) == (f"not built: {error.message}", error.hint)
 
 
 def comparison(low, high, clock="wall"):

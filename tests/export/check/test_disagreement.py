@@ -34,3 +34,13 @@ def test_margins_by_hand():
     logits = np.array([[1, 5], [4, 5], [2, -1]], np.float32)
     assert top2_margins(logits).tolist() == [2, 0]
     assert np.isinf(top2_margins(logits[:1])).all()
+
+
+def test_what_is_no_class_has_a_name_of_its_own():
+    swaps = Disagreements(["background", "car"])
+    swaps.add(np.array([1, -1, 0]), np.array([-1, 1, -1]), np.array([0.1, 0.2, 0.3], np.float32))
+    assert {(s.first, s.second): s.pixels for s in swaps.swaps()} == {
+        ("background", "no class"): 1,
+        ("car", "no class"): 1,
+        ("no class", "car"): 1,
+    }

@@ -43,6 +43,14 @@ def test_any_folder_with_images_will_do(tmp_path):
     assert image.pixels.shape == (8, 9, 3) and image.truth is None
 
 
+def test_masks_are_no_photographs_where_the_classes_are_not_named(tmp_path):
+    site = make_site(tmp_path / "site")
+    (site / "classes.txt").unlink()
+    images = images_for(site, None)
+    assert images.data is None and len(images) == 12
+    assert {image.name for image in images} == {f"{s}/{s}_{index}.jpg" for s in ("train", "val") for index in range(6)}
+
+
 def test_a_folder_without_images_is_an_error(tmp_path):
     with pytest.raises(DataError, match="holds no images"):
         images_for(tmp_path, None)

@@ -8,12 +8,15 @@ from sites import make_site
 
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.errors import RcilError
-from rcil_export.check.artefact import Artefact, Prediction
+from rcil_export.check import batch as batch_module
+from rcil_export.check.artefact import Artefact, OnnxArtefact, Prediction
 from rcil_export.check.class_match import match_classes
 from rcil_export.check.images import CheckImage, CheckImages, generated_images, images_for
 from rcil_export.check.limits import DEFAULTS
 from rcil_export.check.outputs import compare_outputs, shrink
 from rcil_export.check.pixels import compare_pixels
+from rcil_export.interface import Interface
+from rcil_export.shapes import InputShape, parse_shape
 
 STEPS = [["background", "car"], ["crate"]]
 
@@ -191,3 +194,105 @@ def test_images_are_resized_to_what_both_take():
     )
     assert report.images[0].size == models.SIZE
     assert report.as_result().ok
+
+
+@pytest.mark.parametrize("wild", [7, 255, -1, 2**31 - 1])
+@pytest.mark.parametrize("logits", [True, False])
+def test_a_mask_full_of_values_that_are_no_class_fails(tmp_path, wild, logits):
+    site = make_site(tmp_path / "site")
+    (site / "classes.txt").write_text("background\ncar\ncrate\n")
+    garbage = Fixed(REFERENCE, mask=[[wild] * 4], only_mask=not logits)
+    report = compare_outputs(Fixed(REFERENCE), garbage, image_of(4, [1, 0, 2, 2], images_for(site, None).data))
+    everything = report.parts["all"]
+    assert (everything.agreement.pixels, everything.agreement.differing, everything.agreement.tied) == (4, 4, 0)
+    assert (everything.miou_a, everything.miou_b) == (1, 0)
+    items = {item.key: item.passed for item in report.as_result().items}
+    assert (items["agreement"], items["miou"]) == (False, False)
+    assert sorted((swap.first, swap.second, swap.pixels) for swap in report.swaps) == [
+        ("background", "no class", 1),
+        ("car", "no class", 1),
+        ("crate", "no class", 2),
+    ]
+    json.dumps(report.as_document(), allow_nan=False)
+
+
+def test_values_that_are_no_class_differ_even_if_both_give_them():
+    wild = Fixed(REFERENCE, mask=[[1, 0, 2, 9]], only_mask=True)
+    agreement = compare_outputs(wild, wild, image_of(4)).parts["all"].agreement
+    assert (agreement.pixels, agreement.differing) == (4, 1)
+
+
+def test_no_pixel_compared_is_no_pass():
+    first = Fixed(REFERENCE[:2], steps=[["background", "car"]], step=0, mask=[[0] * 4], only_mask=True)
+    second = Fixed(REFERENCE[:2], steps=[["sky", "car"]], step=0, mask=[[0] * 4], only_mask=True)
+    item = next(i for i in compare_outputs(first, second, image_of(4)).as_result().items if i.key == "agreement")
+    assert item.passed is False and item.measured == "no pixel could be compared"
+
+
+def test_masks_of_the_new_class_alone_leave_the_iou_of_two_steps_unmeasured(tmp_path):
+    site = make_site(tmp_path / "site")
+    (site / "classes.txt").write_text("background\ncrate\n")
+    parent = Fixed(REFERENCE[:2], steps=STEPS[:1], step=0)
+    data = images_for(site, None).data
+    report = compare_outputs(parent, Fixed(REFERENCE), image_of(4, [0, 1, 1, 0], data))
+    assert report.parts["all"].errors.max == 0
+    item = report.as_result().items[-1]
+    assert item.passed is None and item.measured == "not measured: there are no masks of these classes"
+    report = compare_outputs(Fixed(REFERENCE), Fixed(REFERENCE), image_of(4, [0, 1, 1, 0], data))
+    assert report.as_result().items[-1].passed is True, "the new class is measured where both have it"
+
+
+CONFIDENT = Interface(shape=InputShape.of(*models.SIZE), outputs=("mask", "confidence"))
+
+
+def items_of(graph, reference=None):
+    images = generated_images(1, models.SIZE)
+    result = compare_outputs(reference or models.checkpoint(models.model()), graph, images).as_result()
+    return {item.key: item for item in result.items}
+
+
+def test_confidences_are_compared_where_both_give_them():
+    items = items_of(models.graph(models.folded(), CONFIDENT))
+    assert items["confidence"].passed is True
+    assert items["confidence"].detail["largest"] < 1e-5
+    assert "confidence" not in items_of(models.graph(models.folded()))
+
+
+def test_a_wrong_confidence_is_found_though_masks_and_logits_are_right():
+    document = models.document(models.folded(), CONFIDENT)
+    next(node for node in document.graph.node if node.op_type == "ReduceMax").op_type = "ReduceMin"
+    network = models.folded()
+    items = items_of(OnnxArtefact("graph", document, models.metadata(network), CONFIDENT))
+    assert (items["confidence"].passed, items["agreement"].passed, items["error"].passed) == (False, True, True)
+    assert items["confidence"].detail["mean"] > 0.01
+
+
+class Uneven(OnnxArtefact):
+    """A graph that forgets the mask of the last image of its largest batch."""
+
+    def run(self, batch):
+        outputs = super().run(batch)
+        if len(batch) == self.interface.shape.batch.high:
+            outputs["mask"][-1] = 0
+        return outputs
+
+
+@pytest.mark.parametrize("batch", ["2", "1:2:3"])
+def test_every_row_of_the_smallest_and_the_largest_batch_counts(batch):
+    interface = Interface(shape=parse_shape("64x80", None, batch))
+    network = models.folded()
+    right = items_of(models.graph(network, interface))["batch"]
+    assert right.passed is True and right.detail["agreement"] == 1
+    assert right.detail["batches"] == ([2] if batch == "2" else [1, 3])
+    uneven = Uneven("graph", models.document(network, interface), models.metadata(network), interface)
+    items = items_of(uneven)
+    assert items["batch"].passed is False and items["batch"].detail["agreement"] < 0.9
+    assert items["agreement"].passed is True, "which looks at the first row"
+    assert "batch" not in items_of(models.graph(network))
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_left_out(monkeypatch):
+    monkeypatch.setattr(batch_module, "MOST_BYTES", 4 * 3 * 64 * 80 * 5 - 1)
+    interface = Interface(shape=parse_shape("64x80", None, "1:2:3"))
+    item = items_of(models.graph(models.folded(), interface))["batch"]
+    assert item.passed is None and "not run" in item.measured

@@ -16,8 +16,14 @@ from rcil_export.engine.sidecar import (
     read_sidecar,
     sidecar_path,
 )
+from rcil_export.shapes import parse_shape
 
+IMAGE = {"name": "image", "dtype": "uint8", "shape": [1, 4, 6, 3]}
 trt = pytest.importorskip("tensorrt_rtx")
+
+
+def profile_of(size):
+    return parse_shape(size, None).model_dump()
 
 
 @pytest.fixture
@@ -79,6 +85,19 @@ def test_the_engine_was_changed(engine):
         ({"engine_sha256": "abc"}, "engine_sha256: String should match"),
         ({"surprise": 1}, "surprise: Extra inputs"),
         ({"flavour": "vanilla"}, "flavour: Input should be 'rtx' or 'classic'"),
+        ({"onnx_file": "../model.onnx"}, "onnx_file: String should match"),
+        ({"onnx_file": "C:\\\\model.onnx"}, "onnx_file: String should match"),
+        ({"onnx_file": ".."}, "onnx_file: String should match"),
+        ({"onnx_file": ""}, "onnx_file: String should match"),
+        ({"inputs": []}, "inputs: Tuple should have at least 1 item"),
+        ({"inputs": [IMAGE | {"shape": [4, 6]}]}, r"Value error, inputs: \[4, 6\] is no batch of images"),
+        ({"inputs": [IMAGE | {"shape": [1, 0, 6, 3]}]}, r"inputs\.0\.shape\.1: Value error, a side of 0"),
+        ({"inputs": [IMAGE | {"shape": [-1, 4, 6, 3]}]}, r"Value error, the profile is missing, and the input \[\?"),
+        ({"profile": profile_of("4x6")}, r"Value error, the profile is 1 x 4 x 6, and the input \[1, 4"),
+        (
+            {"inputs": [IMAGE | {"shape": [-1, 4, 6, 3]}], "profile": profile_of("8x6")},
+            r"Value error, the profile 1 x 8 x 6 does not fit the input \[\?, 4, 6, 3\]",
+        ),
     ],
 )
 def test_a_sidecar_that_is_none_of_ours(engine, change, message):

@@ -12,7 +12,7 @@ from rcil_export.onnx_file import description_of
 from rcil_export.precision.compare import agreement, rows_of
 from rcil_export.precision.cpu import for_cpu
 from rcil_export.precision.graph import constants_of
-from rcil_export.precision.int8 import CalibrationOptions, calibrate, conv_names, quantise, to_int8
+from rcil_export.precision.int8 import CalibrationOptions, calibrate, conv_names, quantise
 from rcil_export.precision.search import layer_errors, search
 from rcil_export.sessions import open_session
 
@@ -62,7 +62,7 @@ def test_every_conv_is_symmetric_int8_per_channel_with_a_float_bias(document, qu
 
 @pytest.mark.parametrize("method", ["percentile", "entropy"])
 def test_masks_survive(document, feeds, reference, method):
-    graph = to_int8(document, calibrate(document, feeds, CalibrationOptions(method=method)))
+    graph = quantise(document, calibrate(document, feeds, CalibrationOptions(method=method))).without([])
     assert agreement(reference, rows_of(graph, feeds)) > 0.9
 
 
@@ -115,18 +115,24 @@ def _kernels(document):
     return [t for t in document.graph.initializer if t.data_type == onnx.TensorProto.INT8 and len(t.dims) == 4]
 
 
-def test_relu6_is_absorbed_on_the_cpu(tmp_path):
-    """EfficientNet-lite's ReLU6: unsigned steps from 0 do its work, with half the step."""
+@pytest.mark.parametrize("kind", ["Relu", "Clip"])
+def test_relu_and_relu6_are_absorbed_on_the_cpu(kind):
+    """As in EfficientNet-lite, whose Clip ends at 6: unsigned steps from 0 do its work, with half the step."""
     document = small_graph("resnet18", size=32)
+    ends = {"low": 0.0, "high": 1.5}  # lower than 6, so that these small values reach it
+    document.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(end, np.float32), name) for name, end in ends.items()
+    )
     for node in document.graph.node:
         if node.op_type == "LeakyRelu":
-            node.op_type = "Relu"
+            node.op_type = kind
             del node.attribute[:]
+            node.input.extend(ends if kind == "Clip" else ())
     feeds = feeds_of(document)
-    graph = to_int8(document, calibrate(document, feeds))
+    graph = quantise(document, calibrate(document, feeds)).without([])
     cpu = for_cpu(graph)
     constants = constants_of(cpu)
-    relus = {node.output[0] for node in cpu.graph.node if node.op_type == "Relu"}
+    relus = {node.output[0] for node in cpu.graph.node if node.op_type == kind}
     pairs = [node for node in cpu.graph.node if node.op_type == "QuantizeLinear" and node.input[0] in relus]
     before = {n.input[0]: n.input[1] for n in graph.graph.node if n.op_type == "QuantizeLinear"}
     assert len(pairs) == len(relus & set(before)) > 10
@@ -134,6 +140,9 @@ def test_relu6_is_absorbed_on_the_cpu(tmp_path):
         assert numpy_helper.to_array(constants[node.input[2]]) == np.uint8(0)
         old = numpy_helper.to_array(constants_of(graph)[before[node.input[0]]])
         assert numpy_helper.to_array(constants[node.input[1]]) == pytest.approx(old * 127 / 255)
+    right, found = (_value(pairs[0].input[0], form, feeds[0]) for form in (document, for_cpu(graph, seven_bits=False)))
+    assert right.min() == 0 and (right.max() == 1.5) == (kind == "Clip")
+    assert np.abs(right - found).max() < 0.05 * right.max()
     assert open_session(cpu).run(None, feeds[0])[0].shape == (1, 32, 32)
 
 

@@ -6,7 +6,8 @@ import pytest
 from triton_server import metadata_of, parse_pbtxt
 
 from rcil.errors import CheckpointError, ConfigError, GateError, RcilError
-from rcil_export.engine.sidecar import EngineSidecar, sidecar_path
+from rcil.files import working_in
+from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
 from rcil_export.interface import Interface
 from rcil_export.shapes import Extent, InputShape
 from rcil_export.triton import repository as repository_module
@@ -49,7 +50,7 @@ def write_engine(path, flavour):
         gpus=("8.6",),
         precision="fp32",
         conv_layers={},
-        inputs=(),
+        inputs=(TensorInfo(name="image", dtype="uint8", shape=(1, 64, 96, 3)),),
         outputs=(),
         profile=None,
         metadata={},
@@ -136,6 +137,57 @@ def test_other_tensors_than_the_versions_there_are_an_error(model, repo, interfa
     with pytest.raises(RcilError, match=rf"serves onnxruntime with image uint8 \[\?, .*this model is .*{tensors}"):
         publish(model, metadata_of(STEPS[:2]), interface, repo, name="yard")
     assert tree(repo) == before
+
+
+@pytest.mark.parametrize("batch", [(1, 1, 8), (2, 2, 4)])
+def test_other_batches_than_the_versions_there_are_an_error(model, repo, batch):
+    publish(model, metadata_of(STEPS[:1]), INTERFACE, repo, name="yard")
+    assert read_step_file(repo / "yard" / "0").batch == FREE.batch
+    before = tree(repo)
+    low, usual, high = batch
+    other = Interface(shape=FREE.model_copy(update={"batch": Extent(low=low, usual=usual, high=high)}))
+    with pytest.raises(RcilError, match=f"of 1 to 4 images, and this model takes {low} to {high}") as caught:
+        publish(model, metadata_of(STEPS[:2]), other, repo, name="yard")
+    assert "--batch 1:1:4" in caught.value.hint and "--name" in caught.value.hint
+    assert tree(repo) == before
+    warmer = Interface(shape=FREE.model_copy(update={"batch": Extent(low=1, usual=3, high=4)}))
+    publish(model, metadata_of(STEPS[:2]), warmer, repo, name="yard")
+    assert parse_pbtxt((repo / "yard" / "config.pbtxt").read_text())["max_batch_size"] == 4
+
+
+def test_a_version_without_its_batches_is_of_an_older_exporter_and_fits(model, repo):
+    version = publish(model, metadata_of(STEPS[:1]), INTERFACE, repo, name="yard")
+    document = json.loads((version / "step.json").read_text())
+    del document["batch"]
+    (version / "step.json").write_text(json.dumps(document))
+    assert read_step_file(version).batch is None
+    publish(model, metadata_of(STEPS[:2]), INTERFACE, repo, name="yard")
+
+
+def test_a_repository_that_is_being_written_is_refused(model, repo):
+    publish(model, metadata_of(STEPS[:1]), INTERFACE, repo, name="yard")
+    before = tree(repo)
+    with working_in(repo / "yard"), pytest.raises(ConfigError, match=r"another process is working in .*yard"):
+        publish(model, metadata_of(STEPS[:2]), INTERFACE, repo, name="yard")
+    assert tree(repo) == before
+    publish(model, metadata_of(STEPS[:2]), INTERFACE, repo, name="yard")
+
+
+def test_a_version_that_a_kill_left_aside_is_put_back(model, repo):
+    folder = repo / "yard"
+    for last in (1, 2):
+        publish(model, metadata_of(STEPS[:last]), INTERFACE, repo, name="yard")
+    before = tree(repo)
+    (folder / ".0.abcdefgh.old").mkdir()
+    (folder / "0").rename(folder / ".0.abcdefgh.old" / "0")
+    (folder / ".1.abcdefgh.old" / "1").mkdir(parents=True)  # its replacement came, and only the attic stayed
+    with pytest.raises(RcilError, match="step 0 was published before"):
+        publish(model, metadata_of(STEPS[:1]), INTERFACE, repo, name="yard")
+    publish(model, metadata_of(STEPS), INTERFACE, repo, name="yard")
+    assert {name: content for name, content in tree(repo).items() if "/2/" not in name} == before | {
+        "yard/labels.txt": (folder / "labels.txt").read_bytes()
+    }
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["0", "1", "2"]
 
 
 def test_logits_change_with_the_classes(model, repo):
