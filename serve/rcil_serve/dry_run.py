@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,41 +12,61 @@ import numpy as np
 
 from rcil.dry_run import DryRun, require_place
 from rcil_serve.backends import open_backend
+from rcil_serve.diff.classes import match_classes
 from rcil_serve.diff.views import VIEWS, unknown_view
 from rcil_serve.painter import Painter
 from rcil_serve.predictor import Predictor
 from rcil_serve.video.sources import open_source
 
 if TYPE_CHECKING:
+    from rcil.checkpoint.metadata import ClassInfo
     from rcil_serve.diff.run import DiffRequest
     from rcil_serve.video.run import VideoRequest
+
+    Classes = Sequence[ClassInfo]
 
 
 def video_dry_run(request: VideoRequest) -> DryRun:
     """What `run_video` would do."""
-    request.require_targets()
-    with contextlib.closing(open_backend(request.model, request.device, request.threads)) as backend:
-        Painter(backend.metadata.classes, request.alpha, request.classes, with_legend=request.legend)
-    return _dry_run(request, [request.model], {**request.targets.as_dict(), "receipt": request.receipt})
+
+    def can_paint(tables: Sequence[Classes]) -> None:
+        Painter(tables[0], request.alpha, request.classes, with_legend=request.legend)
+
+    return _dry_run(request, [request.model], request.outputs(), can_paint)
 
 
 def diff_dry_run(request: DiffRequest) -> DryRun:
     """What `run_diff` would do."""
     if request.view not in VIEWS:
         raise unknown_view(request.view)
-    return _dry_run(request, [request.old, request.new], {**request.outputs(), "receipt": request.receipt})
+
+    def can_compare(tables: Sequence[Classes]) -> None:
+        match_classes(*tables)
+
+    outputs = {**request.outputs(), "receipt": request.receipt}
+    return _dry_run(request, [request.old, request.new], outputs, can_compare)
 
 
-def _dry_run(request: VideoRequest | DiffRequest, models: Sequence[Path], outputs: dict[str, Path]) -> DryRun:
+def _dry_run(
+    request: VideoRequest | DiffRequest,
+    models: Sequence[Path],
+    outputs: dict[str, Path],
+    check: Callable[[Sequence[Classes]], None],
+) -> DryRun:
+    """Open and time the models; `check` refuses them by their classes."""
+    request.check()
     for path in outputs.values():
         require_place(path)
     with contextlib.ExitStack() as stack:
         source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
         stack.callback(source.close)
         info, seconds, reads = source.info, 0.0, {}
+        backends = []
         for path in models:
-            backend = open_backend(path, request.device, request.threads)
-            stack.callback(backend.close)
+            backends.append(open_backend(path, request.device, request.threads))
+            stack.callback(backends[-1].close)
+        check([backend.metadata.classes for backend in backends])
+        for path, backend in zip(models, backends, strict=True):
             predictor = Predictor(backend, request.layout)
             seconds += _seconds(predictor, info.size)
             reads[str(path)] = f"step {backend.metadata.step}, {len(predictor.classes)} classes, {backend.device}"

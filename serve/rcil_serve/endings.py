@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rcil.errors import RcilError
 from rcil_serve.video.frames import SourceError
 
 
@@ -24,6 +25,11 @@ def sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def in_brief(error: BaseException) -> str:
+    """What went wrong, in a line for receipts and events."""
+    return error.message if isinstance(error, RcilError) else f"{type(error).__name__}: {error}"
 
 
 def complain(receipt: dict[str, Any], path: Path, done: str) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from rcil.console import print_json, progress_line
 from rcil.data.errors import DataError
+from rcil.errors import ConfigError
 from rcil.files import working_in
 from rcil_serve.options import (
     AlphaOption,
@@ -49,12 +50,17 @@ def images(
     from rcil_serve.backends import open_backend
     from rcil_serve.images import segment_images
     from rcil_serve.painter import Painter
+    from rcil_serve.places import is_site, require_apart, require_free_folders
     from rcil_serve.predictor import Predictor
     from rcil_serve.video.sources.pictures import find_pictures
 
     paths = find_pictures(source)
     if paths is None:
         raise DataError(f"{source} is no image and no folder of images", "For videos use: rcil-serve video")
+    if is_site(output):
+        raise ConfigError(f"{output} is a site, and its masks would be overwritten", "Choose another folder for -o.")
+    require_free_folders(paths, [output / "overlays", output / "masks"])
+    require_apart(source, [model], {"list of results": output / "images.json"})
     backend = open_backend(model, device, threads)
     try:
         predictor = Predictor(backend, layout_of(size, tile, overlap, batch))

@@ -83,12 +83,6 @@ def _panel(entries: list[tuple[str, tuple[int, int, int]]], width: int) -> Image
     )
 
 
-def colour_image(mask: Mask, classes: Sequence[ClassInfo]) -> Image:
-    """The mask [H, W] in the colours of its classes, [H, W, 3] RGB."""
-    table = np.array([c.colour for c in classes], np.uint8)
-    return np.asarray(table[mask], np.uint8)
-
-
 def shares(mask: Mask, count: int) -> NDArray[np.float64]:
     """Share of the pixels that each of `count` rows has, [count]."""
     if mask.dtype == np.uint8:

@@ -3,7 +3,7 @@ import pytest
 
 from rcil.checkpoint.metadata import class_table
 from rcil.errors import ConfigError
-from rcil_serve.painter import Painter, colour_image, shares
+from rcil_serve.painter import Painter, shares
 
 CLASSES = class_table([["background", "ball", "cone", "crate"]])
 RANDOM = np.random.default_rng(0)
@@ -41,7 +41,3 @@ def test_shares_are_counts():
     expected = np.bincount(MASK.ravel(), minlength=4) / MASK.size
     np.testing.assert_allclose(shares(MASK, 4), expected, rtol=1e-6)
     np.testing.assert_allclose(shares(MASK.astype(np.int32), 4), expected)
-
-
-def test_a_mask_in_colours():
-    assert (colour_image(MASK, CLASSES)[3, 4] == CLASSES[MASK[3, 4]].colour).all()

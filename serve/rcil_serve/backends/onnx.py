@@ -49,14 +49,18 @@ class OnnxBackend:
 
     def run(self, batch: NDArray[Any]) -> Outputs:
         """See `Backend.run`."""
+        session = self._session
+        if session is None:
+            raise RunError(f"{self.name} is closed", "Open it again.")
         try:
-            values = self._session.run(self._outputs, {INPUT_NAME: batch})
+            values = session.run(self._outputs, {INPUT_NAME: batch})
         except Exception as error:  # its exceptions have no common root
             raise RunError(f"ONNX Runtime cannot run {self.name}: {first_line(error)}", "Export it again.") from error
         return outputs_of(dict(zip(self._outputs, values, strict=True)), self.name)
 
     def close(self) -> None:
         """See `Backend.close`. A session goes with its last reference, which a running request may still hold."""
+        self._session = None
 
 
 def _damaged(path: Path) -> CheckpointError:

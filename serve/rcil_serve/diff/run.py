@@ -21,6 +21,7 @@ from rcil_serve.diff.panels import Panels, jpeg
 from rcil_serve.diff.sink import MovieSink, TallySink
 from rcil_serve.diff.tally import Tally
 from rcil_serve.diff.views import NARROWEST, fitting, open_view
+from rcil_serve.places import require_apart
 from rcil_serve.predictor import Layout, Predictor
 from rcil_serve.video.latencies import Stages
 from rcil_serve.video.outputs.receipt import Receipt, Status, describe_model
@@ -60,6 +61,10 @@ class DiffRequest:
         files = {"report": self.out / "diff.html", "numbers": self.out / "diff.json"}
         return files if self.view == "none" else {"video": self.out / "diff.mp4", **files}
 
+    def check(self) -> None:
+        """Raise if an output would overwrite what is read, before anything is opened."""
+        require_apart(self.source, [self.old, self.new], {**self.outputs(), "receipt": self.receipt})
+
     def as_document(self) -> dict[str, Any]:
         """The options, JSON-ready."""
         document = asdict(self)
@@ -89,13 +94,16 @@ def run_diff(
     say: Callable[[str], None] = lambda text: None,
     show: Show = lambda progress: None,
 ) -> DiffResult:
-    """Run two models on a source and write what changed; the receipt says how it went, whatever happens.
+    """Run two models on a source and write what changed.
+
+    Once models and source are open, the receipt says how it went, whatever happens.
 
     Args:
         request: What to do.
         say: Told what is chosen, a line at a time.
         show: Told how things stand, ten times a second.
     """
+    request.check()
     with contextlib.ExitStack() as stack:
         backends = []
         for path in (request.old, request.new):

@@ -10,6 +10,8 @@ from rcil.images import Image
 from rcil_export.shapes import InputShape
 from rcil_serve.backends.protocol import Mask, RunError
 from rcil_serve.http.models import Model
+from rcil_serve.watch.classes import match
+from rcil_serve.watch.overlap import pair_counts, plain_overlap
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,11 @@ def checked_mask(model: Model, image: Image) -> Mask:
 
 def agreement(old: Model, old_mask: Mask, new: Model, new_mask: Mask) -> Agreement:
     """How far two masks [H, W] of one image agree, class by class, matched by name."""
-    rows = {c.name: row for row, c in enumerate(new.classes)}
-    classes: dict[str, float] = {}
-    kept = seen = 0
-    for row, info in enumerate(old.classes):
-        if info.name not in rows:
-            continue
-        before, after = old_mask == row, new_mask == rows[info.name]
-        both, either = int((before & after).sum()), int((before | after).sum())
-        kept, seen = kept + both, seen + int(before.sum())
-        if either:
-            classes[info.name] = both / either
-    return Agreement(kept / seen if seen else None, classes)
+    if not {c.name for c in old.classes} & {c.name for c in new.classes}:
+        return Agreement(None, {})
+    matching = match(old.classes, new.classes)
+    pairs = pair_counts(old_mask, new_mask, matching.counts)
+    overlap = plain_overlap(pairs, matching)
+    seen = int(pairs[matching.old_rows].sum())
+    classes = {name: iou for name, iou in zip(matching.names, overlap.iou(), strict=True) if iou is not None}
+    return Agreement(int(overlap.both.sum()) / seen if seen else None, classes)

@@ -9,15 +9,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_S = 10.0
 """For a request's first line and headers; its body has the time of the whole request."""
+ANSWER_S = 60.0
+"""For the client to take a finished answer."""
 
 
 class PromptProtocol(H11Protocol):
-    """Closes a connection on which no whole header arrives in time; uvicorn alone would keep it forever.
+    """Ends a connection on which no whole header arrives in time, or whose client does not take its answer.
 
-    Between two requests uvicorn's own limit for idle connections holds.
+    Uvicorn alone would keep both forever. Between two requests its own limit for idle connections holds.
     """
 
     _deadline: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """The first header is awaited."""
@@ -32,10 +35,23 @@ class PromptProtocol(H11Protocol):
         else:
             self._stop_waiting()
 
+    def on_response_complete(self) -> None:
+        """The answer is made; what the network does not take yet waits in the transport."""
+        super().on_response_complete()
+        self._stop_taking()
+        if self.transport.get_write_buffer_size():
+            self._taking = self.loop.call_later(ANSWER_S, self._give_up)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is awaited any more."""
         self._stop_waiting()
+        self._stop_taking()
         super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        """Closing would wait for the client to read the rest, so the rest is thrown away."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
 
     def _await_header(self) -> None:
         if self._deadline is None:
@@ -45,3 +61,8 @@ class PromptProtocol(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _stop_taking(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None

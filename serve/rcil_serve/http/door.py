@@ -113,7 +113,7 @@ class TokenCheck:
 
     def _refusal(self, scope: Scope) -> RefusalError | None:
         headers = Headers(scope=scope)
-        if headers.get("sec-fetch-site", "none") not in OWN and scope["method"] != "GET":
+        if scope["method"] != "GET" and _is_foreign(headers):
             return RefusalError(403, "pages of other sites may not use this server")
         if self._token is None or scope["path"] in self._free:
             return None
@@ -121,3 +121,11 @@ class TokenCheck:
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
             return None
         return RefusalError(401, "the token is missing or wrong", "Send the header `Authorization: Bearer TOKEN`.")
+
+
+def _is_foreign(headers: Headers) -> bool:
+    """Whether a page of another site asks; browsers say so to trusted addresses, and to others name the page's own."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        return site not in OWN
+    return origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower()

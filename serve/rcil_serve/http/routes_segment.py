@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rcil.images import Image
-from rcil_serve.backends.protocol import Mask
 from rcil_serve.http.answers import BYTES, Numbers, refusals
 from rcil_serve.http.body import Body
 from rcil_serve.http.models import Model
@@ -20,8 +19,9 @@ from rcil_serve.http.service import Service, ServiceOf
 from rcil_serve.http.stopwatch import Stopwatch
 from rcil_serve.painter import Painter, shares
 from rcil_serve.predictor import Segmentation
+from rcil_serve.video.outputs.masks import IdTable
 
-Form = Literal["mask", "overlay", "json"]
+Form = Literal["mask", "rows", "overlay", "json"]
 router = APIRouter()
 
 
@@ -79,15 +79,14 @@ def _answer(
 ) -> Response:
     if output == "json":
         return JSONResponse(_numbers(model, found, milliseconds))
-    drawn = ids_of(model, found.mask) if output == "mask" else Painter(model.classes, alpha).paint(image, found.mask)
+    match output:
+        case "mask":
+            drawn = IdTable(model.classes).of(found.mask)
+        case "rows":
+            drawn = found.mask if len(model.classes) <= 2**8 else found.mask.astype(np.uint16)
+        case "overlay":
+            drawn = Painter(model.classes, alpha).paint(image, found.mask)
     return Response(encode_png(drawn), media_type="image/png")
-
-
-def ids_of(model: Model, mask: Mask) -> Image:
-    """Class rows [H, W] -> class ids [H, W], of 16 bits where 8 are too few."""
-    ids = np.array([c.id for c in model.classes])
-    table: Image = ids.astype(np.uint8 if ids.max() < 256 else np.uint16)
-    return table[mask]
 
 
 def _numbers(model: Model, found: Segmentation, milliseconds: float) -> dict[str, object]:

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import signal
 import socket
+import threading
 
 import uvicorn
 from fastapi import FastAPI
 
 from rcil.errors import ConfigError, RcilError
+from rcil.log import is_quiet
 from rcil_serve.http.app import make_app
 from rcil_serve.http.connection import PromptProtocol
 from rcil_serve.http.options import HttpOptions
@@ -20,20 +22,23 @@ from rcil_serve.http.service import Service
 PATIENCE_S = 600.0
 """For a reload under way when a signal asks for the next one."""
 MAX_CONNECTIONS = 500
-"""Beyond these uvicorn answers 503, so that slow readers cannot hold any number of answers in memory."""
+"""Beyond these uvicorn answers 503, so that slow readers hold only so many answers in memory, for `ANSWER_S` each."""
 log = logging.getLogger(__name__)
 
 
 def serve(options: HttpOptions) -> None:
-    """Serve until SIGINT or SIGTERM; SIGHUP reads the model's file again."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    """Serve until SIGINT or SIGTERM; SIGHUP reads the model's file again, after the start if it comes before that."""
+    level = logging.WARNING if is_quiet() else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    early = threading.Event()
+    signal.signal(signal.SIGHUP, lambda number, frame: early.set())
     app = make_app(options)
     with listen(options.host, options.port) as place:
         host, port = place.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         if options.open_to_all:
             log.warning("%s can be reached by other machines and asks for no token", options.host)
-        asyncio.run(_serve(app, place, options))
+        asyncio.run(_serve(app, place, options, early))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -63,10 +68,17 @@ def make_server(app: FastAPI, timeout_s: float) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-async def _serve(app: FastAPI, place: socket.socket, options: HttpOptions) -> None:
+async def _serve(app: FastAPI, place: socket.socket, options: HttpOptions, early: threading.Event) -> None:
+    """Serve; `early` is set if a signal asked for a reload before there was anything to reload."""
     loop = asyncio.get_running_loop()
     service: Service = app.state.service
-    loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, _reload, service))
+
+    def reload() -> None:
+        loop.run_in_executor(None, _reload, service)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    if early.is_set():
+        reload()
     await make_server(app, options.timeout_s).serve(sockets=[place])
 
 

@@ -42,7 +42,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Sound:
-    """A packet of the source's audio that goes to the output as it is."""
+    """A packet of the source's audio."""
 
     packet: Any
 
@@ -72,21 +72,23 @@ class SourceInfo:
 
 @dataclass
 class Counts:
-    """Every frame is counted in one of the first four."""
+    """Every frame that came is counted in one of the first three."""
 
     read: int = 0
-    """Decoded."""
+    """Decoded and wanted."""
     corrupt: int = 0
     """Damaged, so that there is no picture."""
     left_out: int = 0
     """Decoded but not wanted: before the start, after the end, or between strides."""
     dropped: int = 0
-    """Wanted, but overtaken by newer frames of a live source."""
+    """Of those that were read: overtaken by newer frames of a live source."""
     inferred: int = 0
     written: int = 0
     reconnects: int = 0
     gaps: list[tuple[float, float]] = field(default_factory=list)
-    """Start and length in seconds of the times without frames, of a live source."""
+    """Start and length in seconds of the times without frames, of a live source; the latest ones."""
+    gap_seconds: float = 0.0
+    """Of all of them together; `reconnects` is how many there were."""
     problems: list[str] = field(default_factory=list)
     """What the user should know about the source, in words."""
     gone: str = ""

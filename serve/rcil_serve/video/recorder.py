@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.errors import RcilError
+from rcil_serve.endings import in_brief
 from rcil_serve.video.frames import Counts, SourceError, SourceInfo
 from rcil_serve.video.latencies import Stages
 from rcil_serve.video.outputs.movie import DiskFullError
@@ -71,7 +72,6 @@ class Recorder:
         """The error as the user should see it; the receipt says it too."""
         if isinstance(error, DiskFullError):
             error = error.with_estimate(self._source.info.frames)
-        text = error.message if isinstance(error, RcilError) else f"{type(error).__name__}: {error}"
         with contextlib.suppress(RcilError):  # the disk may be full
-            self.write("failed", text)
+            self.write("failed", in_brief(error))
         return error

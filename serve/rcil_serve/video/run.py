@@ -13,14 +13,19 @@ from rcil.errors import ConfigError
 from rcil.files import working_in
 from rcil_serve.backends import open_backend
 from rcil_serve.painter import Painter
+from rcil_serve.places import require_apart, require_free_folders
 from rcil_serve.predictor import Layout, Predictor
 from rcil_serve.video.latencies import Stages
+from rcil_serve.video.outputs.masks import is_folder
+from rcil_serve.video.outputs.movie import require_suffix
 from rcil_serve.video.outputs.receipt import Receipt
 from rcil_serve.video.outputs.sink import FileSink, Targets
 from rcil_serve.video.pipeline import run_pipeline
 from rcil_serve.video.recorder import Recorder, Show
+from rcil_serve.video.smoothing import Smoother
 from rcil_serve.video.sources import Selection, Source, open_source
 from rcil_serve.video.sources.live import LiveOptions
+from rcil_serve.video.sources.open import local_files
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,21 @@ class VideoRequest:
     device: str = "auto"
     threads: int | None = None
 
-    def require_targets(self) -> None:
-        """Raise if nothing is to be written."""
+    def outputs(self) -> dict[str, Path]:
+        """Files to write, by name, and the receipt."""
+        return {**self.targets.as_dict(), "receipt": self.receipt}
+
+    def check(self) -> None:
+        """Raise for a request that no source and no model can meet, before anything is opened."""
         if not self.targets.as_dict():
             raise ConfigError("nothing is to be written", "Name a video with -o, or --masks, --jsonl or --timeline.")
+        if self.targets.video is not None:
+            require_suffix(self.targets.video, lossless=False)
+        folder = self.targets.masks if self.targets.masks is not None and is_folder(self.targets.masks) else None
+        Smoother(self.smooth)
+        require_apart(self.source, [self.model], self.outputs())
+        if folder is not None:
+            require_free_folders(local_files(self.source), [folder])
 
     def as_document(self) -> dict[str, Any]:
         """The options, JSON-ready."""
@@ -62,7 +78,6 @@ class VideoResult:
 
     document: dict[str, Any]
     """The receipt."""
-    outputs: dict[str, Path]
 
 
 def run_video(
@@ -70,14 +85,16 @@ def run_video(
     say: Callable[[str], None] = lambda text: None,
     show: Show = lambda progress: None,
 ) -> VideoResult:
-    """Segment a source and write what was asked for; the receipt says how it went, whatever happens.
+    """Segment a source and write what was asked for.
+
+    Once model and source are open, the receipt says how it went, whatever happens.
 
     Args:
         request: What to do.
         say: Told what is chosen, a line at a time.
         show: Told how things stand, ten times a second.
     """
-    request.require_targets()
+    request.check()
     with contextlib.ExitStack() as stack:
         backend = open_backend(request.model, request.device, request.threads)
         stack.callback(backend.close)
@@ -87,7 +104,7 @@ def run_video(
         stack.callback(source.close)
         height, width = source.info.size
         say(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} frames a second")
-        for path in {*request.targets.as_dict().values(), request.receipt}:
+        for path in request.outputs().values():
             stack.enter_context(working_in(path))
         file = Path(request.source)
         receipt = Receipt(
@@ -97,7 +114,7 @@ def run_video(
 
 
 def _run(request: VideoRequest, source: Source, predictor: Predictor, receipt: Receipt, show: Show) -> VideoResult:
-    stages, outputs = Stages(), request.targets.as_dict()
+    stages = Stages()
     painter = Painter(predictor.classes, request.alpha, request.classes, with_legend=request.legend)
     sink = FileSink(
         request.targets,
@@ -110,7 +127,7 @@ def _run(request: VideoRequest, source: Source, predictor: Predictor, receipt: R
         offset=request.selection.start,
         crf=request.crf,
     )
-    recorder = Recorder(receipt, source, stages, outputs, show)
+    recorder = Recorder(receipt, source, stages, request.targets.as_dict(), show)
     try:
         recorder.write("running")
         finished = run_pipeline(source, predictor, sink, stages, recorder.tick)
@@ -119,9 +136,11 @@ def _run(request: VideoRequest, source: Source, predictor: Predictor, receipt: R
     except BaseException as error:
         sink.abandon()
         raise recorder.failed(error) from error
-    return VideoResult(recorder.write("done" if finished else "interrupted"), outputs)
+    return VideoResult(recorder.write("done" if finished else "interrupted"))
 
 
 def default_receipt(request_output: Path | None) -> Path:
     """`street.mp4` -> `street.receipt.json`."""
-    return Path("rcil-serve.receipt.json") if request_output is None else request_output.with_suffix(".receipt.json")
+    if request_output is None or not request_output.name:
+        return Path("rcil-serve.receipt.json")
+    return request_output.with_suffix(".receipt.json")

@@ -53,16 +53,16 @@ class EventLog:
         self._file = None if path is None else open_lines(path, "a")
 
     def add(self, event: Event) -> None:
-        """Note one event; it is on disk when this returns."""
+        """Note one event; it is in the file, whatever becomes of this process, before anybody is told."""
         with self._lock:
-            self._tell(event)
-            if self._file is None:
-                return
             try:
-                self._file.write(event.json + "\n")
-                self._file.flush()
+                if self._file is not None:
+                    self._file.write(event.json + "\n")
+                    self._file.flush()
             except OSError as error:
                 raise not_written(self._path, error) from error
+            finally:
+                self._tell(event)
 
     def close(self) -> None:
         """Close the file."""

@@ -18,7 +18,6 @@ HELP = {
     Measure.AGREEMENT: "IoU of an old class between the previous step and the watched one.",
     Measure.DRIFT: "Relative change of a class's share against the reference.",
     Measure.FLICKER: "Share of a class that comes and goes where the picture stands still.",
-    Measure.SILENCE: "Seconds without a frame.",
 }
 
 
@@ -52,9 +51,7 @@ class WatchCollector:
 
 def _measures(now: Standing) -> Iterator[Metric]:
     families = {
-        measure: GaugeMetricFamily(f"rcil_watch_{measure}", text, labels=["class"])
-        for measure, text in HELP.items()
-        if measure is not Measure.SILENCE
+        measure: GaugeMetricFamily(f"rcil_watch_{measure}", text, labels=["class"]) for measure, text in HELP.items()
     }
     for reading in now.readings:
         if reading.value is not None and reading.measure in families:

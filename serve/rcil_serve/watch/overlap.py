@@ -50,8 +50,14 @@ def pair_counts(old: Mask, new: Mask, counts: tuple[int, int], where: Image | No
     return np.bincount(chosen, minlength=counts[0] * counts[1]).reshape(counts)
 
 
+def plain_overlap(pairs: Pixels, matching: Matching) -> Overlap:
+    """Overlap of the classes that two models share, as the masks have it; see `overlap_of` for the arguments."""
+    both = pairs[matching.old_rows, matching.new_rows]
+    return Overlap(both, pairs.sum(axis=1)[matching.old_rows] + pairs.sum(axis=0)[matching.new_rows] - both)
+
+
 def overlap_of(pairs: Pixels, matching: Matching) -> Overlap:
-    """Overlap of the classes that two models share.
+    """Overlap of the classes that two models share, for judging whether they are forgotten.
 
     What an old class loses to a new one counts against it, as that is how classes are forgotten. The background is the
     exception: a new class is expected to come out of it, so pixels of classes that one of the models does not know are
@@ -61,8 +67,7 @@ def overlap_of(pairs: Pixels, matching: Matching) -> Overlap:
         pairs: From `pair_counts` with `matching.counts`.
         matching: Of the two models.
     """
-    both = pairs[matching.old_rows, matching.new_rows]
-    either = pairs.sum(axis=1)[matching.old_rows] + pairs.sum(axis=0)[matching.new_rows] - both
+    both, either = plain_overlap(pairs, matching)
     background = (matching.old_rows == BACKGROUND) & (matching.new_rows == BACKGROUND)
     unknown = pairs[BACKGROUND, matching.added_rows].sum() + pairs[matching.gone_rows, BACKGROUND].sum()
     return Overlap(both, either - unknown * background)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -9,11 +10,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from rcil.errors import ConfigError, RcilError
 from rcil.files import replacing, sha256_of
 
 COMMAND_SECONDS = 60.0
+LONGEST_LINE = 4096
 PLACEHOLDER = "{model}"
 Undo = Callable[[], None]
 
@@ -63,7 +66,7 @@ class Promotion:
         try:
             if sha256_of(model) != sha256:
                 raise PromotionError(f"{model} is not the file that was tried out", "Start again with the new file.")
-            undo = self._switch(model.resolve())
+            undo = self._switch(model)
         except OSError as error:
             raise PromotionError(
                 f"cannot promote {model}: {error.strerror or error}", "Check the folder and its permissions."
@@ -83,8 +86,10 @@ class Promotion:
     def _switch(self, model: Path) -> Undo:
         if self.link is None:
             return lambda: None
+        if self.link.is_dir():  # of a model that is a link itself the folder is where that link is
+            return _relink(self.link, model.parent.resolve())
         if self.link.is_symlink() or not self.link.exists():
-            return _relink(self.link, model.parent if self.link.is_dir() else model)
+            return _relink(self.link, model.resolve())
         return _overwrite(self.link, model)
 
     def _words(self, model: Path) -> list[str]:
@@ -97,19 +102,33 @@ class Promotion:
         words = self._words(model)
         if not words:
             return
-        try:
-            done = subprocess.run(
-                words, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise PromotionError(f"{words[0]} did not end within {COMMAND_SECONDS:g} s", "Run it by hand.") from error
-        except OSError as error:
-            raise PromotionError(f"cannot run {words[0]}: {error.strerror}", "Check --promote-command.") from error
-        if done.returncode:
-            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
-            raise PromotionError(
-                f"{words[0]} ended with code {done.returncode}{f': {said[-1]}' if said else ''}", "Run it by hand."
-            )
+        with tempfile.TemporaryFile() as said:  # a pipe would be waited for as long as what it leaves running holds it
+            try:
+                done = subprocess.run(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=subprocess.STDOUT,
+                    timeout=COMMAND_SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise PromotionError(
+                    f"{words[0]} did not end within {COMMAND_SECONDS:g} s", "Run it by hand."
+                ) from error
+            except OSError as error:
+                raise PromotionError(f"cannot run {words[0]}: {error.strerror}", "Check --promote-command.") from error
+            if done.returncode:
+                last = _last_line(said)
+                raise PromotionError(
+                    f"{words[0]} ended with code {done.returncode}{f': {last}' if last else ''}", "Run it by hand."
+                )
+
+
+def _last_line(file: IO[bytes]) -> str:
+    """What a command said last."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_LINE))
+    return (file.read(LONGEST_LINE).decode("utf-8", "replace").strip().splitlines() or [""])[-1]
 
 
 def _relink(link: Path, target: Path) -> Undo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class WatchRequest:
         return {name: path for name, path in named.items() if path is not None}
 
     def as_document(self) -> dict[str, Any]:
-        """The options, JSON-ready."""
+        """The options, JSON-ready, without the command, which may hold a password."""
         return {
             "every": self.settings.every,
             "window": self.settings.window,
@@ -77,6 +77,12 @@ class WatchRequest:
             "promote_agreement": self.rule.agreement,
             "promote_needs_new": self.rule.needs_new,
             "promote_link": None if self.promotion.link is None else str(self.promotion.link),
+            "layout": asdict(self.layout),
+            "selection": asdict(self.selection),
+            "live": asdict(self.live),
+            "rate": float(self.rate),
+            "device": self.device,
+            "threads": self.threads,
         }
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from rcil.errors import RcilError
 from rcil.files import working_in
 from rcil_serve.backends import open_backend
+from rcil_serve.endings import in_brief
+from rcil_serve.places import require_apart
 from rcil_serve.predictor import Predictor
 from rcil_serve.video.frames import OutputError
 from rcil_serve.video.latencies import Stages
@@ -44,7 +46,9 @@ def run_watch(
     tell: Callable[[Event], None] = lambda event: None,
     started: Callable[[str], None] = lambda address: None,
 ) -> dict[str, Any]:
-    """Watch a source until it ends; the receipt says how it went, whatever happens.
+    """Watch a source until it ends.
+
+    Once models and source are open, the receipt says how it went, whatever happens.
 
     Args:
         request: What to do.
@@ -54,15 +58,18 @@ def run_watch(
     Returns:
         The receipt.
     """
+    models = [path for path in (request.model, request.previous, request.shadow) if path is not None]
+    require_apart(request.source, models, {**request.outputs(), "receipt": request.receipt})
     with contextlib.ExitStack() as stack:
         log = EventLog(request.events, tell)
         stack.callback(log.close)
         known = None if request.baseline is None else read_baseline(request.baseline).shares
-        models = _open_models(request, log, stack)
+        opened = _open_models(request, log, stack)
         source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
         stack.callback(source.close)
         stack.enter_context(working_in(request.receipt))
-        run = _Run(request, source, models, Reference(request.baseline_seconds, known), log)
+        run = _Run(request, source, opened, Reference(request.baseline_seconds, known), log)
+        stack.callback(run.close)
         if request.metrics_port is not None:
             collector = WatchCollector(run.watcher.standing, source.counts)
             port = stack.enter_context(metrics_server(request.metrics_port, collector))
@@ -85,6 +92,7 @@ def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitSta
         try:
             shadow = opened(request.shadow)
             if reason := unfit(current, shadow):
+                shadow.backend.close()
                 raise RcilError(reason)
         except Exception as error:  # a new step that fails in any way must not disturb the current one
             shadow = None
@@ -101,13 +109,14 @@ class _Run:
         self._request, self._source, self._models = request, source, models
         self._reference, self._log = reference, log
         self._stages = Stages()
-        self._history = History(models.current.classes, models.shadow.classes if models.shadow else (), source.counts)
-        self._relay = Relay(models.current)
+        later = models.shadow.classes if models.shadow else ()
+        self._history = History(models.current.classes, later, source.counts) if request.timeline else None
+        self._relay, self._shadow = Relay(models.current), self._open_shadow()
         self.watcher = Watcher(
             self._relay,
             models.current,
             models.previous,
-            self._shadow(),
+            self._shadow,
             request.settings,
             reference,
             Alarms(request.limits),
@@ -125,7 +134,7 @@ class _Run:
         )
         self._recorder = Recorder(receipt, source, self._stages, request.outputs())
 
-    def _shadow(self) -> Shadow | None:
+    def _open_shadow(self) -> Shadow | None:
         request, models = self._request, self._models
         if models.shadow is None or request.shadow is None:
             return None
@@ -133,23 +142,28 @@ class _Run:
 
     def run(self) -> dict[str, Any]:
         """See `run_watch`."""
-        self._recorder.write("running")
-        self._log.add(_began(self._source, self._models))
         try:
+            self._recorder.write("running")
+            self._log.add(_began(self._source, self._models))
             finished = run_pipeline(self._source, self._relay, self.watcher, self._stages, self._tick)
             self._recorder.check_frames()
             self._finish()
             status: Status = "done" if finished else "interrupted"
             self._log.add(self._ended(status))
         except BaseException as error:
-            with contextlib.suppress(RcilError):  # the disk may be full
+            with contextlib.suppress(RcilError, OSError):  # the disk may be full, and nobody read what is printed
                 self._log.add(self._ended("failed", error))
             raise self._recorder.failed(error) from error
         return self._recorder.write(status)
 
+    def close(self) -> None:
+        """End what it started."""
+        if self._shadow is not None:
+            self._shadow.close()
+
     def _finish(self) -> None:
         request, reference = self._request, self._reference
-        if request.timeline is not None:
+        if request.timeline is not None and self._history is not None:
             self._history.draw(request.timeline, self._source.info.name)
         if request.save_baseline is not None:
             if not reference.frames:
@@ -169,7 +183,7 @@ class _Run:
 
     def _ended(self, status: Status, error: BaseException | None = None) -> Event:
         standing = self.watcher.standing()
-        why = error.message if isinstance(error, RcilError) else error and f"{type(error).__name__}: {error}"
+        why = None if error is None else in_brief(error)
         raised = sum(standing.raised.values())
         text = f"{status}: {standing.frames} frames, {raised} alarms{f'; {why}' if why else ''}"
         return Event("ended", self.watcher.time, text, {"status": status, "error": why, **standing.as_document()})

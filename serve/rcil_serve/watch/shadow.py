@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from rcil.errors import RcilError
 from rcil_serve.backends.protocol import Mask, RunError
+from rcil_serve.endings import in_brief
 from rcil_serve.predictor import Predictor
 from rcil_serve.video.frames import Frame
 from rcil_serve.video.outputs.receipt import describe_model
@@ -38,6 +40,8 @@ class Shadow:
         log: EventLog,
     ) -> None:
         self.predictor = predictor
+        self._promoter = ThreadPoolExecutor(1, "rcil-promote")
+        self._promoter.submit(int)  # threads have the priority of their maker, and `try_on` runs with a low one
         self._path, self._current, self._promotion, self._log = path, current, promotion, log
         self.trial = Trial(match(current.classes, predictor.classes), rule)
         self.compared = 0
@@ -54,6 +58,8 @@ class Shadow:
                 raise RunError(f"{self._path} gives masks with classes it does not have", "Export it again.")
         except Exception as error:  # a new step that fails in any way must not disturb the current one
             self.alive = False
+            self.close()
+            self.predictor.backend.close()
             self._log.add(shadow_failed(self._path, error, frame.time))
             return False
         self.compared += 1
@@ -71,12 +77,14 @@ class Shadow:
             self._log.add(Event("refused", time, text, facts | {"reasons": list(verdict.reasons)}))
             return False
         try:
-            self._promotion.carry_out(self._path, self.predictor.backend.sha256)
+            # what the command starts goes on with the priority of the thread that started it
+            self._promoter.submit(self._promotion.carry_out, self._path, self.predictor.backend.sha256).result()
         except RcilError as error:
             text = f"promotion failed, the current model stays: {error.message}"
             self._log.add(Event("promotion_failed", time, text, facts | {"error": error.message}))
             return False
         self.alive = False
+        self.close()
         replaced = describe_model(self._current.backend)
         least = min(verdict.agreement.values(), default=1.0)
         text = (
@@ -86,10 +94,14 @@ class Shadow:
         self._log.add(Event("promoted", time, text, facts | {"replaced": replaced}))
         return True
 
+    def close(self) -> None:
+        """End its thread; the model is the caller's to close, unless it failed."""
+        self._promoter.shutdown()
+
 
 def shadow_failed(path: Path, error: Exception, time: float = 0.0) -> Event:
     """A new step that cannot be tried out."""
-    why = error.message if isinstance(error, RcilError) else f"{type(error).__name__}: {error}"
+    why = in_brief(error)
     return Event("shadow_failed", time, f"{path} is not tried out: {why}", {"model": str(path), "error": why})
 
 

@@ -57,7 +57,7 @@ class Watcher:
         reference: Shares to compare with.
         alarms: Judge what is measured.
         log: Is told what happens.
-        history: Shares over time.
+        history: Shares over time; None: nobody wants to see them.
         clock: Seconds that go by, for silence.
     """
 
@@ -71,12 +71,12 @@ class Watcher:
         reference: Reference,
         alarms: Alarms,
         log: EventLog,
-        history: History,
+        history: History | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._relay, self._shadow, self._settings = relay, shadow, settings
         self._reference, self._alarms, self._log, self._history = reference, alarms, log, history
-        self._clock, self._heard = clock, clock()
+        self._clock, self._heard, self._busy = clock, clock(), False
         self._frames = self._compared = self._promotions = 0
         self.time = 0.0
         """Of the last frame, in seconds of the source."""
@@ -95,11 +95,18 @@ class Watcher:
 
     def write(self, seen: Seen) -> None:
         """See `Sink.write`."""
+        self._busy = True
+        try:
+            self._measure(seen)
+        finally:
+            self._heard, self._busy = self._clock(), False
+
+    def _measure(self, seen: Seen) -> None:
         maker = self._relay.maker()
         mask, self.time = seen.found.mask, seen.frame.time
-        self._heard = self._clock()
         parts = shares(mask, len(maker.classes))
-        self._history.add(self.time, maker.classes, parts)
+        if self._history is not None:
+            self._history.add(self.time, maker.classes, parts)
         if maker is not self._current:
             return  # it was on its way when another model took over
         self._drift.add(self.time, parts)
@@ -125,15 +132,20 @@ class Watcher:
     def _promote(self, new: Predictor) -> None:
         """The new step is watched from now on, against the one whose place it took."""
         self._tell(self._alarms.drop())
-        self._history.mark(self.time, "promoted")
+        self._mark("promoted")
         self._promotions += 1
         self._reference.restart()
         self._relay.replace(new)
+        if self._previous is not None:
+            self._previous.backend.close()
         self._watch(new, self._current)
 
     def listen(self) -> None:
-        """Judge how long no frame has come; for live sources, from any thread, often."""
-        quiet = self._clock() - self._heard
+        """Judge how long no frame has come; for live sources, from any thread, often.
+
+        While a frame is looked at, others may wait behind it, so that is no silence however long it takes.
+        """
+        quiet = 0.0 if self._busy else self._clock() - self._heard
         self._tell(self._alarms.judge([Reading(Measure.SILENCE, "", quiet)]))
 
     def _tell(self, changes: list[Change]) -> None:
@@ -146,7 +158,11 @@ class Watcher:
             }
             self._log.add(Event("raised" if change.raised else "cleared", self.time, change.text, facts))
             if change.raised:
-                self._history.mark(self.time, "alarm")
+                self._mark("alarm")
+
+    def _mark(self, text: str) -> None:
+        if self._history is not None:
+            self._history.mark(self.time, text)
 
     def standing(self) -> Standing:
         """How things stand; other threads may ask."""

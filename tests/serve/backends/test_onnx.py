@@ -1,10 +1,14 @@
+import weakref
+
+import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from servers import write_model
+from servers import SIZE, write_model
 
 from rcil.errors import CheckpointError
 from rcil_serve.backends.onnx import OnnxBackend
+from rcil_serve.backends.protocol import RunError
 
 
 def test_a_description_that_is_no_text_is_named(tmp_path, capfd):
@@ -17,3 +21,15 @@ def test_a_description_that_is_no_text_is_named(tmp_path, capfd):
     with pytest.raises(CheckpointError, match=r"m\.onnx"):
         OnnxBackend(tmp_path / "m.onnx", threads=1)
     assert not capfd.readouterr().out, "ONNX Runtime tried again and said so"
+
+
+def test_a_closed_model_gives_its_memory_back(tmp_path):
+    backend = OnnxBackend(write_model(tmp_path / "m.onnx", 1), threads=1)
+    session = weakref.ref(backend._session)
+    batch = np.zeros((1, *SIZE, 3), np.uint8)
+    assert backend.run(batch).mask.shape == (1, *SIZE)
+    backend.close()
+    backend.close()
+    assert session() is None
+    with pytest.raises(RunError, match="is closed"):
+        backend.run(batch)

@@ -1,7 +1,9 @@
 """Whole comparisons of small models on small clips."""
 
 import json
+import signal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,6 @@ from rcil_serve.backends import open_backend
 from rcil_serve.diff.run import DiffRequest, run_diff
 from rcil_serve.predictor import Layout, Predictor
 from rcil_serve.video.frames import SourceError
-from rcil_serve.video.pipeline import run_pipeline
 from rcil_serve.video.sources import Selection
 
 PAINT = {"dark": "background", "red": "ball", "yellow": "cone"}
@@ -28,7 +29,7 @@ def models(tmp_path_factory):
 
 def request_of(models, source, folder, **changes):
     fields = {"device": "cpu", "threads": 1} | changes
-    return DiffRequest(models[0], models[1], str(source), folder / "out", **fields)
+    return DiffRequest(Path(models[0]), Path(models[1]), str(source), folder / "out", **fields)
 
 
 @pytest.fixture
@@ -168,13 +169,20 @@ def test_a_page_that_cannot_be_written_is_named_and_the_video_stays(models, tmp_
     assert json.loads((tmp_path / "out" / "diff.receipt.json").read_text())["status"] == "failed"
 
 
-def test_ctrl_c_keeps_what_was_compared(models, tmp_path, monkeypatch):
-    make_clip(tmp_path / "in.mp4", 4)
-    monkeypatch.setattr("rcil_serve.diff.run.run_pipeline", lambda *given: not run_pipeline(*given))
-    result = run_diff(request_of(models, tmp_path / "in.mp4", tmp_path))
-    assert result.document["status"] == "interrupted"
-    assert len(contents(tmp_path / "out" / "diff.mp4").times) == 4
-    assert "4 compared; ended by the user" in (tmp_path / "out" / "diff.html").read_text()
+def test_ctrl_c_keeps_what_was_compared(models, tmp_path):
+    make_clip(tmp_path / "in.mp4", 3000)
+    pressed = []
+
+    def press(progress):
+        if progress.counts.written and not pressed:
+            pressed.append(progress.counts.written)
+            signal.raise_signal(signal.SIGINT)
+
+    result = run_diff(request_of(models, tmp_path / "in.mp4", tmp_path), show=press)
+    written = result.document["frames"]["written"]
+    assert result.document["status"] == "interrupted" and 0 < pressed[0] <= written < 3000
+    assert len(contents(tmp_path / "out" / "diff.mp4").times) == written
+    assert f"{written} compared; ended by the user" in (tmp_path / "out" / "diff.html").read_text()
 
 
 def test_what_was_seen_before_an_error_is_reported(known, tmp_path, threads):

@@ -47,11 +47,30 @@ def test_there_is_nothing_but_the_routes(app, path):
 
 
 def test_other_sites_are_not_let_in(app):
+    """Plain browsers name the page's site to addresses that are not trusted, such as one on the local network."""
     headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
-    for method, path in (("OPTIONS", "/segment"), ("GET", "/classes"), ("POST", "/segment")):
+    for method, path, status in (("OPTIONS", "/segment", 403), ("GET", "/classes", 200), ("POST", "/segment", 403)):
         answer = asked(app, method, path, headers=headers, content=png(picture(0)))
+        assert answer.status_code == status, method
         assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
-    assert asked(app, "OPTIONS", "/segment", headers=headers).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "http://here"}, 200),
+        ({"Origin": "http://HERE"}, 200),
+        ({"Origin": "http://here:8001"}, 403),
+        ({"Origin": "http://here", "Host": "here:8000"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "https://site.example", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": "http://here", "Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+def test_who_may_ask(app, headers, status):
+    """A proxy may change the host; browsers that talk to it by HTTPS say themselves whose page asks."""
+    assert asked(app, "POST", "/segment", headers=headers, content=png(picture(0))).status_code == status
 
 
 def test_the_page_runs_its_own_scripts_alone(app):

@@ -1,19 +1,23 @@
 """The page in a real browser."""
 
 import base64
+import json
 import shutil
+import subprocess
+from importlib.resources import files
 
 import av
 import cv2
 import numpy as np
 import pytest
 from playwright.sync_api import expect, sync_playwright
-from servers import ANY_SIZE, client_of, picture, png, rows_of, running, write_model
+from servers import ANY_SIZE, NAMES, client_of, picture, png, rows_of, running, write_model
+from triton_server import metadata_of
 
 from rcil_serve.http.app import make_app
 from rcil_serve.http.options import HttpOptions
 
-CHROMIUM = shutil.which("chromium")
+CHROMIUM, NODE = shutil.which("chromium"), shutil.which("node")
 IMAGE = picture(2, 96, 160)
 COLOURS = np.array([(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0)])
 ALPHA = 0.55
@@ -247,6 +251,81 @@ def test_a_reload_shows_in_the_page(browser, tmp_path):
         expect(here.page.locator("#classes li")).to_have_count(4)
         expect(here.page.locator("#views")).to_be_visible()
         expect(here.page.locator(".badge")).to_have_text("new")
+        here.page.close()
+
+
+@needs_chromium
+def test_class_ids_that_do_not_fit_into_a_byte(browser, tmp_path):
+    metadata = metadata_of(NAMES[:3])
+    ids = (0, 300, 7, 65535)
+    classes = tuple(c.model_copy(update={"id": i}) for c, i in zip(metadata.classes, ids, strict=True))
+    metadata = metadata.model_copy(update={"classes": classes})
+    path = write_model(tmp_path / "m.onnx", 2, ANY_SIZE, metadata)
+    with client_of(make_app(HttpOptions(path, threads=1))) as client:
+        here = Visit(browser, str(client.base_url))
+        here.choose("street.png", "image/png", png(IMAGE))
+        expect(here.page.locator("#classes li")).to_have_count(4)
+        assert np.abs(here.drawn() - painted(rows_of(IMAGE, 2))).max() <= 1
+        assert here.shares()["ball"] == pytest.approx(100 * (rows_of(IMAGE, 2) == 3).mean(), abs=0.051)
+        here.page.close()
+
+
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_colours_and_shares_go_by_row(tmp_path):
+    """The tables of the page by themselves, where there is no browser."""
+    for name in ("draw", "legend"):
+        text = files("rcil_serve.http").joinpath("page", f"{name}.js").read_text()
+        (tmp_path / f"{name}.mjs").write_text(text.replace('"./draw.js"', '"./draw.mjs"'))
+    (tmp_path / "ask.mjs").write_text(
+        """
+        import { changedShare, tableOf } from "./draw.mjs";
+        import { rowsOf } from "./legend.mjs";
+        const entry = (name, id, red) => ({ name, id, colour: [red, 0, 0], step: 0 });
+        const now = [entry("background", 0, 0), entry("road", 65535, 7), entry("cone", 300, 9)];
+        const before = [entry("background", 0, 0), entry("cone", 1000, 9)];
+        const names = ["background", "road", "cone"];
+        const [table, old] = [tableOf(now, new Set(["road"]), names), tableOf(before, new Set(), names)];
+        const masks = [Uint8Array.of(0, 1, 2, 2), Uint8Array.of(0, 0, 1, 1)];
+        const models = { current: { classes: now, step: 0 }, previous: { classes: before } };
+        console.log(JSON.stringify({
+            colours: Array.from(table.colour.subarray(0, 9)),
+            painted: Array.from(table.painted.subarray(0, 3)),
+            changed: changedShare(...masks, table, old),
+            shares: rowsOf(models, ...masks).map(({ name, share, old }) => [name, share, old]),
+        }));
+        """
+    )
+    done = subprocess.run([NODE, str(tmp_path / "ask.mjs")], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {
+        "colours": [0, 0, 0, 7, 0, 0, 9, 0, 0],
+        "painted": [0, 0, 1],
+        "changed": 0.25,
+        "shares": [["cone", 0.5, 0.5], ["background", 0.25, 0.5], ["road", 0.25, None]],
+    }
+
+
+@needs_chromium
+def test_an_image_that_was_left_does_not_come_back(browser, tmp_path):
+    """Its class table arrives after the next image was opened."""
+    path = write_model(tmp_path / "m.onnx", 1, ANY_SIZE)
+    with client_of(make_app(HttpOptions(path, threads=1))) as client:
+        here = Visit(browser, str(client.base_url))
+        here.choose("street.png", "image/png", png(IMAGE))
+        expect(here.page.locator("#classes li")).to_have_count(3)
+        write_model(path, 2, ANY_SIZE)
+        assert client.post("/v2/repository/models/rcil/load").status_code == 200
+        held = []
+        here.page.route("**/classes", lambda route: held.append(route))
+        for count, size in ((1, (40, 40)), (2, (96, 160))):
+            here.choose("other.png", "image/png", png(picture(3, *size)))
+            while len(held) < count:
+                here.page.wait_for_timeout(20)
+        held[1].continue_()
+        expect(here.page.locator("#classes li")).to_have_count(4)
+        expect(here.page.locator("#changed")).to_contain_text("%")
+        held[0].continue_()
+        here.page.wait_for_timeout(500)
+        assert here.drawn().shape == (96, 160, 3)
         here.page.close()
 
 

@@ -1,11 +1,17 @@
+import asyncio
 import signal
+import subprocess
+import sys
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from servers import server_process, write_model
 
 from rcil.errors import ConfigError
+from rcil_serve.http import run
+from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.run import listen
 
 
@@ -44,3 +50,51 @@ def test_an_address_in_use():
             listen("127.0.0.1", port)
     with pytest.raises(ConfigError, match=r"no\.such\.host\.invalid"):
         listen("no.such.host.invalid", 0)
+
+
+def test_a_reload_that_is_asked_for_while_the_model_loads_comes_after_that(tmp_path, monkeypatch):
+    """The signal's default is to end the process."""
+    done = []
+
+    service = SimpleNamespace(reloader=SimpleNamespace(reload=lambda patience_s: done.append(patience_s)))
+    app = SimpleNamespace(state=SimpleNamespace(service=service))
+
+    class Server:
+        async def serve(self, sockets):
+            while not done:
+                await asyncio.sleep(0.01)
+
+    def loading(options):
+        signal.raise_signal(signal.SIGHUP)
+        return app
+
+    monkeypatch.setattr(run, "make_app", loading)
+    monkeypatch.setattr(run, "make_server", lambda app, timeout_s: Server())
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        run.serve(HttpOptions(tmp_path / "m.onnx", port=0))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert done == [run.PATIENCE_S]
+
+
+def test_a_quiet_server_logs_no_requests(tmp_path):
+    model, log = write_model(tmp_path / "model.onnx", 1), tmp_path / "log"
+    with listen("127.0.0.1", 0) as place:
+        port = place.getsockname()[1]
+    command = [sys.executable, "-m", "rcil_serve", "-q", "http", "--model", str(model), "--port", str(port)]
+    with log.open("wb") as file:
+        process = subprocess.Popen([*command, "--threads", "1"], stdout=file, stderr=file)
+    try:
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}/classes"))
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=30)
+    assert log.read_text() == ""
+
+
+def answers(address):
+    try:
+        return httpx.get(address).status_code == 200
+    except httpx.TransportError:
+        return False

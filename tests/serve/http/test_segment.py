@@ -6,9 +6,7 @@ from triton_server import metadata_of
 from rcil_serve.backends import open_backend
 from rcil_serve.backends.protocol import RunError
 from rcil_serve.http.app import make_app
-from rcil_serve.http.models import Model
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.routes_segment import ids_of
 from rcil_serve.painter import Painter
 
 IMAGE = picture(3)
@@ -106,12 +104,15 @@ def test_a_model_that_fails_is_the_servers_fault(tmp_path):
         assert client.post("/segment?model=previous", content=png(IMAGE)).status_code == 404
 
 
-def test_ids_stand_for_rows(tmp_path):
+@pytest.mark.parametrize(("last", "kind"), [(255, np.uint8), (300, np.uint16)])
+def test_ids_stand_for_rows_unless_rows_are_asked_for(tmp_path, last, kind):
     metadata = metadata_of([["background", "road"], ["cone"]])
-    for ids, kind in (((0, 9, 255), np.uint8), ((0, 9, 300), np.uint16)):
-        classes = tuple(c.model_copy(update={"id": i}) for c, i in zip(metadata.classes, ids, strict=True))
-        changed = metadata.model_copy(update={"classes": classes})
-        model = Model(open_backend(write_model(tmp_path / "m.onnx", 1, metadata=changed), "cpu", 1))
-        table = ids_of(model, np.array([[2, 1, 0]], np.uint8))
-        assert table.dtype == kind
-        assert table.tolist() == [[ids[2], 9, 0]]
+    ids = np.array((0, 9, last))
+    classes = tuple(c.model_copy(update={"id": int(i)}) for c, i in zip(metadata.classes, ids, strict=True))
+    path = write_model(tmp_path / "m.onnx", 1, metadata=metadata.model_copy(update={"classes": classes}))
+    with client_of(make_app(HttpOptions(path, threads=1))) as client:
+        mask, rows = (unpng(client.post(f"/segment?output={o}", content=png(IMAGE)).content) for o in ("mask", "rows"))
+    np.testing.assert_array_equal(mask, ids[rows_of(IMAGE, 1)])
+    assert mask.dtype == kind
+    np.testing.assert_array_equal(rows, rows_of(IMAGE, 1))
+    assert rows.dtype == np.uint8

@@ -3,6 +3,7 @@
 import json
 import threading
 
+import av
 import numpy as np
 import pytest
 from clips import BASE, contents, make_clip, picture
@@ -106,6 +107,35 @@ def test_sound_that_mp4_does_not_take_is_converted(model, tmp_path):
     found = contents(tmp_path / "out.mp4")
     assert found.sound == "aac"
     assert found.sound_seconds == pytest.approx(contents(tmp_path / "in.mkv").sound_seconds, abs=0.1)
+
+
+def test_converted_sound_begins_where_the_picture_does(model, tmp_path):
+    make_clip(tmp_path / "in.mkv", times=[512 * index for index in range(50)], sound="pcm_s16le")
+    run_video(request_of(model, tmp_path / "in.mkv", tmp_path, selection=Selection(start=1.0)))
+    found = contents(tmp_path / "out.mp4")
+    assert found.times[0] == pytest.approx(0, abs=1e-3)
+    assert found.sound_seconds == pytest.approx(contents(tmp_path / "in.mkv").sound_seconds - 1.0, abs=0.1)
+
+
+def test_damage_in_converted_sound_is_left_out(model, tmp_path):
+    make_clip(tmp_path / "in.mkv", times=[512 * index for index in range(50)], sound="mp2")
+    data = (tmp_path / "in.mkv").read_bytes()
+    with av.open(str(tmp_path / "in.mkv")) as container:
+        packets = [bytes(packet) for packet in container.demux(audio=0) if packet.size]
+    for packet in packets[5:9]:
+        data = data.replace(packet, b"U" * len(packet))
+    (tmp_path / "in.mkv").write_bytes(data)
+    result = run_video(request_of(model, tmp_path / "in.mkv", tmp_path))
+    assert result.document["status"] == "done" and result.document["frames"]["written"] == 50
+    assert contents(tmp_path / "out.mp4").sound_seconds > 1.5
+
+
+def test_sound_that_nobody_knows_is_no_reason_to_stop(model, tmp_path):
+    make_clip(tmp_path / "in.mkv", 10, sound="pcm_s16le")
+    data = (tmp_path / "in.mkv").read_bytes()
+    (tmp_path / "in.mkv").write_bytes(data.replace(b"A_PCM/INT/LIT", b"A_ZZZ/ZZZ/ZZZ"))
+    result = run_video(request_of(model, tmp_path / "in.mkv", tmp_path))
+    assert result.document["source"]["sound"] is False and contents(tmp_path / "out.mp4").sound is None
 
 
 def test_odd_sizes_and_folders_of_images(model, tmp_path):

@@ -40,14 +40,19 @@ class Table:
         self.lut = np.zeros(256, np.uint8)
         for red, row in table.items():
             self.lut[red] = row
-        self.error, self.runs = None, 0
+        self.error, self.runs, self.closed = None, 0, 0
 
     def run(self, batch):
         """See `Backend.run`."""
+        assert not self.closed, "a closed model was run"
         if self.error is not None:
             raise self.error
         self.runs += 1
         return Outputs(self.lut[batch[..., 0]], None)
+
+    def close(self):
+        """See `Backend.close`."""
+        self.closed += 1
 
 
 @dataclass

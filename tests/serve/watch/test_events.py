@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 
 import pytest
 
@@ -31,3 +33,31 @@ def test_without_a_file_events_are_only_told():
     log.add(Event("began", 0.0, "x"))
     log.close()
     assert [event.kind for event in told] == ["began"]
+
+
+def test_an_event_is_written_though_nobody_can_be_told(tmp_path):
+    def broken(event):
+        raise BrokenPipeError
+
+    log = EventLog(tmp_path / "e.jsonl", broken)
+    with pytest.raises(BrokenPipeError):
+        log.add(Event("raised", 1.0, "it burns"))
+    assert json.loads((tmp_path / "e.jsonl").read_text())["event"] == "raised"
+    log.close()
+
+
+def test_somebody_is_told_though_nothing_can_be_written(tmp_path):
+    told = []
+    log = EventLog(tmp_path / "e.jsonl", told.append)
+    log.close()
+    log._file = Full()
+    with pytest.raises(OutputError, match="No space left"):
+        log.add(Event("raised", 1.0, "it burns"))
+    assert [event.kind for event in told] == ["raised"]
+
+
+class Full:
+    """A file on a full disk."""
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

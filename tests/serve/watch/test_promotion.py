@@ -1,4 +1,7 @@
+import os
+import signal
 import threading
+import time
 
 import pytest
 
@@ -36,6 +39,26 @@ def test_a_link_to_a_folder_is_swapped(models, tmp_path):
     promote(models[1], link=link)
     assert link.resolve() == (tmp_path / "step2").resolve() and (link / "model.onnx").read_text() == "step 2"
     assert not (tmp_path / "step1" / "step2").exists()
+
+
+def test_a_model_that_is_a_link_itself_is_found_in_its_own_folder(models, tmp_path):
+    """The file may lie in a store under another name, and the service knows it by the name in the folder."""
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "abc123").write_text("step 3")
+    (tmp_path / "step3").mkdir()
+    (tmp_path / "step3" / "model.onnx").symlink_to(store / "abc123")
+    link = tmp_path / "live"
+    link.symlink_to("step1")
+    promote(tmp_path / "step3" / "model.onnx", link=link)
+    assert (link / "model.onnx").read_text() == "step 3" and link.readlink() == (tmp_path / "step3").resolve()
+
+
+def test_a_link_that_leads_to_the_model_already_does_not_lead_to_itself(models, tmp_path):
+    link = tmp_path / "live"
+    link.symlink_to("step2")
+    promote(link / "model.onnx", link=link)
+    assert (link / "model.onnx").read_text() == "step 2"
 
 
 def test_a_file_is_overwritten_and_the_old_one_kept(models, tmp_path):
@@ -100,6 +123,19 @@ def test_the_command_runs_after_the_swap_and_knows_the_model(models, tmp_path):
     assert (tmp_path / "seen").read_text() == "step 2"
     promote(models[1], command=f"cp {{model}} {tmp_path}/named")
     assert (tmp_path / "named").read_text() == "step 2"
+
+
+def test_what_a_command_leaves_running_is_not_waited_for(models, tmp_path):
+    start = time.monotonic()
+    promote(models[1], command=f"sh -c 'echo started; sleep 20 & echo $! > {tmp_path}/pid'")
+    passed = time.monotonic() - start
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert passed < 10
+
+
+def test_a_command_may_say_much(models):
+    with pytest.raises(PromotionError, match=r"python3? ended with code 1: the end\nRun"):
+        promote(models[1], command='python3 -c \'print("x" * 2**20); print("the end"); raise SystemExit(1)\'')
 
 
 def test_commands_that_cannot_run(models, monkeypatch):

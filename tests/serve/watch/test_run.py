@@ -4,6 +4,7 @@ import json
 import re
 import threading
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +16,14 @@ from typer.testing import CliRunner
 from rcil.errors import CheckpointError, ConfigError
 from rcil.files import sha256_of
 from rcil_serve.backends import open_backend
+from rcil_serve.backends.onnx import OnnxBackend
 from rcil_serve.predictor import Predictor
 from rcil_serve.video.frames import SourceError
+from rcil_serve.video.sources import Selection
 from rcil_serve.watch.alarms import AlarmError
 from rcil_serve.watch.command import watch
+from rcil_serve.watch.request import WatchRequest
+from rcil_serve.watch.run import run_watch
 
 app = typer.Typer()
 app.command()(watch)
@@ -95,6 +100,7 @@ def test_alarms_are_lines_events_and_the_exit_code(site, run, tmp_path):
     assert found["status"] == "done"
     assert {alarm["class"] for alarm in found["watch"]["raised_alarms"]} == {event["class"] for event in raised}
     assert set(found["outputs"]) == {"events", "timeline"} and found["options"]["max_drift"] is None
+    assert found["options"]["threads"] == 1 and found["options"]["selection"]["stride"] == 1
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
     failed = run(*strict, "--max-flicker", "inf", "--patience", 2, "--fail-on-alarm")
     assert isinstance(failed.exception, AlarmError) and failed.exception.exit_code == 9
@@ -166,10 +172,6 @@ def test_a_baseline_of_one_run_serves_the_next(site, run, tmp_path):
 
 
 def test_metrics_are_served_while_it_runs(site, tmp_path, threads):
-    from rcil_serve.video.sources import Selection
-    from rcil_serve.watch.request import WatchRequest
-    from rcil_serve.watch.run import run_watch
-
     address, found = [], {}
 
     def tell(event):
@@ -216,3 +218,44 @@ def test_a_damaged_clip_is_an_error_after_what_is_there_was_measured(run, tmp_pa
     done = run(source=tmp_path / "cut.mp4")
     assert isinstance(done.exception, SourceError) and "r.json" in done.exception.hint
     assert 10 < receipt(tmp_path)["watch"]["frames"] < 60
+
+
+@pytest.mark.parametrize("last", ["began", "ended"])
+def test_a_reader_that_goes_away_ends_the_run_and_the_receipt_says_so(site, tmp_path, last):
+    def tell(event):
+        if event.kind == last:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    request = WatchRequest(
+        source=str(site / "yard.mp4"),
+        model=site / "step1.onnx",
+        receipt=tmp_path / "r.json",
+        events=tmp_path / "e.jsonl",
+        device="cpu",
+        threads=1,
+    )
+    with pytest.raises(BrokenPipeError):
+        run_watch(request, tell)
+    events = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
+    assert events[0]["event"] == "began" and events[-1] == events[-1] | {"event": "ended", "status": "failed"}
+    assert receipt(tmp_path)["status"] == "failed"
+
+
+def test_a_shadow_that_is_no_use_is_closed(site, tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(OnnxBackend, "close", lambda backend: closed.append(Path(backend.name).name))
+    request = WatchRequest(
+        source=str(site / "yard.mp4"),
+        model=site / "step1.onnx",
+        shadow=site / "step0.onnx",
+        receipt=tmp_path / "r.json",
+        device="cpu",
+        threads=1,
+    )
+    run_watch(request, lambda event: event.kind == "began" and closed.append("began"))
+    assert closed[:2] == ["step0.onnx", "began"]
+
+
+def test_a_plot_does_not_replace_the_model(run, site):
+    done = run("--timeline", site / "step1.onnx")
+    assert isinstance(done.exception, ConfigError) and "would overwrite" in done.exception.message

@@ -1,3 +1,7 @@
+import os
+import sys
+import threading
+
 import pytest
 
 from rcil.errors import RcilError
@@ -88,6 +92,28 @@ def test_a_step_that_fails_is_given_up_and_nothing_else_happens(stage, error):
     assert not any(show(100, 150) for _ in range(5))
     assert [event.kind for event in events] == ["shadow_failed"], "once, not for every frame"
     assert not shadow.alive and Place.done == []
+    assert shadow.predictor.backend.closed == 1, "its memory is free again"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own")
+def test_a_promotion_has_the_priority_of_the_program(stage, monkeypatch):
+    """Frames are compared in a thread of low priority, which no unprivileged process can raise again."""
+    make, _ = stage
+    _, show = make(AGREES)
+    seen = []
+    monkeypatch.setattr(
+        Place, "carry_out", lambda *given: seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+    )
+
+    def compare():
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        for _ in range(3):
+            show(100, 150, 0)
+
+    thread = threading.Thread(target=compare)
+    thread.start()
+    thread.join()
+    assert seen == [os.getpriority(os.PRIO_PROCESS, threading.get_native_id())] != [19]
 
 
 def test_masks_with_classes_that_are_not_there(stage):

@@ -92,6 +92,7 @@ def test_after_a_promotion_the_new_step_is_watched_against_the_one_it_replaced(k
     assert bench.kinds() == ["promoted"]
     standing = bench.watcher.standing()
     assert (standing.step, standing.promotions, standing.frames) == (2, 1, 5), "two were seen by the former model"
+    assert (bench.previous.backend.closed, current.backend.closed) == (1, 0), "what nobody needs any more is closed"
     bench.show(picture, 2)
     standing = bench.watcher.standing()
     assert standing.frames == 7
@@ -138,3 +139,29 @@ def test_silence_is_an_alarm_until_frames_come_again(kit):
     bench.watcher.listen()
     assert bench.kinds() == ["raised", "cleared"]
     assert bench.events[0].facts["value"] == 5.6 and bench.events[0].facts["threshold"] == 5.0
+
+
+def test_a_promotion_that_takes_long_is_no_silence(kit):
+    current = kit.model(1, GOOD)
+    shadow = shadow_of(kit, current, 2, GOOD, frames=1)
+    bench = kit.Bench(current, None, shadow, limits=Limits(max_silence=5.0, patience=1))
+
+    class Slow:
+        def carry_out(self, model, sha256):
+            bench.now += 40.0
+            bench.watcher.listen()
+
+    shadow._promotion = Slow()
+    bench.show(kit.scene(100, 150, 0))
+    bench.watcher.listen()
+    assert bench.kinds() == ["promoted"]
+    bench.now += 5.5
+    bench.watcher.listen()
+    assert bench.kinds() == ["promoted", "raised"], "from the end of it on"
+
+
+def test_without_a_plot_there_is_no_history(kit):
+    bench = kit.Bench(kit.model(1, FORGETFUL), kit.model(0, OLD))
+    bench.watcher._history = None
+    bench.show(kit.scene(100, 150, 0), 4)
+    assert bench.kinds() == ["raised"]

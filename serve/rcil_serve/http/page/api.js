@@ -52,10 +52,10 @@ export async function sample() {
   return (await send("sample.jpg")).blob();
 }
 
-// The mask of an image as a bitmap of class ids, with the model that made it and how long that took.
+// The mask of an image as a bitmap of class rows, with the model that made it and how long that took.
 export async function segment(blob, model) {
   const start = performance.now();
-  const response = await send(`segment?output=mask&model=${model}`, { method: "POST", body: blob });
+  const response = await send(`segment?output=rows&model=${model}`, { method: "POST", body: blob });
   const mask = await response.blob();
   return {
     trip: performance.now() - start,

@@ -1,7 +1,8 @@
-// Pixels: masks of class ids to colours. Nothing here touches the page.
+// Pixels: masks of class rows to colours. Nothing here touches the page.
 
 const DIMMED = 0.45;
 const STRIPE = 4;
+export const MOST_CLASSES = 256; // browsers read one byte a pixel out of a grey picture
 
 export function pixelsOf(source, width, height) {
   const canvas = new OffscreenCanvas(width, height);
@@ -10,43 +11,43 @@ export function pixelsOf(source, width, height) {
   return context.getImageData(0, 0, width, height);
 }
 
-// A bitmap of class ids -> one byte a pixel.
-export function idsOf(bitmap) {
+// A bitmap of class rows -> one byte a pixel.
+export function maskOf(bitmap) {
   const { data } = pixelsOf(bitmap, bitmap.width, bitmap.height);
-  const ids = new Uint8Array(bitmap.width * bitmap.height);
-  for (let i = 0; i < ids.length; i++) ids[i] = data[4 * i];
-  return ids;
+  const mask = new Uint8Array(bitmap.width * bitmap.height);
+  for (let i = 0; i < mask.length; i++) mask[i] = data[4 * i];
+  return mask;
 }
 
-// Share of the pixels by class id.
-export function sharesOf(ids) {
-  const counts = new Float64Array(256);
-  for (const id of ids) counts[id]++;
-  return counts.map((count) => count / ids.length);
+// Share of the pixels by class row.
+export function sharesOf(mask) {
+  const counts = new Float64Array(MOST_CLASSES);
+  for (const row of mask) counts[row]++;
+  return counts.map((count) => count / mask.length);
 }
 
-// For each id: colour, whether it is painted, and a number that classes of one name share between models.
+// For each row: colour, whether it is painted, and a number that classes of one name share between models.
 export function tableOf(classes, hidden, names) {
-  const table = { colour: new Uint8Array(768), painted: new Uint8Array(256), key: new Uint16Array(256) };
+  const [colour, painted, key] = [new Uint8Array(3 * MOST_CLASSES), new Uint8Array(MOST_CLASSES), new Uint16Array(MOST_CLASSES)];
   classes.forEach((entry, row) => {
-    table.colour.set(entry.colour, 3 * entry.id);
-    table.painted[entry.id] = row > 0 && !hidden.has(entry.name) ? 1 : 0;
-    table.key[entry.id] = 1 + names.indexOf(entry.name);
+    colour.set(entry.colour, 3 * row);
+    painted[row] = row > 0 && !hidden.has(entry.name) ? 1 : 0;
+    key[row] = 1 + names.indexOf(entry.name);
   });
-  return table;
+  return { colour, painted, key };
 }
 
-function blend(out, at, from, colour, id, alpha) {
-  for (let c = 0; c < 3; c++) out[at + c] = from[at + c] * (1 - alpha) + colour[3 * id + c] * alpha;
+function blend(out, at, from, colour, row, alpha) {
+  for (let c = 0; c < 3; c++) out[at + c] = from[at + c] * (1 - alpha) + colour[3 * row + c] * alpha;
 }
 
 // The frame with the mask's colours, from column `left` up to `right`.
-export function paint(out, frame, ids, table, alpha, left = 0, right = frame.width) {
+export function paint(out, frame, mask, table, alpha, left = 0, right = frame.width) {
   const { data, width } = frame;
   for (let y = 0; y < frame.height; y++) {
     for (let x = left; x < right; x++) {
       const i = y * width + x;
-      if (table.painted[ids[i]]) blend(out.data, 4 * i, data, table.colour, ids[i], alpha);
+      if (table.painted[mask[i]]) blend(out.data, 4 * i, data, table.colour, mask[i], alpha);
       else out.data.set(data.subarray(4 * i, 4 * i + 3), 4 * i);
       out.data[4 * i + 3] = 255;
     }

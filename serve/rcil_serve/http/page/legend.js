@@ -9,13 +9,13 @@ const length = (share) => `${100 * share}%`;
 export function rowsOf(models, now, before) {
   const shares = sharesOf(now);
   const oldShares = before && sharesOf(before);
-  const old = new Map((models.previous?.classes ?? []).map((entry) => [entry.name, entry]));
+  const old = new Map((models.previous?.classes ?? []).map((entry, row) => [entry.name, row]));
   const list = models.current.classes.map((entry, row) => ({
     ...entry,
     background: row === 0,
     isNew: models.previous ? !old.has(entry.name) : entry.step > 0 && entry.step === models.current.step,
-    share: shares[entry.id],
-    old: oldShares && old.has(entry.name) ? oldShares[old.get(entry.name).id] : null,
+    share: shares[row],
+    old: oldShares && old.has(entry.name) ? oldShares[old.get(entry.name)] : null,
   }));
   return list.sort((a, b) => b.share - a.share);
 }

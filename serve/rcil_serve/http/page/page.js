@@ -1,7 +1,7 @@
 // The page: takes an image or a clip, sends frames one after the other, shows what comes back.
 
 import { models as fetchModels, sample, segment } from "./api.js";
-import { changedShare, difference, idsOf, line, paint, pixelsOf, tableOf } from "./draw.js";
+import { MOST_CLASSES, changedShare, difference, line, maskOf, paint, pixelsOf, tableOf } from "./draw.js";
 import { fill, percent, rowsOf } from "./legend.js";
 
 const LONGEST_CLIP_SIDE = 1280;
@@ -24,8 +24,12 @@ function complain(error) {
 // ---- models
 
 async function loadModels() {
-  models = await fetchModels();
-  const { current, previous } = models;
+  const found = await fetchModels();
+  const { current, previous } = found;
+  if (Math.max(current.classes.length, previous?.classes.length ?? 0) > MOST_CLASSES) {
+    throw new Error(`this page shows models of up to ${MOST_CLASSES} classes`);
+  }
+  models = found;
   const count = current.classes.length;
   $("model").textContent = `Step ${current.step} · ${count} classes · ${current.precision} on ${current.device}`;
   $("views").hidden = !previous;
@@ -45,18 +49,23 @@ function tables() {
 // Sends a frame to the new model, and to the old one if `both`; `source` is what was sent, for drawing.
 async function look(blob, source, width, height, both, mine) {
   const now = await segment(blob, "current");
-  if (mine !== job) return;
   if (now.sha256 !== models.current.sha256) await loadModels(); // reloaded since
+  if (mine !== job) return; // another file was opened meanwhile
+  if (now.sha256 !== models.current.sha256) return look(blob, source, width, height, both, mine); // and again
   if (now.bitmap.width !== width || now.bitmap.height !== height) {
     throw new Error(`the mask has ${now.bitmap.width}x${now.bitmap.height} pixels, the picture ${width}x${height}`);
   }
   const frame = pixelsOf(source, width, height);
-  shown = { frame, now: { ...now, ids: idsOf(now.bitmap) }, before: null };
+  shown = { frame, now: { ...now, mask: maskOf(now.bitmap) }, before: null };
   if (!both || !models.previous) return refresh();
   if (view() === "new") refresh();
   const before = await segment(blob, "previous");
   if (mine !== job) return;
-  shown.before = { ...before, ids: idsOf(before.bitmap) };
+  if (before.sha256 !== models.previous.sha256) {
+    await loadModels(); // reloaded since
+    return look(blob, source, width, height, both, mine);
+  }
+  shown.before = { ...before, mask: maskOf(before.bitmap) };
   refresh();
 }
 
@@ -77,13 +86,13 @@ function draw() {
   const alpha = Number($("alpha").value);
   const out = new ImageData(frame.width, frame.height);
   const chosen = before ? view() : "new";
-  if (chosen === "new") paint(out, frame, now.ids, nowTable, alpha);
-  if (chosen === "old") paint(out, frame, before.ids, beforeTable, alpha);
-  if (chosen === "difference") difference(out, frame, now.ids, before.ids, nowTable, beforeTable);
+  if (chosen === "new") paint(out, frame, now.mask, nowTable, alpha);
+  if (chosen === "old") paint(out, frame, before.mask, beforeTable, alpha);
+  if (chosen === "difference") difference(out, frame, now.mask, before.mask, nowTable, beforeTable);
   if (chosen === "wipe") {
     const border = Math.round(Number($("wipe").value) * frame.width);
-    paint(out, frame, before.ids, beforeTable, alpha, 0, border);
-    paint(out, frame, now.ids, nowTable, alpha, border);
+    paint(out, frame, before.mask, beforeTable, alpha, 0, border);
+    paint(out, frame, now.mask, nowTable, alpha, border);
     line(out, border);
   }
   picture.width = frame.width;
@@ -103,11 +112,11 @@ function showNumbers() {
   $("changed-box").hidden = $("compared").hidden = !before;
   if (!before) return;
   const [nowTable, beforeTable] = tables();
-  $("changed").textContent = percent(changedShare(now.ids, before.ids, nowTable, beforeTable));
+  $("changed").textContent = percent(changedShare(now.mask, before.mask, nowTable, beforeTable));
 }
 
 function showClasses() {
-  const list = rowsOf(models, shown.now.ids, shown.before?.ids);
+  const list = rowsOf(models, shown.now.mask, shown.before?.mask);
   fill($("classes"), list, hidden, draw);
   const seen = list.filter((entry) => entry.share > 0).map((entry) => `${entry.name} ${percent(entry.share)}`);
   picture.setAttribute("aria-label", `The picture with what the model sees: ${seen.join(", ")}`);

@@ -12,10 +12,8 @@ import numpy as np
 from rcil.checkpoint.metadata import ClassInfo
 from rcil.files import replacing
 from rcil_serve.backends.protocol import Mask
-from rcil_serve.video.frames import Frame, OutputError, SourceInfo
-from rcil_serve.video.outputs.movie import Movie
-
-VIDEO = ".mkv"
+from rcil_serve.video.frames import Frame, SourceInfo
+from rcil_serve.video.outputs.movie import Movie, require_suffix
 
 
 class MaskOutput(Protocol):
@@ -93,11 +91,16 @@ class MaskMovie:
 
 def open_masks(path: Path, info: SourceInfo, *, wide: bool, offset: float) -> MaskOutput:
     """`masks.mkv` is a video, a name without ending a folder."""
-    if path.suffix.lower() == VIDEO:
-        return MaskMovie(path, info, wide=wide, offset=offset)
+    if is_folder(path):
+        return MaskFiles(path)
+    return MaskMovie(path, info, wide=wide, offset=offset)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether masks become files in a folder; raises for a name that is neither a folder nor a lossless video."""
     if path.suffix:
-        raise OutputError(f"masks cannot be written as {path.suffix}", "Name a .mkv file, or a folder for PNG files.")
-    return MaskFiles(path)
+        require_suffix(path, lossless=True)
+    return not path.suffix
 
 
 def write_mask(path: Path, ids: Mask) -> None:

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 
+from rcil.errors import ConfigError
 from rcil.images import Image
 from rcil_serve.backends.protocol import Mask
 from rcil_serve.video.frames import OutputError, Sound, SourceInfo
@@ -23,6 +24,8 @@ FRAGMENTS = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "flush_pa
 """Every fragment can be played by itself, so that a file without its end loses the last one only."""
 COPIED = ("aac", "mp3", "ac3", "eac3", "opus", "alac", "flac")
 """Sound that players accept inside MP4 as it is; other sound becomes AAC."""
+PICTURES, MASKS = ".mp4", ".mkv"
+"""What files of pictures and of masks end with: other kinds do not survive a kill, or lose ids."""
 
 
 class Movie:
@@ -47,6 +50,7 @@ class Movie:
         offset: float = 0.0,
         crf: int = 21,
     ) -> None:
+        require_suffix(path, lossless=lossless)
         self.path, self.part = path, part_of(path)
         self._size = info.size
         self._lossless = lossless
@@ -60,9 +64,7 @@ class Movie:
         except (av.error.FFmpegError, ValueError) as error:
             self._file.abandon()
             self.part.unlink(missing_ok=True)
-            raise OutputError(
-                f"cannot write {path}: {error}", "Check the folder, and end the name with .mp4 (masks: .mkv)."
-            ) from error
+            raise OutputError(f"cannot write {path}: {error}", "Check the folder.") from error
         self._stream = self._mask_stream(info, wide) if lossless else self._picture_stream(info, crf)
         self._sound: Any = None
         self._resampled = False
@@ -132,7 +134,9 @@ class Movie:
                 packet.stream = self._sound
                 self._container.mux(packet)
                 return
-            for frame in sound.packet.decode():
+            for frame in _heard(sound.packet):
+                if frame.pts is not None:
+                    frame.pts -= round(self._offset / frame.time_base)
                 self._container.mux(self._sound.encode(frame))
 
     def finish(self) -> None:
@@ -213,6 +217,25 @@ def disk_full(part: Path, frames: int) -> DiskFullError:
     except OSError:
         written = 0
     return DiskFullError(part, written, frames)
+
+
+def require_suffix(path: Path, *, lossless: bool) -> None:
+    """Raise for a name under which no video is written."""
+    wanted = MASKS if lossless else PICTURES
+    if path.suffix.lower() != wanted:
+        what = "masks" if lossless else "videos"
+        raise ConfigError(
+            f"{what} cannot be written as {path.suffix or path.name}",
+            f"End the name with {wanted}{', or name a folder for PNG files' if lossless else ''}.",
+        )
+
+
+def _heard(packet: Any) -> list[Any]:
+    """The sound of a packet; a damaged one is a gap in the sound, as in every player."""
+    try:
+        return list(packet.decode())
+    except av.error.FFmpegError:
+        return []
 
 
 def cut_to_fragments(path: Path) -> None:

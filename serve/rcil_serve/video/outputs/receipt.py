@@ -18,8 +18,10 @@ from rcil_serve.video.frames import Counts, SourceInfo
 from rcil_serve.video.latencies import Stages
 
 Status = Literal["running", "done", "interrupted", "failed"]
+WHOLE = ("done", "interrupted")
+"""After these all outputs are there; after a failure what stands at their names may be of an earlier run."""
 LARGEST_HASHED = 2**30
-"""Bytes of a source whose hash is taken; larger ones are described by their size."""
+"""Bytes of a file whose hash is taken; larger ones are described by their size."""
 
 
 class Receipt:
@@ -75,7 +77,7 @@ class Receipt:
             "frames": asdict(counts),
             "stages": stages.as_document(),
             "outputs": {
-                name: {"path": str(path), **(_file_facts(path) if status != "running" else {})}
+                name: {"path": str(path), **(_file_facts(path) if status in WHOLE else {})}
                 for name, path in outputs.items()
             },
             **self._extra(),

@@ -29,8 +29,7 @@ class Timeline:
     seconds: float = 0.02
     _sums: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     _frames: dict[int, int] = field(default_factory=dict)
-    marks: list[tuple[float, str]] = field(default_factory=list)
-    """Times of drops, gaps and model swaps, and what happened."""
+    _marks: dict[tuple[str, int], float] = field(default_factory=dict)
     _dropped: int = 0
 
     def add(self, time: float, shares: NDArray[np.float64]) -> None:
@@ -44,9 +43,15 @@ class Timeline:
             self._halve()
 
     def mark(self, time: float, text: str) -> None:
-        """Note an event; of very many the later ones are left out."""
-        if len(self.marks) < MOST_BINS:
-            self.marks.append((time, text))
+        """Note an event; of each kind one a bin, and of very many the later ones are left out."""
+        key = text, int(time / self.seconds)
+        if key not in self._marks and sum(kind == text for kind, _ in self._marks) < MOST_BINS:
+            self._marks[key] = time
+
+    @property
+    def marks(self) -> list[tuple[float, str]]:
+        """Times of drops, gaps, alarms and model swaps, and what happened."""
+        return [(time, text) for (text, _), time in self._marks.items()]
 
     def mark_drops(self, time: float, counts: Counts) -> None:
         """Mark this time if frames were dropped since the last call."""
@@ -67,6 +72,9 @@ class Timeline:
         for place in sums:
             self._sums[place // 2] = self._sums.get(place // 2, np.zeros(self.count)) + sums[place]
             self._frames[place // 2] = self._frames.get(place // 2, 0) + frames[place]
+        marks, self._marks = self._marks, {}
+        for (text, place), time in marks.items():
+            self._marks.setdefault((text, place // 2), time)
 
     def curves(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Times in seconds [bins] and mean shares [bins, count]."""

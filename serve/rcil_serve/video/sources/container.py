@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import av
@@ -21,6 +23,10 @@ LIMITS = {"max_pixels": str(MAX_PIXELS)}
 """For FFmpeg's decoders: a stream may state another size at any time."""
 PLAYLISTS = ("hls", "concat", "dash", "sdp", "imf")
 """Files that make FFmpeg open other files."""
+PROBED = 2**20
+"""Bytes of a file by which FFmpeg tells what it is."""
+FIRST_PICTURE_S = 60.0
+"""Seconds to look for a picture among nothing but damaged ones."""
 HINT = "Play it with another program to see whether it is whole, or convert it to MP4 with H.264."
 
 
@@ -31,6 +37,8 @@ def open_container(
 
     FFmpeg's own error holds the address, which may have a password in it, so it goes no further.
     """
+    if form is None and "://" not in path and _is_playlist(Path(path)):
+        raise _only_names(name)
     try:
         container = av.open(
             path, options={**LIMITS, **(options or {})}, timeout=timeout, format=form, metadata_errors="replace"
@@ -39,8 +47,34 @@ def open_container(
         raise SourceError(f"{name} cannot be opened as a video: {reason(error)}", HINT) from None
     if "://" not in path and container.format.name in PLAYLISTS:
         container.close()
-        raise SourceError(f"{name} only names other files", "Give the video itself.")
+        raise _only_names(name)
     return container
+
+
+def _only_names(name: str) -> SourceError:
+    return SourceError(f"{name} only names other files", "Give the video itself.")
+
+
+def _is_playlist(path: Path) -> bool:
+    """Whether FFmpeg would take a file for a list of others; looked at before it may open any of them.
+
+    FFmpeg's own checks look no further than the first zero byte, which videos have early.
+    """
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            text = file.read(PROBED).split(b"\0", 1)[0].removeprefix(b"\xef\xbb\xbf").lstrip()
+    except OSError:  # FFmpeg says what is wrong with it
+        return False
+    lower = text.lower()
+    return (
+        text.startswith((b"#EXTM3U", b"ffconcat", b"v=0"))
+        or text.startswith(b"c=IN IP")
+        or b"\nc=IN IP" in text
+        or b"<mpd" in lower
+        or b"<compositionplaylist" in lower
+    )
 
 
 def video_stream(container: Any, name: str) -> Any:
@@ -75,6 +109,17 @@ def whole_frames(packet: Any, counts: Counts) -> Iterator[Any]:
             counts.corrupt += 1
         else:
             yield frame
+
+
+def first_frame(container: Any, stream: Any) -> Any | None:
+    """The first whole frame, for its size, rotation and time; None if there is none, or none for a long time."""
+    end = time.monotonic() + FIRST_PICTURE_S
+    for packet in container.demux(stream):
+        for frame in whole_frames(packet, Counts()):
+            return frame
+        if time.monotonic() > end:
+            break
+    return None
 
 
 def upright(pixels: Image, turn: int) -> Image:

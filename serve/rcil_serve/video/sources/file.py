@@ -12,7 +12,16 @@ import av.error
 
 from rcil.images import Image
 from rcil_serve.video.frames import Counts, Frame, Item, Sound, SourceError, SourceInfo
-from rcil_serve.video.sources.container import HINT, fitted, open_container, reason, upright, video_stream, whole_frames
+from rcil_serve.video.sources.container import (
+    HINT,
+    first_frame,
+    fitted,
+    open_container,
+    reason,
+    upright,
+    video_stream,
+    whole_frames,
+)
 from rcil_serve.video.sources.protocol import Selection
 
 
@@ -45,26 +54,27 @@ class FileSource:
         self._stream = video_stream(self._container, name)
         height, width = first.height, first.width
         rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(25)
-        frames = self._stream.frames or _frames_by_duration(self._container, rate)
-        self._announced = self._stream.frames or None
-        audio = self._container.streams.audio
+        self._announced = _announced(self._container, self._stream)
+        frames = self._announced or _frames_by_duration(self._container, rate)
+        known = [audio for audio in self._container.streams.audio if audio.codec_context is not None]
         self.info = SourceInfo(
             name=name,
             size=(width, height) if self._turn in (90, 270) else (height, width),
             rate=Fraction(rate),
             time_base=Fraction(self._stream.time_base),
             frames=selection.expected(frames, float(rate)) if frames else None,
-            sound=audio[0] if audio else None,
+            sound=known[0] if known else None,
         )
 
     def __iter__(self) -> Iterator[Item]:
         wanted = [self._stream] if self.info.sound is None else [self._stream, self.info.sound]
-        base, taken, index = self.info.time_base, 0, 0
+        base, taken, index, hidden = self.info.time_base, 0, 0, 0
         for packet in self._packets(wanted):
             if packet.stream is not self._stream:
                 if packet.dts is not None and self._hears(packet):
                     yield Sound(packet)
                 continue
+            hidden += packet.is_discard
             for frame in whole_frames(packet, self.counts):
                 pts = frame.pts if frame.pts is not None else self._origin + round(index / self.info.rate / base)
                 seconds = float((pts - self._origin) * base)
@@ -78,7 +88,7 @@ class FileSource:
                 taken += 1
                 self.counts.read += 1
                 yield Frame(index - 1, pts, seconds, self._upright(frame), time.perf_counter())
-        self._note_missing(index)
+        self._note_missing(index, hidden)
 
     def _packets(self, streams: list[Any]) -> Iterator[Any]:
         """All packets; a file that ends in the middle of one ends the source, with a note."""
@@ -96,8 +106,9 @@ class FileSource:
     def _upright(self, frame: Any) -> Image:
         return fitted(upright(frame.to_ndarray(format="rgb24"), self._turn), self.info.size)
 
-    def _note_missing(self, index: int) -> None:
-        if self._announced and index + self.counts.corrupt < self._announced:
+    def _note_missing(self, index: int, hidden: int) -> None:
+        """Say if frames are missing; those that an edit list hides are decoded and never shown."""
+        if self._announced and index + hidden + self.counts.corrupt < self._announced:
             self.counts.problems.append(
                 f"{self._name} is cut off: it announces {self._announced} frames and has {index}"
                 + (f" and {self.counts.corrupt} damaged ones" if self.counts.corrupt else "")
@@ -115,12 +126,20 @@ def _first_frame(path: str, name: str, options: dict[str, str] | None, timeout: 
     """The first whole frame of a file, for its size, rotation and time."""
     with open_container(path, name, options, timeout) as container:
         try:
-            for frame in container.decode(video_stream(container, name)):
-                if not frame.is_corrupt:
-                    return frame
+            frame = first_frame(container, video_stream(container, name))
         except av.error.FFmpegError as error:
             raise SourceError(f"{name} holds no picture that can be decoded: {reason(error)}", HINT) from None
-    raise SourceError(f"{name} holds no picture", HINT)
+    if frame is None:
+        raise SourceError(f"{name} holds no picture that can be decoded", HINT)
+    return frame
+
+
+def _announced(container: Any, stream: Any) -> int | None:
+    """How many frames the file says it has; None where it does not. An edit list of MP4 takes some out of the index."""
+    stated = int(stream.frames)
+    if "mp4" in container.format.name:
+        return min(stated, len(stream.index_entries)) or stated or None
+    return stated or None
 
 
 def _frames_by_duration(container: Any, rate: Fraction) -> int | None:

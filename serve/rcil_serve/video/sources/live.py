@@ -12,12 +12,24 @@ from typing import Any
 import av.error
 
 from rcil_serve.video.frames import Counts, Frame, Item, SourceError, SourceInfo
-from rcil_serve.video.sources.container import fitted, open_container, reason, upright, video_stream, whole_frames
+from rcil_serve.video.sources.container import (
+    first_frame,
+    fitted,
+    open_container,
+    reason,
+    upright,
+    video_stream,
+    whole_frames,
+)
 from rcil_serve.video.sources.protocol import Selection
 
 TIME_BASE = Fraction(1, 90000)
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds before the first and, doubling, before later attempts to connect again."""
+JUMP = round(5 / TIME_BASE)
+"""Steps of a camera's clock beyond this are not time that went by: the clock was set."""
+KEPT_GAPS = 100
+"""A live source may run for months."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,7 @@ class LiveOptions:
     timeout: float = 10.0
     """Seconds without data after which a connection counts as broken."""
     attempts: int = 6
-    """Failed attempts in a row after which the source counts as gone."""
+    """Connections in a row without a frame after which the source counts as gone."""
 
 
 class LiveSource:
@@ -55,6 +67,10 @@ class LiveSource:
         self._options, self._form = options or {}, form
         self._ended = threading.Event()
         self._container: Any = None
+        self._failed = 0
+        """Connections in a row that gave no frame."""
+        self._lost: float | None = None
+        """Seconds from the beginning to the end of the last connection; None while frames come."""
         self.counts = Counts()
         self._stream = self._connect()
         first = self._first_frame()
@@ -68,26 +84,26 @@ class LiveSource:
         return video_stream(self._container, self._name)
 
     def _first_frame(self) -> Any:
+        frame, why = None, "none is whole"
         try:
-            return next(frame for frame in self._container.decode(self._stream) if not frame.is_corrupt)
-        except (av.error.FFmpegError, StopIteration) as error:
-            why = "it ended" if isinstance(error, StopIteration) else reason(error)
+            frame = first_frame(self._container, self._stream)
+        except av.error.FFmpegError as error:
+            why = reason(error)
+        if frame is None:
             self.close()
-            raise SourceError(f"{self._name} gives no picture: {why}", "Check the address and the camera.") from None
+            raise SourceError(f"{self._name} gives no picture: {why}", "Check the address and the camera.")
+        return frame
 
     def __iter__(self) -> Iterator[Item]:
         begun = time.monotonic()
         taken, index, last = 0, 0, -1
         while not self._ended.is_set():
-            base = round((time.monotonic() - begun) / TIME_BASE)
-            origin: int | None = None
+            times = _Times(round((time.monotonic() - begun) / TIME_BASE))
             for frame in self._frames_of_connection():
-                if frame.pts is None:
-                    pts = round((time.monotonic() - begun) / TIME_BASE)
-                else:
-                    taken_at = round(frame.pts * frame.time_base / TIME_BASE)
-                    origin = taken_at if origin is None else origin
-                    pts = base + taken_at - origin
+                passed = time.monotonic() - begun
+                self._came_back(passed)
+                now = round(passed / TIME_BASE)
+                pts = now if frame.pts is None else times.of(round(frame.pts * frame.time_base / TIME_BASE), now)
                 pts = last = max(pts, last + 1)
                 seconds = float(pts * TIME_BASE)
                 index += 1
@@ -116,22 +132,35 @@ class LiveSource:
             self._note(f"{self._name} broke off: {reason(error)}")
 
     def _reconnect(self, lost_at: float) -> bool:
-        """Connect again, waiting longer each time; the pause is noted as a gap. False if the source is gone."""
-        begun, wait = time.monotonic(), FIRST_WAIT
-        for attempt in range(1, self._live.attempts + 1):
-            if self._ended.wait(wait):
+        """Connect again, waiting longer each time. False if the source is gone.
+
+        A connection counts as failed until it gives a frame: some servers take every connection and send nothing.
+        """
+        self._lost = lost_at if self._lost is None else self._lost
+        while self._failed < self._live.attempts:
+            if self._ended.wait(min(FIRST_WAIT * 2 ** min(self._failed, 10), LONGEST_WAIT)):
                 return True
-            wait = min(2 * wait, LONGEST_WAIT)
+            self._failed += 1
             try:
                 self._container.close()
                 self._stream = self._connect()
             except SourceError as error:
-                self._note(f"attempt {attempt}: {error.message}")
+                self._note(f"attempt {self._failed}: {error.message}")
                 continue
-            self.counts.reconnects += 1
-            self.counts.gaps.append((round(lost_at, 3), round(time.monotonic() - begun, 3)))
             return True
         return False
+
+    def _came_back(self, now: float) -> None:
+        """There is a frame; if there was none for a time, that is noted as a gap."""
+        self._failed = 0
+        if self._lost is None:
+            return
+        counts, length = self.counts, now - self._lost
+        counts.reconnects += 1
+        counts.gap_seconds = round(counts.gap_seconds + length, 3)
+        counts.gaps.append((round(self._lost, 3), round(length, 3)))
+        del counts.gaps[:-KEPT_GAPS]
+        self._lost = None
 
     def _note(self, text: str) -> None:
         """Keep the latest problems only: a live source may run for months."""
@@ -147,3 +176,28 @@ class LiveSource:
         self.stop()
         if self._container is not None:
             self._container.close()
+
+
+class _Times:
+    """From a camera's clock to the time of the source, within one connection; all in units of `TIME_BASE`.
+
+    Args:
+        start: Time of the source at which the connection began.
+    """
+
+    def __init__(self, start: int) -> None:
+        self._base, self._origin = start, 0
+        self._last: tuple[int, int] | None = None
+
+    def of(self, taken: int, now: int) -> int:
+        """The time of a frame that the camera says it took at `taken`, and that arrived `now`.
+
+        Frames may be late, and come in bursts after that, which their clock has right. A clock that runs back, or ahead
+        of all time that went by, was set, and begins anew.
+        """
+        if self._last is None:
+            self._origin = taken
+        elif not -JUMP <= taken - self._last[0] <= now - self._last[1] + JUMP:
+            self._origin, self._base = taken, now
+        self._last = taken, now
+        return self._base + taken - self._origin

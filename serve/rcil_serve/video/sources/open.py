@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from rcil_serve.video.frames import SourceError
-from rcil_serve.video.sources.container import open_container
+from rcil_serve.video.sources.container import PLAYLISTS, open_container
 from rcil_serve.video.sources.file import FileSource
 from rcil_serve.video.sources.live import LiveOptions, LiveSource
 from rcil_serve.video.sources.pictures import PictureSource, find_pictures
@@ -16,6 +16,8 @@ from rcil_serve.video.sources.protocol import Selection, Source
 
 STREAMS = ("rtsp", "rtsps", "rtmp", "rtmps", "udp", "rtp", "srt", "tcp")
 WEB = ("http", "https")
+CAMERA = r"\d{1,3}"
+"""A source that is the number of a camera."""
 _CAMERA = {"linux": ("/dev/video{}", "v4l2"), "darwin": ("{}", "avfoundation"), "win32": ("video={}", "dshow")}
 
 
@@ -36,7 +38,7 @@ def open_source(
         live: How patient to be with cameras and streams.
     """
     selection, live = selection or Selection(), live or LiveOptions()
-    if re.fullmatch(r"\d{1,3}", text):
+    if re.fullmatch(CAMERA, text):
         address, form = _CAMERA.get(sys.platform, _CAMERA["linux"])
         return LiveSource(address.format(text), f"camera {text}", selection, live, form=form)
     scheme = text.partition("://")[0].lower() if "://" in text else ""
@@ -54,11 +56,19 @@ def open_source(
     return FileSource(_existing(text), text, selection)
 
 
+def local_files(text: str) -> list[Path]:
+    """The files on this machine that a source is read from; none for cameras and addresses."""
+    if "://" in text or re.fullmatch(CAMERA, text):
+        return []
+    named = Path(text)
+    return [*(find_pictures(text) or ()), *([named] if named.is_file() else [])]
+
+
 def _web_source(text: str, selection: Selection, live: LiveOptions) -> Source:
-    """A file behind an address has a length; a live stream has none."""
+    """A file behind an address has a length, in seconds or in bytes; a live stream has none, but its list has."""
     name = redacted(text)
     container = open_container(text, name, None, live.timeout)
-    finite = bool(container.duration)
+    finite = bool(container.duration) or (container.format.name not in PLAYLISTS and container.size > 0)
     container.close()
     if finite:
         return FileSource(text, name, selection, timeout=live.timeout)

@@ -1,3 +1,4 @@
+import os
 from fractions import Fraction
 
 import cv2
@@ -6,7 +7,8 @@ import pytest
 from clips import BASE
 
 from rcil.checkpoint.metadata import ClassInfo
-from rcil_serve.video.frames import Frame, OutputError, SourceInfo
+from rcil.errors import ConfigError
+from rcil_serve.video.frames import Frame, SourceInfo
 from rcil_serve.video.outputs.masks import IdTable, open_masks, write_mask
 from rcil_serve.video.outputs.movie import cut_to_fragments
 
@@ -42,13 +44,19 @@ def test_files_and_movies_hold_the_ids(tmp_path, kind):
 
 
 def test_other_endings_are_refused(tmp_path):
-    with pytest.raises(OutputError, match=r"masks cannot be written as \.mp4"):
+    with pytest.raises(ConfigError, match=r"masks cannot be written as \.mp4"):
         open_masks(tmp_path / "masks.mp4", INFO, wide=False, offset=0.0)
 
 
 def test_a_mask_goes_to_its_place_whole(tmp_path):
     write_mask(tmp_path / "new" / "a.png", np.eye(5, dtype=np.uint8))
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.png"]
+
+
+def test_writing_leaves_the_umask_alone(tmp_path, monkeypatch):
+    """It belongs to the process: while one thread has it at 0, all others make files that anybody may write."""
+    monkeypatch.setattr(os, "umask", lambda mode: pytest.fail("set"))
+    write_mask(tmp_path / "a.png", np.eye(5, dtype=np.uint8))
 
 
 def test_what_follows_the_last_fragment_goes(tmp_path):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from clips import contents, picture
 
+from rcil.errors import ConfigError
 from rcil_serve.video.frames import OutputError, SourceInfo
 from rcil_serve.video.outputs.movie import Movie
 
@@ -45,7 +46,13 @@ def test_a_file_that_fits_is_whole_and_times_are_kept(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
 
 
-def test_an_ending_that_nobody_knows_leaves_nothing(tmp_path):
-    with pytest.raises(OutputError, match=r"end the name with \.mp4"):
-        Movie(tmp_path / "a.xyz", INFO)
+@pytest.mark.parametrize(
+    ("name", "options"), [("a.xyz", {}), ("a.mkv", {}), ("a", {}), ("a.mp4", {"lossless": True}), ("a.MP4", None)]
+)
+def test_other_endings_leave_nothing(tmp_path, name, options):
+    if options is None:
+        write(tmp_path / name).finish()
+        return
+    with pytest.raises(ConfigError, match="cannot be written as"):
+        Movie(tmp_path / name, INFO, **options)
     assert list(tmp_path.iterdir()) == []

@@ -28,3 +28,13 @@ def test_a_clock_that_is_set_does_not_change_how_long_it_took(tmp_path, monkeypa
     assert 0 <= document["seconds"] < 60 and document["frames_a_second"] > 0
     assert document["begun"].startswith("2024-01-01T12:00:00")
     assert json.loads((tmp_path / "r.json").read_text()) == document
+
+
+@pytest.mark.parametrize(
+    ("status", "hashed"), [("running", False), ("failed", False), ("interrupted", True), ("done", True)]
+)
+def test_a_run_that_failed_does_not_claim_the_file_of_an_earlier_one(tmp_path, status, hashed):
+    (tmp_path / "out.mp4").write_text("of an earlier run")
+    written = receipt.Receipt(tmp_path / "r.json", Threshold(), INFO, None, {})
+    document = written.write(status, Counts(), Stages(), {"video": tmp_path / "out.mp4"})
+    assert ("sha256" in document["outputs"]["video"]) is hashed
