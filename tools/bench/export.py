@@ -66,7 +66,7 @@ def timed(
 
 
 def show(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Print and return medians, the interquartile range, and the ratio to the first."""
+    """Print and return medians, 95th percentiles, and the ratio to the first with its 95 % interval."""
     first = next(iter(times.values()))
     rows = {}
     for name, values in times.items():

@@ -7,7 +7,7 @@ All three train a DeepLab-v3 ResNet on the same images: forward, losses, backwar
   padded windows.
 - plain: one branch, cross entropy, no teacher.
 
-Runs alternate in one process; times are medians with the interquartile range, and the two RCIL losses must agree.
+Runs alternate in one process; times are medians with the interquartile range.
 Memory is the growth of the peak resident set in a process of its own.
 
 Examples:

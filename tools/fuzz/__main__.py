@@ -44,6 +44,8 @@ def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     names = arguments.readers or list(PLACES)
     if arguments.only is not None:
+        if len(arguments.readers) != 1:
+            parser.error("--only takes one reader")
         reader = open_reader(names[0])
         read_once(reader, case_of(reader, arguments.seed, arguments.only))
         return 0

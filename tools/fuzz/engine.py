@@ -108,8 +108,8 @@ def run_inputs(
 def read_once(reader: Reader, case: Case) -> None:
     """Give one input to the reader, without a net."""
     with _scratch() as folder:
-        write_case(case, folder)
-        reader.read(folder)
+        write_case(case, folder / "case")
+        reader.read(folder / "case")
 
 
 def peak_mb() -> float:

@@ -14,12 +14,14 @@ import numpy as np
 
 from rcil.architecture import RC, Architecture
 from rcil.checkpoint.metadata import LineageEntry, Metadata, class_table
+from rcil.image_header import PNG
 from rcil_export.interface import Interface
 from rcil_export.shapes import parse_shape
+from tools.fuzz.cases import Case
 from tools.fuzz.mutate import damaged
 
-PNG = b"\x89PNG\r\n\x1a\n"
 NAMES = [["background", "ball"], ["cone"]]
+ODD_NAMES = ("a\n", " a", "a.b", "é", "\udcff", "-a", "A", "x" * 200, "a'", "[a]", "*", "a\\b", ".a", "a.png")
 
 
 @functools.cache
@@ -141,3 +143,24 @@ def damaged_image(random: Random, data: bytes) -> bytes:
         return damaged_png(random, data)
     others = (png(), jpeg(), mask_png(), *other_images())
     return random.choice(others) if random.random() < 0.05 else damaged(random, data, others)
+
+
+def misnamed(random: Random, files: Case, name: str) -> Case:
+    """Files of which one, or all that share a stem with it, have an odd name."""
+    odd, stem = random.choice(ODD_NAMES), _stem(name)
+    both = random.random() < 0.5
+    return {
+        _renamed(path, odd) if path == name or (both and _stem(path) == stem) else path: files[path] for path in files
+    }
+
+
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].rpartition(".")[0].partition("_")[0]
+
+
+def _renamed(path: str, stem: str) -> str:
+    """With another stem; what follows its first underscore stays."""
+    folder, slash, file = path.rpartition("/")
+    name, _, ending = file.rpartition(".")
+    _, line, rest = name.partition("_")
+    return f"{folder}{slash}{stem}{line}{rest}.{ending}"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 Client = Callable[[int, bytes, set[str]], str | None]
 """Takes a port, an image and the sha256 of the models that may answer; says what is wrong."""
-LATER = 0.02
-"""Seconds before an upload sends its next piece."""
+PIECES, LATER = 10, 0.02
+"""Of a slow upload, and the seconds between them."""
 
 
 @dataclass
@@ -37,14 +37,14 @@ def ask(port: int, image: bytes, known: set[str]) -> str | None:
         connection.close()
 
 
-def upload_slowly(port: int, image: bytes, known: set[str], pieces: int = 10) -> str | None:
+def upload_slowly(port: int, image: bytes, known: set[str]) -> str | None:
     """The same, in pieces with pauses between them."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.putrequest("POST", "/segment")
         connection.putheader("Content-Length", str(len(image)))
         connection.endheaders()
-        size = -(-len(image) // pieces)
+        size = -(-len(image) // PIECES)
         for begin in range(0, len(image), size):
             connection.send(image[begin : begin + size])
             time.sleep(LATER)

@@ -14,13 +14,11 @@ from rcil.nn import build
 NAMES = ["background", "building", "road"]
 
 
-def write_checkpoint(path: Path, seed: int, names: list[str] | None = None) -> Path:
+def write_checkpoint(path: Path, seed: int) -> Path:
     """An untrained network with classes that are not all background."""
     torch.manual_seed(seed)
     arch = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=4, head_width=8, rc=RC())
-    model = build(arch, [names or NAMES]).eval()
-    metadata = Metadata(
-        architecture=model.arch, classes=class_table([names or NAMES]), mean=IMAGENET_MEAN, std=IMAGENET_STD
-    )
+    model = build(arch, [NAMES]).eval()
+    metadata = Metadata(architecture=model.arch, classes=class_table([NAMES]), mean=IMAGENET_MEAN, std=IMAGENET_STD)
     save(path, model, metadata)
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -66,8 +67,9 @@ def start(words: Words, log: Path) -> subprocess.Popen[bytes]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL for the whole group; returns when the process is gone."""
-    os.killpg(process.pid, signal.SIGKILL)
+    """SIGKILL for the whole group, if it still lives; returns when the process is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 

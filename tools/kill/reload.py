@@ -110,6 +110,8 @@ def _kill_busy(
                     _swap(process, model, source)
                     time.sleep(max(0, min(0.1, until - time.monotonic())))
                 lost = list(answers.broken)
+                if process.poll() is not None:
+                    tally.note("before it", [f"the server ended by itself: {tail(log)}"])
                 kill(process)
             tally.requests += answers.served
             tally.note("before it", answers.wrong + lost)

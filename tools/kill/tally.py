@@ -23,7 +23,7 @@ class Tally:
     kills_after_output: int = 0
     """Those that came when the first output was there already."""
     finished: int = 0
-    """Runs that came to their end and equalled the undisturbed one."""
+    """Runs that came to their end; what differs from the undisturbed one is among the problems."""
     left_after_kills: int = 0
     """Temporary files and folders found after kills, all in all."""
     left_in_the_end: int = 0

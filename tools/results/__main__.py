@@ -24,6 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all by default: {', '.join(TABLES)}")
     parser.add_argument("--rows", help="run these rows alone, separated by commas")
+    parser.add_argument("--replicas", type=int, metavar="N", help="run the first N seeds or orders alone")
     parser.add_argument("--runs", type=Path, default=Path("results"), help="folder of data and runs (results)")
     parser.add_argument("--camvid", type=Path, help="folder with CamVid: images/, masks/, classes.txt")
     parser.add_argument("--workers", type=int, default=2, help="cells at a time, one thread each (2)")
@@ -38,7 +39,7 @@ def main() -> int:
     chosen = [TABLES[name] for name in arguments.tables or TABLES]
     data, runs = arguments.runs / "data", arguments.runs / "runs"
     try:
-        for name in dict.fromkeys(table.data for table in chosen):
+        for name in () if arguments.only_pages else dict.fromkeys(table.data for table in chosen):
             prepare(name, data, arguments.camvid)
     except RcilError as error:
         print(error, file=sys.stderr)
@@ -49,15 +50,21 @@ def main() -> int:
     failed = []
     if not arguments.only_pages:
         rows = arguments.rows.split(",") if arguments.rows else None
-        wanted = [cell for mine in cells.values() for cell in mine if rows is None or cell.row in rows]
+        replicas = {table.name: list(table.replicas)[: arguments.replicas] for table in chosen}
+        wanted = [
+            cell
+            for mine in cells.values()
+            for cell in mine
+            if (rows is None or cell.row in rows) and cell.replica in replicas[cell.table]
+        ]
         failed = run_cells(wanted, runs, arguments.workers, lambda text: print(text, flush=True), published)
     arguments.pages.mkdir(parents=True, exist_ok=True)
     for table in chosen:
         document = summarise_table(table, cells[table.name], runs, published)
         if document["rows"]:
             ours = table.data.startswith("site")  # CamVid's images are not ours to publish
-            pictured = draw_pictures(table, cells[table.name], runs, arguments.pages if ours else arguments.runs)
-            write_table(table, document, arguments.pages, pictured=pictured and ours)
+            draw_pictures(table, cells[table.name], runs, arguments.pages if ours else arguments.runs)
+            write_table(table, document, arguments.pages)
             print(f"{arguments.pages / table.name}.md: {document['missing']} cells missing")
     return 1 if failed else 0
 

@@ -46,6 +46,7 @@ def run_cell(task: Task, folder: Path, *, step0: Path | None, held_out: bool) ->
 
 
 def _trained(task: Task, folder: Path, step0: Path | None) -> dict[str, Any]:
+    """All steps; the seconds are those of the process that finishes the cell."""
     started = time.process_time()
     results = run_task(task, folder, resume=True, step0_of=step0)
     return {"steps": results["steps"], "cpu_seconds": round(time.process_time() - started, 1)}

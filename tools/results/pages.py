@@ -15,15 +15,15 @@ from tools.results.plots import ablation_bars, heat_map
 COLUMNS = {"first": "first classes", "later": "later classes", "all": "all"}
 
 
-def write_table(table: Table, document: dict[str, Any], folder: Path, *, pictured: bool = False) -> None:
-    """Write NAME.json, NAME.md and NAME.png.
+def write_table(table: Table, document: dict[str, Any], folder: Path) -> None:
+    """Write NAME.json, NAME.md and NAME.png; the page shows NAME-images.jpg where that is.
 
     Args:
         table: What was run.
         document: From `summarise_table`.
         folder: Where the pages are.
-        pictured: NAME-images.jpg is there to be shown.
     """
+    pictured = (folder / f"{table.name}-images.jpg").is_file()
     without_nan = json.loads(json.dumps(document), parse_constant=lambda _: None)
     write_json(folder / f"{table.name}.json", without_nan)
     with replacing(folder / f"{table.name}.png") as part:

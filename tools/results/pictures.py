@@ -21,17 +21,16 @@ LARGE = 0.01
 """Share of all pixels from which on a class is looked for when images are chosen."""
 
 
-def draw_pictures(table: Table, cells: Sequence[Cell], runs: Path, folder: Path) -> bool:
-    """Write NAME-images.jpg with the first replica's models; False if none are wanted, or one is missing."""
+def draw_pictures(table: Table, cells: Sequence[Cell], runs: Path, folder: Path) -> None:
+    """Write NAME-images.jpg with the first replica's models, if it is wanted and all are there."""
     first = next(iter(table.replicas))
     wanted = {row: cell for row in table.pictures for cell in cells if (cell.row, cell.replica) == (row, first)}
     if not wanted or any(result_of(cell, runs) is None for cell in wanted.values()):
-        return False
+        return
     models = {row: load(last_model(runs / cell.id)) for row, cell in wanted.items()}
     data = read_site(next(iter(wanted.values())).task.data.root)
     samples = pick(data, "val", large_classes(data), IMAGES)
     write_image(folder / f"{table.name}-images.jpg", draw_grid(samples, data, models))
-    return True
 
 
 def last_model(run: Path) -> Path:

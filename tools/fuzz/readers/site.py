@@ -16,13 +16,12 @@ from rcil.data.site import read_site
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import damaged, damaged_json
 from tools.fuzz.readers.tasks import odd_yaml
-from tools.fuzz.seeds import damaged_image, jpeg, mask_png, palette_png, png
+from tools.fuzz.seeds import damaged_image, jpeg, mask_png, misnamed, palette_png, png
 
 DESCRIBED = {"names": ["background", "ball", "cone"], "colours": {"ball": [200, 0, 0]}}
 NUMBERED = {"names": {"0": "background", "1": "ball"}, "colours": {}}
 DOMAINS = {"image_domains": {"train/a": "day", "val/b": "night"}, "seed": 1}
 SPLITS = {"seed": 0, "held_out": 0.2, "train": ["a"], "val": ["b"]}
-ODD_NAMES = ("a\n", " a", "a.b", "é", "\udcff", "-a", "A", "x" * 200, "a'", "[a]", "*", "a\\b", ".a", "a.png")
 
 
 def readers() -> dict[str, Reader]:
@@ -51,9 +50,7 @@ def make(random: Random) -> Case:
             case 0:
                 del files[name]
             case 1:
-                stem = random.choice(ODD_NAMES)
-                place, ending = name.rpartition("/")[0], name.rpartition(".")[2]
-                files[f"{place}/{stem}.{ending}" if place else f"{stem}.{ending}"] = files.pop(name)
+                files = misnamed(random, files, name)
             case 2:
                 files[f"{name}.{random.choice(('png', 'jpg', 'JPG'))}"] = files[name]
             case 3:

@@ -50,14 +50,14 @@ def make_weights(random: Random) -> Case:
     old = random.random() < 0.2
     ending = random.choice((".pth", ".pth", ".pth.tar"))
     if random.random() < 0.4:
-        return {f"w{ending}": _saved(random, grown_wrong(random, tree, _odd), old)}
+        return {f"w{ending}": _saved(grown_wrong(random, tree, _odd), old)}
     return {f"w{ending}": _damaged(random, _whole(name, old))}
 
 
 def make_state(random: Random) -> Case:
     """A resume state with mistakes in its content, in its pickle, or in its bytes."""
     if random.random() < 0.6:
-        return {"state.pt": _saved(random, grown_wrong(random, _state_tree(), _odd), False)}
+        return {"state.pt": _saved(grown_wrong(random, _state_tree(), _odd), False)}
     return {"state.pt": _damaged(random, _state_file())}
 
 
@@ -79,7 +79,7 @@ def _odd(random: Random) -> Any:
             return [random.choice(NUMBERS) for _ in range(random.randrange(4))]
 
 
-def _saved(random: Random, tree: Any, old: bool) -> bytes:
+def _saved(tree: Any, old: bool) -> bytes:
     """As torch writes it; `Raw` becomes plain text."""
     file = io.BytesIO()
     torch.save(_plain(tree), file, _use_new_zipfile_serialization=not old)
@@ -141,7 +141,7 @@ def _weights() -> list[tuple[str, dict[str, Any]]]:
 
 @functools.cache
 def _whole(name: str, old: bool) -> bytes:
-    return _saved(Random(0), dict(_weights())[name], old)
+    return _saved(dict(_weights())[name], old)
 
 
 @functools.cache
@@ -170,4 +170,4 @@ def _state_tree() -> dict[str, Any]:
 
 @functools.cache
 def _state_file() -> bytes:
-    return _saved(Random(0), _state_tree(), False)
+    return _saved(_state_tree(), False)
