@@ -93,17 +93,6 @@ class Architecture(_Frozen):
         """Residual blocks of the four stages of a ResNet."""
         return self.blocks or RESNET_BLOCKS[self.backbone]
 
-    def least_parameters(self, *, with_head: bool) -> int:
-        """Fewer than any network of this form has: what a file must hold before memory is taken for its network.
-
-        Only some convs are counted: one of each block, the last of the backbone, the first of the head.
-        """
-        if self.backbone == "efficientnet_lite0":
-            return self.head_width if with_head else 1
-        last = 8 * self.width
-        body = sum(self.stage_blocks) * self.width**2 + last**2
-        return body + (last * self.head_width if with_head else 0)
-
     def replace(self, **changes: object) -> Architecture:
         """A validated copy with some fields changed."""
         return Architecture.model_validate({**self.model_dump(), **changes})

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rcil.completion import one_of
 from rcil.console import print_json, progress_line
 from rcil.options import AsJson, DryRunFlag, MaxImages, NewSite, SiteArgument
+
+if TYPE_CHECKING:
+    from rcil.data.check import CheckReport
 
 app = typer.Typer(name="data", help="Check, show, convert and generate images with masks.", no_args_is_help=True)
 
@@ -31,21 +34,35 @@ def check(
     """
     from rcil.data.check import check_site
     from rcil.data.report import print_report
-    from rcil.data.sheet import contact_sheet
-    from rcil.data.types import SegmentationData
-    from rcil.images import write_image
 
     with progress_line("checking") as progress:
         report = check_site(folder, progress)
-    if report.good:
-        sheet = sheet or folder / "contact_sheet.png"
-        write_image(sheet, contact_sheet(SegmentationData(folder, report.classes, {}), report.good))
+    drawn = _draw_sheet(report, sheet) if report.good else None
     if as_json:
-        print_json({**report.as_document(), "contact_sheet": str(sheet) if report.good else None})
+        print_json({**report.as_document(), "contact_sheet": None if drawn is None else str(drawn)})
     else:
-        print_report(report, sheet if report.good else None)
+        print_report(report, drawn)
     if not report.ok:
         raise typer.Exit(6)
+
+
+def _draw_sheet(report: CheckReport, asked: Path | None) -> Path | None:
+    """The contact sheet; None where nobody asked for it and its place in the site folder cannot be written."""
+    from rcil.data.sheet import contact_sheet
+    from rcil.data.types import SegmentationData
+    from rcil.errors import RcilError
+    from rcil.images import write_image
+    from rcil.log import log
+
+    sheet = asked or report.root / "contact_sheet.png"
+    try:
+        write_image(sheet, contact_sheet(SegmentationData(report.root, report.classes, {}), report.good))
+    except RcilError as error:
+        if asked is not None:
+            raise
+        log.warning("no contact sheet: %s", error.message)
+        return None
+    return sheet
 
 
 @app.command()
@@ -65,7 +82,7 @@ def show(
     from rcil.errors import ConfigError, did_you_mean
     from rcil.images import write_image
 
-    data = read_site(folder)
+    data = read_site(folder, record=False)
     if split and split not in data.splits:
         raise ConfigError(f"{folder} has no split '{split}'", did_you_mean(split, data.splits))
     samples = [(name, s) for name, group in data.splits.items() if split in ("", name) for s in group][:most]
@@ -118,7 +135,7 @@ def convert(
 @app.command("make-site")
 def make_site_command(
     target: NewSite,
-    count: Annotated[int, typer.Option(min=1, help="Images in all; 3 in 5 train, 1 in 5 each val and test.")] = 250,
+    count: Annotated[int, typer.Option(min=5, help="Images in all; 3 in 5 train, 1 in 5 each val and test.")] = 250,
     size: Annotated[str, typer.Option(help="HEIGHTxWIDTH, both even.")] = "240x320",
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same pixels.")] = 0,
     frames: Annotated[int, typer.Option(min=0, help="Frames of the video clip; 0 leaves it out.")] = 48,

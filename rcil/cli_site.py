@@ -25,7 +25,7 @@ def add_class(
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 30,
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.001,
-    batch: Annotated[int, typer.Option(min=1, help="Images of an iteration.")] = 8,
+    batch: Annotated[int, typer.Option(min=2, help="Images of an iteration.")] = 8,
     crop: Annotated[int, typer.Option(min=32, help="Side of the training crops, pixels.")] = 512,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode and augment.")] = 2,
     scale: Scale = 1.0,

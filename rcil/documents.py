@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -27,17 +29,44 @@ def parse_yaml(text: str) -> Any:
     PyYAML checks the grammar and trusts the rest: a date in month 13, or a tag that does not fit its value, ends in
     whatever Python raises there.
     """
-    try:
+    with _as_value_errors():
         document = yaml.safe_load(text)
+    _refuse_endless(document)
+    _refuse_half_characters(text, document)
+    return document
+
+
+def yaml_entries(text: str, key: str) -> list[tuple[str, str]] | None:
+    """The list or mapping at a top-level key, as it is written: (key, value) pairs, the keys of a list being empty.
+
+    `no` stays `no` here, and `0` stays `0`. None where there is no such key; a value of any other form is a ValueError.
+    """
+    with _as_value_errors():
+        document = yaml.compose(text, Loader=yaml.BaseLoader)
+    pairs = document.value if isinstance(document, yaml.MappingNode) else []
+    found = next((value for name, value in pairs if name.value == key), None)
+    if found is None:
+        return None
+    entries = [("", node) for node in found.value] if isinstance(found, yaml.SequenceNode) else found.value
+    if not isinstance(entries, list):
+        raise ValueError(f"'{key}' is neither a list nor a mapping")
+    texts = [(name if isinstance(name, str) else name.value, node.value) for name, node in entries]
+    odd = next((value for pair in texts for value in pair if not isinstance(value, str)), None)
+    if odd is not None:
+        raise ValueError(f"'{key}' holds more than names")
+    return texts
+
+
+@contextlib.contextmanager
+def _as_value_errors() -> Iterator[None]:
+    try:
+        yield
     except yaml.YAMLError as error:
         raise ValueError(str(error).splitlines()[0]) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"a value does not fit its type ({error})") from error
-    _refuse_endless(document)
-    _refuse_half_characters(text, document)
-    return document
 
 
 def _refuse_half_characters(text: str | bytes, document: Any) -> None:

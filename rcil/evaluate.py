@@ -102,12 +102,25 @@ def measure(
     network = model if model.arch.folded else fold(model)[0]
     confusion = Confusion(len(model.names))
     for done, sample in enumerate(samples, 1):
-        image, truth = read_rgb(sample.image), table[read_mask(sample.mask)]
-        if image.shape[:2] != truth.shape:
-            raise DataError(f"{sample.mask} has not the size of its image", f"Run: rcil data check {data.root}")
+        image, truth = read_pair(sample, table)
         confusion.update(truth, segment(network, metadata, image, scale=scale))
         progress(done, len(samples))
     return confusion
+
+
+def read_pair(sample: Sample, table: NDArray[np.uint8]) -> tuple[Image, NDArray[np.uint8]]:
+    """Image [H, W, 3] and labels [H, W] of a sample; `table` [256] gives the label of every mask value.
+
+    A mask of another size is refused, not resized: that of a photo which its viewers turn would lie across it.
+    """
+    image, mask = read_rgb(sample.image), read_mask(sample.mask)
+    if image.shape[:2] != mask.shape:
+        (height, width), (rows, columns) = image.shape[:2], mask.shape
+        raise DataError(
+            f"{sample.mask} has not the size of its image: {columns}x{rows}, not {width}x{height}",
+            "Correct it; `rcil data check` on the site folder lists all like it.",
+        )
+    return image, table[mask]
 
 
 def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.uint8]:

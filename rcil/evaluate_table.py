@@ -28,7 +28,8 @@ def print_report(report: EvalReport) -> None:
     console = Console()
     console.print(table)
     if report.unknown:
-        console.print(f"counted as background, unknown to the model: {', '.join(report.unknown)}", soft_wrap=True)
+        unknown = ", ".join(report.unknown)
+        console.print(Text(f"counted as background, unknown to the model: {unknown}"), soft_wrap=True)
 
 
 def print_models(models: Sequence[Evaluated]) -> None:

@@ -21,6 +21,10 @@ from pathlib import Path
 from rcil.errors import ConfigError, RcilError
 from rcil.log import log
 
+UMASK = os.umask(0o077)
+"""Of the process when it began. It can only be read by setting it, and then files of other threads would have none."""
+os.umask(UMASK)
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -38,7 +42,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield part
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        part.chmod(0o666 & ~_umask())
+        part.chmod(0o666 & ~UMASK)
         part.replace(path)
         if not any(folder.suffix == ".part" for folder in path.parents):  # those come with their folder
             log.info("wrote %s, %d bytes", path, path.stat().st_size)
@@ -65,7 +69,7 @@ def building(folder: Path) -> Iterator[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with scratch(folder.parent, folder.name) as part:
         yield part
-        part.chmod(0o777 & ~_umask())
+        part.chmod(0o777 & ~UMASK)
         part.replace(folder)
         log.info("wrote %s", folder)
 
@@ -200,13 +204,6 @@ def _remove_unlocked(part: Path) -> None:
             part.unlink()
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
 
 
 def sha256_of(path: Path) -> str:

@@ -19,14 +19,9 @@ _NO_IMAGE = "Give a PNG or JPEG; the file may be cut off, or of another format t
 
 
 def read_rgb(path: Path) -> Image:
-    """An image as [H, W, 3] RGB.
-
-    A JPEG that was cut off still decodes, with grey where data is missing; here it is an error.
-    """
+    """An image as [H, W, 3] RGB."""
     data = read_bytes(path, "Check the path.")
     refuse_before_decoding(path, data)
-    if data.startswith(JPEG) and b"\xff\xd9" not in data[-1024:]:
-        raise DataError(f"{path} is cut off: the end of the JPEG is missing", "Copy the file again.")
     pixels = decoded(data)
     if pixels is None:
         raise DataError(f"{path} is not an image that can be decoded", _NO_IMAGE)
@@ -35,6 +30,8 @@ def read_rgb(path: Path) -> Image:
 
 def refuse_before_decoding(path: Path, data: bytes) -> None:
     """Raise for what is no PNG or JPEG, and for one that would take absurd memory or time, before it is decoded.
+
+    Also for a JPEG that was cut off: it would decode, with grey where data is missing.
 
     OpenCV reads a dozen other formats; their headers are not looked at here, so they are not let through to it.
     """
@@ -45,6 +42,8 @@ def refuse_before_decoding(path: Path, data: bytes) -> None:
         raise DataError(
             f"{path} is {size[1]} x {size[0]} pixels", f"The limit is {MAX_PIXELS // 10**6} megapixels: cut it up."
         )
+    if data.startswith(JPEG) and b"\xff\xd9" not in data[-1024:]:
+        raise DataError(f"{path} is cut off: the end of the JPEG is missing", "Copy the file again.")
     if has_too_many_scans(data):
         raise DataError(f"{path} is a JPEG of more than {MAX_SCANS} scans", "Save it again with another program.")
 
@@ -59,13 +58,14 @@ def decoded(data: bytes | bytearray) -> Image | None:
     return None
 
 
-def write_image(path: Path, pixels: Image) -> None:
-    """Write RGB [H, W, 3] or grey [H, W] in the format of the suffix; whole or not at all."""
+def write_image(path: Path, pixels: Image, *, quality: int = 95) -> None:
+    """Write RGB [H, W, 3] or grey [H, W] in the format of the suffix, `quality` being a JPEG's; whole or not at all."""
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(f"cannot write {path}: unknown image format", f"End the name with {', '.join(SUFFIXES)}.")
     stored = pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels[..., ::-1])
     if stored.size == 0:
         raise DataError(f"cannot write {path}: the image is empty", "Check its size.")
-    data = cv2.imencode(path.suffix, stored)[1]
+    options = [] if path.suffix.lower() == ".png" else [cv2.IMWRITE_JPEG_QUALITY, quality]
+    data = cv2.imencode(path.suffix, stored, options)[1]
     with replacing(path) as part:
         part.write_bytes(data.tobytes())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from rcil.checkpoint.file import load
+from rcil.checkpoint.file import load_for_inference
 from rcil.checkpoint.metadata import ClassInfo, Metadata
 from rcil.confidence import segment_with_confidence
 from rcil.console import write_json
@@ -51,7 +51,7 @@ def prelabel(
     """
     require_free(output)
     places = find_images(images)
-    loaded, metadata = load(model)
+    loaded, metadata = load_for_inference(model)
     network = loaded if metadata.architecture.folded else fold(loaded)[0]
     entries = []
     try:
@@ -77,7 +77,7 @@ def dry_run(model: Path, images: Path, output: Path, *, overlays: bool) -> DryRu
     require_free(output)
     require_place(output)
     places = find_images(images)
-    _, metadata = load(model)
+    _, metadata = load_for_inference(model)
     size = sum(path.stat().st_size for path in places.values())
     made = "image, mask and overlay" if overlays else "image and mask"
     return DryRun(

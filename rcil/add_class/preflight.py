@@ -29,7 +29,8 @@ from rcil.data.types import Sample, SegmentationData
 from rcil.errors import ConfigError, did_you_mean
 from rcil.methods import make_method
 from rcil.nn import Segmenter, fold
-from rcil.train.plan import is_held_out
+from rcil.train.plan import hold_out
+from rcil.train.run import check_pieces, spread
 
 PROBED = 20
 """Training images that the old model is run on."""
@@ -115,18 +116,27 @@ def preflight(
 ) -> Preflight:
     """Check model, site and names; errors are collected, not raised.
 
-    Only a file that is no checkpoint at all, a folder that is no site folder and an unknown method raise.
+    Only a file that is no checkpoint at all, a folder that is no site folder, an unknown method and a batch that cannot
+    be computed raise.
 
     Args:
         request: What was asked.
         progress: Told how many of how many images are checked.
         device: Where the old model looks at some images; the CPU by default.
     """
-    if make_method(request.method.name, **request.method.options).sees_all_data:
+    method = make_method(request.method.name, **request.method.options)
+    if method.sees_all_data:
         raise ConfigError(f"method '{request.method.name}' trains all classes at once", "Choose a method for steps.")
+    check_pieces(request.training.batch, request.training.accumulate, processes=1)
     metadata = read_header(request.model).metadata
     report = check_site(request.data, progress)
     problems = model_problems(request.model, metadata)
+    if method.carries_over:
+        text = (
+            "a checkpoint does not hold what this method remembers of earlier steps: it starts without, and learns the "
+            "old classes from what the old model sees in these images; `rcil train` keeps it"
+        )
+        problems.append(Problem("warning", f"method {request.method.name}", text))
     problems += [p for p in report.problems if p.severity == "error" or not p.place.startswith("class ")]
     if metadata.classes:
         problems += name_problems(request.classes, [c.name for c in report.classes], [c.name for c in metadata.classes])
@@ -153,7 +163,7 @@ def _with_images(
     if not _allowed(problems):
         return Preflight(tuple(problems))
     model = load(request.model)[0]
-    probed = [contents[place].sample for place in evenly(len(contents), PROBED)]
+    probed = [content.sample for content in spread(contents, PROBED)]
     shares = left_as_background(fold(model)[0].to(device), metadata, data, probed, scale=request.scale)
     shares = {name: share for name, share in shares.items() if share >= NOTEWORTHY}
     problems += background_problems(shares, request.method.name)
@@ -161,22 +171,6 @@ def _with_images(
     labelled = frozenset(count.name for count in report.counts if count.pixels and count.name in known)
     train, held_out = hold_out([c.sample for c in contents], request.seed, request.training.held_out)
     return Preflight(tuple(problems), Ready(model, metadata, data, train, held_out, new, labelled, amounts, shares))
-
-
-def hold_out(samples: Sequence[Sample], seed: int, share: float) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
-    """Training and held-out images by the rule of `rcil train`; where one side were empty, one image changes sides."""
-    held = [s for s in samples if is_held_out(s.name, seed, share)]
-    train = [s for s in samples if not is_held_out(s.name, seed, share)]
-    if not held:
-        held.append(train.pop())
-    elif not train:
-        train.append(held.pop())
-    return tuple(train), tuple(held)
-
-
-def evenly(count: int, most: int) -> list[int]:
-    """At most `most` places, spread over `count`."""
-    return [place * count // min(count, most) for place in range(min(count, most))]
 
 
 def _amount(contents: Sequence[MaskContent], class_id: int) -> tuple[int, int]:

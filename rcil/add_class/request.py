@@ -37,7 +37,7 @@ class Request(BaseModel):
     """Size at which the network sees images, as a factor."""
     max_drop: Annotated[float, Field(ge=0)] = 5.0
     """Points that an old class may lose."""
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
 
 
 def make_request(fields: dict[str, Any], overrides: Sequence[str] = ()) -> Request:

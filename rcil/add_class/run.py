@@ -22,7 +22,7 @@ from rcil.add_class.show import as_markdown, write_html
 from rcil.architecture import Architecture
 from rcil.checkpoint.file import save
 from rcil.checkpoint.header import read_header
-from rcil.checkpoint.metadata import LineageEntry, Metadata
+from rcil.checkpoint.metadata import LineageEntry, Metadata, recorded
 from rcil.console import write_json
 from rcil.data.digest import data_digest
 from rcil.data.protocol import BACKGROUND
@@ -187,7 +187,7 @@ def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
         source="rcil add-class",
         parent_sha256=sha256_of(request.model),
         data_sha256=data_digest((*ready.train, *ready.held_out)),
-        config=request.model_dump(mode="json"),
+        config=recorded(request),
         seed=request.seed,
         versions={"rcil": __version__, "torch": torch.__version__},
     )

@@ -35,7 +35,7 @@ def as_tables(path: Path, header: Header) -> list[Table]:
 def _model_table(path: Path, header: Header) -> Table:
     meta = header.metadata
     arch = meta.architecture
-    table = Table(title=str(path), box=box.SIMPLE, show_header=False, title_justify="left")
+    table = Table(title=Text(str(path)), box=box.SIMPLE, show_header=False, title_justify="left")
     form = "folded" if arch.folded else "plain" if arch.rc is None else _rc_form(header)
     rows = {
         "kind": meta.kind,
@@ -55,7 +55,7 @@ def _model_table(path: Path, header: Header) -> Table:
     rows["input"] = f"{meta.colour_order}, mean {_numbers(meta.mean)}, std {_numbers(meta.std)}"
     rows["size"] = f"{header.file_bytes / 2**20:.1f} MiB"
     for key, value in rows.items():
-        table.add_row(key, value)
+        table.add_row(key, Text(value))
     if meta.rejected is not None:
         table.add_row(Text("rejected", style="bold red"), Text(meta.rejected, style="bold red"))
     return table

@@ -25,6 +25,7 @@ from rcil.nn.segmenter import Segmenter
 
 ROWS = ("classifier.weight", "classifier.bias")
 RESTORE = "Restore or import it again."
+AGAIN = "Import or save it again."
 Shape = tuple[int, ...]
 
 
@@ -101,14 +102,15 @@ def load_backbone(model: Segmenter, path: Path) -> Metadata:
     """Start `model`'s backbone from pretrained weights; both branches of every RC block get the same values."""
     metadata = read_header(path).metadata
     stored, mine = metadata.architecture, model.arch
-    if (stored.backbone, stored.blocks, stored.width) != (mine.backbone, mine.blocks, mine.width):
+    differing = _differences(*(arch.model_dump(include={"backbone", "blocks", "width"}) for arch in (mine, stored)))
+    if differing:
         raise CheckpointError(
-            f"{path} holds a {stored.backbone} backbone, the model has {mine.backbone}",
-            "Choose the backbone that the file was made for.",
+            f"{path} has another backbone ({differing})", "Choose the backbone that the file was made for."
         )
     if mine.folded or (mine.rc is not None and "merged" in (mine.rc.old, mine.rc.new)):
         raise CheckpointError("pretrained weights are for step 0", "Later steps start from the step before.")
-    single = convert_norms(read_tensors(path), stored.norm, mine.norm, eps=norm_eps(stored))
+    body = {key: value for key, value in read_tensors(path).items() if key.startswith("backbone.")}
+    single = convert_norms(body, stored.norm, mine.norm, eps=norm_eps(stored))
     mine_all = {f"backbone.{key}": value for key, value in model.backbone.state_dict().items()}
     wanted = {key: value for key, value in mine_all.items() if not key.endswith("num_batches_tracked")}
     tensors = {key: single[source] for key in wanted if (source := single_branch(key)) in single}
@@ -119,10 +121,7 @@ def load_backbone(model: Segmenter, path: Path) -> Metadata:
 
 def _refuse_other_network(header: Header, path: Path) -> None:
     """Compare shapes before memory is taken for a network that only its description promises."""
-    arch = header.metadata.architecture
-    if sum(arch.blocks or ()) > len(header.shapes):
-        raise CheckpointError(f"{path} does not fit its architecture: it has fewer tensors than blocks", RESTORE)
-    expected = _body_of(build_form(arch, header.metadata.names_by_step))
+    expected = _body_of(build_form(header.metadata.architecture, header.metadata.names_by_step))
     body = {name: shape for name, shape in header.shapes.items() if name not in ROWS}
     check_shapes({name: tuple(value.shape) for name, value in expected.items()}, body, path)
 
@@ -183,13 +182,17 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _check_architecture(model: Segmenter, stored: Architecture, path: Path) -> None:
-    mine, theirs = _essence(model.arch), _essence(stored)
-    differing = [key for key in mine if mine[key] != theirs[key]]
+    differing = _differences(_essence(model.arch), _essence(stored))
     if differing:
-        listed = ", ".join(f"{key}: {theirs[key]!r} in the file, {mine[key]!r} in the model" for key in differing)
         raise CheckpointError(
-            f"{path} has another architecture ({listed})", "Build the model from the file's metadata."
+            f"{path} has another architecture ({differing})", "Build the model from the file's metadata."
         )
+
+
+def _differences(mine: Mapping[str, object], theirs: Mapping[str, object]) -> str:
+    """What differs between two networks, in words; empty if nothing does."""
+    differing = [key for key in mine if mine[key] != theirs[key]]
+    return ", ".join(f"{key}: {theirs[key]!r} in the file, {mine[key]!r} in the model" for key in differing)
 
 
 def _essence(arch: Architecture) -> dict[str, object]:
@@ -209,17 +212,17 @@ def _row_order(wanted: list[str], present: list[str], path: Path) -> list[int]:
     return [present.index(name) for name in wanted]
 
 
-def check_tensors(expected: dict[str, Tensor], present: dict[str, Tensor], path: Path) -> None:
+def check_tensors(expected: dict[str, Tensor], present: dict[str, Tensor], path: Path, hint: str = AGAIN) -> None:
     """Refuse the tensors of `path` unless they have the names and shapes that the network expects."""
     wanted, found = ({key: tuple(value.shape) for key, value in tensors.items()} for tensors in (expected, present))
-    check_shapes(wanted, found, path)
+    check_shapes(wanted, found, path, hint)
 
 
-def check_shapes(expected: Mapping[str, Shape], present: Mapping[str, Shape], path: Path) -> None:
+def check_shapes(expected: Mapping[str, Shape], present: Mapping[str, Shape], path: Path, hint: str = AGAIN) -> None:
     """`check_tensors` for shapes by name."""
     missing, extra = sorted(expected.keys() - present.keys()), sorted(present.keys() - expected.keys())
     wrong = [key for key in expected.keys() & present.keys() if expected[key] != present[key]]
     if missing or extra or wrong:
         problems = (("missing", missing), ("unexpected", extra), ("misshapen", sorted(wrong)))
         listed = [f"{what} {keys[0]} ({len(keys)} in all)" for what, keys in problems if keys]
-        raise CheckpointError(f"{path} does not fit its architecture: {', '.join(listed)}", "Import or save it again.")
+        raise CheckpointError(f"{path} does not fit its architecture: {', '.join(listed)}", hint)

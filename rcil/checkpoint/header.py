@@ -63,9 +63,8 @@ def read_header(path: Path) -> Header:
             "Copy the file again; a copy or download was cut off.",
         )
     header = Header(parse_metadata(str(texts[METADATA_KEY]), path), shapes, size)
-    metadata = header.metadata
-    if header.parameters < metadata.architecture.least_parameters(with_head=metadata.kind == "segmenter"):
-        raise _damaged(path, f"{header.parameters} numbers are too few for the network that it describes")
+    if len(shapes) < sum(header.metadata.architecture.blocks or ()):
+        raise _damaged(path, f"{len(shapes)} tensors are too few for the network that it describes")
     return header
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -48,6 +50,17 @@ class LineageEntry(_Strict):
     seed: int | None = None
     versions: dict[str, str] = {}
     metrics: dict[str, float] = {}
+
+
+def recorded(request: BaseModel) -> dict[str, Any]:
+    """What was asked for, JSON-ready, with paths cut to their last part.
+
+    A checkpoint goes to other machines: it tells what it was made from, not where that lay, and is the same wherever it
+    was made.
+    """
+    text = json.dumps(request.model_dump(), default=lambda value: value.name if isinstance(value, Path) else str(value))
+    document: dict[str, Any] = json.loads(text)
+    return document
 
 
 class CostInfo(_Strict):

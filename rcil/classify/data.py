@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.classify.task import DataSection
-from rcil.data.errors import DataError, existing_folder, readable
+from rcil.data.errors import DataError, existing_folder, is_text, printable, readable
 from rcil.errors import MissingDependencyError
 from rcil.images import SUFFIXES, Image, read_rgb
 
@@ -97,7 +97,13 @@ def _folder(root: Path, size: int) -> ClassificationData:
 
 def _class_names(split: Path) -> tuple[str, ...]:
     existing_folder(split, LAYOUT_HINT)
-    return tuple(sorted(path.name for path in split.iterdir() if path.is_dir()))
+    folders = sorted(path for path in split.iterdir() if path.is_dir())
+    unreadable = next((path for path in folders if not is_text(path)), None)
+    if unreadable is not None:
+        raise DataError(f"the name of {printable(unreadable)} is not UTF-8", "Rename the class's folder.")
+    if not folders:
+        raise DataError(f"{split} has no folder of a class", LAYOUT_HINT)
+    return tuple(path.name for path in folders)
 
 
 def _split(folder: Path, names: tuple[str, ...], size: int) -> LabelledImages:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rcil.architecture import Architecture
 from rcil.checkpoint.header import read_header
-from rcil.checkpoint.metadata import ClassifierMetadata, LineageEntry, class_table
+from rcil.checkpoint.metadata import ClassifierMetadata, LineageEntry, class_table, recorded
 from rcil.classify.checkpoint import load_classifier, save_classifier
 from rcil.classify.data import ClassificationData, LabelledImages, load_data
 from rcil.classify.loop import StepJob, embed, predict, settle, train_step, tune
@@ -199,7 +199,7 @@ def _metadata(setting: Setting, index: int, arch: Architecture) -> ClassifierMet
         source=f"rcil classify, {task.name}",
         parent_sha256=sha256_of(parent) if index else None,
         data_sha256=setting.digest,
-        config=task.model_dump(mode="json"),
+        config=recorded(task),
         seed=task.seed,
         versions={"torch": torch.__version__},
     )

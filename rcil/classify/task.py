@@ -13,7 +13,6 @@ from rcil.train.task import apply_override, explained, parse_document
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(gt=0, lt=1)]
 MethodName = Literal["eeil", "podnet"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,20 @@ def existing_folder(path: Path, hint: str) -> Path:
     return path
 
 
+def is_text(path: Path) -> bool:
+    """Whether the bytes of a name are UTF-8: others can be opened, but not written down."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def printable(path: Path) -> str:
+    """A name that may not be text."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
 def require_free(folder: Path) -> None:
     """Raise if a folder cannot be made here without touching anything."""
     if not is_free(folder):
@@ -48,10 +63,14 @@ def read_bytes(path: Path, hint: str) -> bytes:
         raise DataError(f"no file can be called {str(path)!r}", hint) from error
 
 
-def read_lines(path: Path, hint: str) -> list[str]:
-    """The lines of a UTF-8 text file, each without surrounding space; empty lines stay, so that numbers can be told."""
+def read_text(path: Path, hint: str) -> str:
+    """A UTF-8 text file."""
     try:
-        text = read_bytes(path, hint).decode("utf-8-sig")
+        return read_bytes(path, hint).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not a UTF-8 text file", hint) from error
-    return [line.strip() for line in text.splitlines()]
+
+
+def read_lines(path: Path, hint: str) -> list[str]:
+    """The lines of a UTF-8 text file, each without surrounding space; empty lines stay, so that numbers can be told."""
+    return [line.strip() for line in read_text(path, hint).splitlines()]

@@ -21,12 +21,11 @@ import numpy.typing as npt
 
 from rcil.data.errors import DataError, read_bytes
 from rcil.files import replacing
-from rcil.image_header import MAX_PIXELS, is_too_large
+from rcil.image_header import MAX_PIXELS, PNG, is_too_large
 
 Mask = npt.NDArray[np.uint8]
 """Class ids, [height, width]."""
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GREY, _PALETTE = 0, 3
 _DEPTHS = {_GREY: (1, 2, 4, 8, 16), _PALETTE: (1, 2, 4, 8)}
 _DAMAGED = "The file is damaged: copy or export it again."
@@ -56,7 +55,7 @@ def read_mask(path: Path) -> Mask:
 
 def decode_mask(data: bytes, source: str) -> Mask:
     """`read_mask` for bytes at hand; `source` names them in errors."""
-    if not data.startswith(_SIGNATURE):
+    if not data.startswith(PNG):
         raise DataError(f"{source} is not a PNG file", _LAYOUT)
     chunks = _chunks(data, source)
     header = _header(*next(chunks), source)
@@ -79,7 +78,7 @@ def write_mask(path: Path, mask: Mask) -> None:
 
 def _chunks(data: bytes, source: str) -> Iterator[tuple[bytes, bytes]]:
     """Kind and body of each chunk up to the end mark; every checksum is compared."""
-    view, at = memoryview(data), len(_SIGNATURE)
+    view, at = memoryview(data), len(PNG)
     while at + 12 <= len(data):
         (length,) = struct.unpack_from(">I", data, at)
         end = at + 8 + length
@@ -137,7 +136,7 @@ def _unfilter(rows: bytes, header: _Header, source: str) -> npt.NDArray[np.gener
         (b"IDAT", zlib.compress(rows, 0)),
         (b"IEND", b""),
     )
-    grey = _SIGNATURE + b"".join(
+    grey = PNG + b"".join(
         struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
     )
     with contextlib.suppress(cv2.error):

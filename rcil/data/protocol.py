@@ -154,11 +154,6 @@ def memory_table(step: ClassStep) -> NDArray[np.uint8]:
     return table
 
 
-def evaluation_table(step: ClassStep) -> NDArray[np.uint8]:
-    """Label of every mask value in evaluation [256]: the rows of all classes seen, background for later ones."""
-    return _table(step, step.seen, BACKGROUND)
-
-
 def _table(step: ClassStep, classes: Sequence[int], rest: int) -> NDArray[np.uint8]:
     table = np.full(256, rest, np.uint8)
     for row, class_id in enumerate(step.seen):

@@ -16,8 +16,8 @@ SHOWN = 40
 
 def print_report(report: CheckReport, sheet: Path | None) -> None:
     """Classes, problems and a closing line."""
-    console = Console()
-    table = Table(title=f"{report.root}", box=box.SIMPLE, title_justify="left")
+    console = Console(markup=False)
+    table = Table(title=Text(f"{report.root}"), box=box.SIMPLE, title_justify="left")
     for column, side in (("id", "right"), ("class", "left"), ("pixels", "right"), ("images", "right")):
         table.add_column(column, justify="right" if side == "right" else "left")
     for count in report.counts:

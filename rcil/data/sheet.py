@@ -13,12 +13,15 @@ from rcil.data.types import Sample, SegmentationData
 from rcil.drawing import Image, grid, legend, lut_of, overlay
 from rcil.images import read_rgb
 
+ALPHA = 0.55
+"""Weight of the class colours."""
 
-def draw_sample(data: SegmentationData, sample: Sample, alpha: float = 0.55) -> Image:
+
+def draw_sample(data: SegmentationData, sample: Sample) -> Image:
     """One image with its mask over it [H, W, 3]."""
     lut = lut_of({index: spec.colour for index, spec in enumerate(data.classes)})
     mask = id_table(data)[read_mask(sample.mask)]
-    return overlay(read_rgb(sample.image), mask, lut, alpha)
+    return overlay(read_rgb(sample.image), mask, lut, ALPHA)
 
 
 def contact_sheet(data: SegmentationData, samples: Sequence[Sample], *, columns: int = 4, cell: int = 240) -> Image:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rcil.data.errors import DataError, existing_folder, read_lines
+from rcil.data.errors import DataError, existing_folder, is_text, printable, read_lines
 from rcil.data.types import ClassSpec, Sample, SegmentationData
 from rcil.documents import parse_json, parse_yaml
 from rcil.files import replacing
@@ -26,6 +26,9 @@ LAYOUT = (
     "A site folder has images/<split>/*.jpg, masks/<split>/*.png and classes.txt, one name a line, background first."
 )
 RECORD = "splits.json"
+HELD_OUT = 0.2
+"""Share of `val` in a split that is made."""
+_NOT_TEXT = "the name is not UTF-8; rename the file and its mask or image"
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,12 @@ class Pairing:
     """File and what may be wrong: the same name in several splits may be the same image."""
 
 
-def read_site(root: Path, *, seed: int = 0, held_out: float = 0.2, record: bool = True) -> SegmentationData:
+def read_site(root: Path, *, seed: int = 0, record: bool = True) -> SegmentationData:
     """The dataset in a site folder; raises for the first file without a partner.
 
     Args:
         root: The folder.
         seed: Of the split that is made where there is none.
-        held_out: Share of that split's `val`.
         record: Write that split down, so that it stays when images are added.
     """
     classes = read_classes(root)
@@ -61,7 +63,7 @@ def read_site(root: Path, *, seed: int = 0, held_out: float = 0.2, record: bool 
         for split, samples in pairing.splits.items()
     }
     if list(splits) == [""]:
-        splits = _recorded_split(root, splits[""], seed, held_out, record=record)
+        splits = _recorded_split(root, splits[""], seed, record=record)
     return SegmentationData(root, classes, {name: tuple(samples) for name, samples in splits.items()})
 
 
@@ -122,6 +124,9 @@ def _by_name(folder: Path, suffixes: tuple[str, ...], pairing: Pairing) -> dict[
     """(split, name) -> file; a second file of the same name is a problem."""
     result: dict[tuple[str, str], Path] = {}
     for path in sorted(p for p in folder.rglob("*") if p.suffix.lower() in suffixes and p.is_file()):
+        if not is_text(path):
+            pairing.problems.append((Path(printable(path)), _NOT_TEXT))
+            continue
         parts = path.relative_to(folder).with_suffix("").parts
         split, name = (parts[0], "/".join(parts[1:])) if len(parts) > 1 else ("", parts[0])
         if (split, name) in result:
@@ -154,11 +159,9 @@ def _colour(value: Any) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _recorded_split(
-    root: Path, samples: list[Sample], seed: int, held_out: float, *, record: bool
-) -> dict[str, list[Sample]]:
+def _recorded_split(root: Path, samples: list[Sample], seed: int, *, record: bool) -> dict[str, list[Sample]]:
     """The split in splits.json; samples that it does not name are assigned by seed, and the record is completed."""
-    path = root / RECORD
+    path, held_out = root / RECORD, HELD_OUT
     known: dict[str, str] = {}
     if path.exists():
         try:

@@ -1,1 +1,1 @@
-"""The whole chain on a generated yard, on a CPU, in about a minute."""
+"""The whole chain on a generated yard, on a CPU, in a few minutes."""

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from rcil.errors import RcilError
+from rcil.errors import RcilError, first_line
 from rcil.files import replacing
+from rcil.log import log
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SIZE = (1120, 700)
@@ -20,7 +21,7 @@ PATIENCE_MS = 60_000
 
 
 def photograph_page(target: Path, image: Path, model: Path, previous: Path) -> bool:
-    """Serve both models, drop the image into the page, and keep what it shows; False without a browser.
+    """Serve both models, drop the image into the page, and keep what it shows; False without a browser that works.
 
     Args:
         target: The PNG.
@@ -31,18 +32,30 @@ def photograph_page(target: Path, image: Path, model: Path, previous: Path) -> b
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None or find_spec("playwright") is None:
         return False
-    from playwright.sync_api import expect, sync_playwright
-
-    with _serving(model, previous) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
-        page.goto(address)
-        page.set_input_files("#file", str(image))
-        expect(page.locator("#changed")).to_contain_text("%", timeout=PATIENCE_MS)
-        with replacing(target) as part:
-            part.write_bytes(page.screenshot())
-        browser.close()
+    with _serving(model, previous) as address:
+        picture = _screenshot(program, address, image)
+    if picture is None:
+        return False
+    with replacing(target) as part:
+        part.write_bytes(picture)
     return True
+
+
+def _screenshot(program: str, address: str, image: Path) -> bytes | None:
+    """The page with the image in it; None where the browser does not start or show it."""
+    from playwright.sync_api import Error, expect, sync_playwright
+
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
+            page.goto(address)
+            page.set_input_files("#file", str(image))
+            expect(page.locator("#changed")).to_contain_text("%", timeout=PATIENCE_MS)
+            return page.screenshot()
+    except (Error, AssertionError) as error:
+        log.warning("no photograph of the page: %s", first_line(error))
+        return None
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ def results_table(document: dict[str, Any], output: Path) -> None:
         table.add_column(column, justify="right" if column else "left")
     for title, values in document["iou"].items():
         table.add_row(title, *("-" if values.get(name) is None else f"{values[name]:.1f}" for name in last))
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     for name, reason in document["verdicts"].items():
         console.print(f"{name}: {'accepted' if reason is None else f'rejected by the gate, {reason}'}")

@@ -13,10 +13,12 @@ from rcil.add_class.run import Display, add_class
 from rcil.checkpoint.file import load
 from rcil.console import write_json
 from rcil.data.generate import make_site
+from rcil.data.generate.site import made_with
 from rcil.data.site import read_site
 from rcil.demo.browser import photograph_page
 from rcil.demo.picture import draw_grid, pick
 from rcil.demo.programs import deploy, export, show_clip
+from rcil.errors import ConfigError
 from rcil.files import replacing, working_in
 from rcil.images import write_image
 from rcil.report.plots import class_bars
@@ -53,8 +55,11 @@ def _run(output: Path, quick: bool, say: Callable[[str], None], watch: Watch) ->
     started = time.perf_counter()
     how: dict[str, Any] = QUICK if quick else FULL
     site = output / "site"
+    wanted = {key: how[key] for key in ("images", "size", "frames")}
     if not site.exists():
-        make_site(site, images=how["images"], size=how["size"], frames=how["frames"], domains=DOMAINS)
+        make_site(site, **wanted, domains=DOMAINS)
+    elif any(made_with(site).get(key) != value for key, value in {**wanted, "size": list(how["size"])}.items()):
+        raise ConfigError(f"{output} holds a demo of another size", "Name another folder, or remove this one.")
     say(f"step 0 teaches {', '.join(OLD)}; there are roads in the pictures, but nobody labels them")
     first = _first_model(output, site, how, watch)
     reports = {}
@@ -73,7 +78,7 @@ def _run(output: Path, quick: bool, say: Callable[[str], None], watch: Watch) ->
     (scene,) = pick(read_site(site), "val", (*OLD, NEW), 1)
     new, old = output / "export" / "model.onnx", output / "first.onnx"
     if not photograph_page(output / "page.png", scene.image, new, old):
-        say("no chromium here to photograph the page with; see it yourself: rcil-serve http --model " + str(new))
+        say("no browser here to photograph the page with; see it yourself: rcil-serve http --model " + str(new))
     document = {
         "iou": iou,
         "verdicts": {name: report["rejected"] for name, report in reports.items()},

@@ -1,8 +1,8 @@
 """What a method is: how a step starts, and which named loss terms a batch has.
 
 A method sees maps, not networks: the training loop runs student and teacher and hands over what they returned. So the
-terms are pure, and the loop stays one for all methods. What a method must remember over a step (PLOP's thresholds,
-SDR's prototypes) is its state.
+loop stays one for all methods, and terms depend on the maps, the labels and what the method remembers alone: PLOP's
+thresholds, or SDR's prototypes, which follow every batch. That is its state.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class StepInfo:
     """Classes before this step, background included; 0 in step 0."""
     new: int
     """Classes that this step adds."""
+    memory: bool = False
+    """Whether images of earlier steps come back, with labels of their classes."""
 
     @property
     def classes(self) -> int:
@@ -71,6 +73,8 @@ class Method(ABC):
     """How new classifier rows start."""
     sees_all_data: ClassVar[bool] = False
     """Joint training: one step with all classes and images."""
+    carries_over: ClassVar[bool] = False
+    """Whether a step goes on with what earlier steps left in the method's state, which no checkpoint holds."""
 
     def __post_init__(self) -> None:
         self.sum_over_processes: Callable[[Tensor], Tensor] = lambda value: value

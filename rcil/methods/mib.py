@@ -7,11 +7,28 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rcil.losses import knowledge_distillation, unbiased_cross_entropy, unbiased_distillation
+from rcil.data.protocol import BACKGROUND
+from rcil.losses import (
+    UNNAMED,
+    completed_cross_entropy,
+    knowledge_distillation,
+    unbiased_cross_entropy,
+    unbiased_distillation,
+)
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
 from rcil.nn import Maps
 from rcil.nn.classifier import RowStart
+
+
+def step_cross_entropy(logits: Tensor, labels: Tensor, info: StepInfo) -> Tensor:
+    """UNCE on labels [N, H, W]; old classes that images of a memory name are learned as what they are.
+
+    In other images no label names an old class, and background stays any of them.
+    """
+    if not info.memory:
+        return unbiased_cross_entropy(logits, labels, info.old)
+    return completed_cross_entropy(logits, labels.where(labels != BACKGROUND, UNNAMED), info.old)
 
 
 def unbiased_terms(new: Maps, old: Maps | None, labels: Tensor, info: StepInfo, weight: float) -> LossTerms:
@@ -23,7 +40,7 @@ def unbiased_terms(new: Maps, old: Maps | None, labels: Tensor, info: StepInfo, 
             ce=cross_entropy(new.logits, labels), kd=weight * knowledge_distillation(new.logits, old.logits)
         )
     return LossTerms(
-        unce=unbiased_cross_entropy(new.logits, labels, info.old),
+        unce=step_cross_entropy(new.logits, labels, info),
         unkd=weight * unbiased_distillation(new.logits, old.logits),
     )
 

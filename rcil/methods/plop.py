@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
 from rcil.losses import Convention, local_pod, pseudo_labels
 from rcil.losses._precision import full_precision
@@ -58,6 +60,10 @@ class Plop(Method):
         if self._thresholds is None:
             raise RuntimeError("Plop.prepare must run before the first batch of a step")
         completed, certainty = pseudo_labels(old.logits, labels, self._thresholds)
+        if info.memory:  # true labels of old classes need no teacher
+            known = (labels != BACKGROUND) & (labels < info.old)
+            completed = torch.where(known, labels, completed)
+            certainty = certainty.where(~known.flatten(1).any(dim=1), certainty.new_ones(()))
         return LossTerms(ce=_scaled_cross_entropy(new.logits, completed, certainty), pod=pod)
 
     def state_dict(self) -> dict[str, Any]:

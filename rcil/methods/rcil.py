@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor
 
 from rcil.architecture import RC, BranchWeight, DropChance, MixKind
@@ -17,8 +18,10 @@ from rcil.methods.mib import unbiased_terms
 from rcil.nn import Maps, Segmenter, begin_step
 from rcil.nn.classifier import RowStart
 from rcil.nn.segmenter import MapKind
+from rcil.nn.step import remix
 
 MapName = Literal["stage1", "stage2", "stage3", "stage4", "decoder", "logits"]
+SpatialPool = Literal["average", "none", "global", "max", "strip"]
 PAPER_MAPS: tuple[MapName, ...] = ("stage1", "stage2", "stage3", "stage4", "decoder")
 
 
@@ -35,10 +38,10 @@ class Rcil(Method):
     """S-KD: pooling in space."""
     channel: bool = True
     """C-KD: pooling along channels."""
-    pooling: PoolKind = "average"
+    pooling: SpatialPool = "average"
     """Of the spatial term."""
-    windows: Sequence[int] = WINDOWS
-    distilled: Sequence[MapName] = PAPER_MAPS
+    windows: Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)] = WINDOWS
+    distilled: Annotated[Sequence[MapName], Field(min_length=1)] = PAPER_MAPS
     """Which maps PCD compares."""
     parallel: bool = True
     """Two branches; without them PCD works on a plain network."""
@@ -48,8 +51,6 @@ class Rcil(Method):
     """Freeze the old branch."""
     preserve: bool = False
     """Start the new branch from the merged one, so that a step starts from the old function."""
-    keep_norm: bool = False
-    """Preserve with a branch that keeps its norm, instead of a bare conv."""
     mix: MixKind = "drop_path"
     """How the branches are weighted: at random while training, by one fixed weight, or by a learned one a channel."""
     drop: DropChance = 1 / 3
@@ -69,18 +70,29 @@ class Rcil(Method):
         return RC(mix=self.mix, drop=self.drop, old_weight=self.old_weight)
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
-        """The transition of the paper, or what an ablation leaves of it; a network without branches gets them first."""
+        """The transition of the paper, or what an ablation leaves of it; a network without branches gets them first.
+
+        One that comes with branches keeps its way to mix them, but for the options that are not at their defaults.
+        """
         if self.parallel:
             model = with_branches(model, self._branches())
-        return begin_step(
+        elif model.arch.rc is not None:
+            raise ConfigError(
+                "the option parallel: false is for networks without branches, and this one has two in every block",
+                "Leave out the option, or start from a network that was trained without branches.",
+            )
+        student = begin_step(
             model,
             new_classes,
             rows=self.rows,
             merge=self.merge,
             freeze=self.freeze,
             preserve=self.preserve,
-            keep_norm=self.keep_norm,
         )
+        if self.parallel:
+            mixing = {name: getattr(self, name) for name in ("mix", "drop", "old_weight")}
+            remix(student, **{name: value for name, value in mixing.items() if value != getattr(Rcil, name)})
+        return student
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """MiB's terms and PCD; a domain step has cross entropy and PCD alone."""
@@ -98,7 +110,7 @@ class Rcil(Method):
         chosen = choose_maps(new, self.distilled), choose_maps(old, self.distilled)
         for name, wanted in (("spatial", self.spatial), ("channel", self.channel)):
             if wanted:
-                kind = self.pooling if name == "spatial" else "channel"
+                kind: PoolKind = self.pooling if name == "spatial" else "channel"
                 terms[f"pcd_{name}"] = self.gamma * pcd_maps(*chosen, kind=kind, windows=tuple(self.windows))
         return terms
 

@@ -69,8 +69,9 @@ class RcilPlus(Rcil):
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """RCIL's terms on completed labels, or on sigmoids."""
-        if old is None and self.sigmoid:
-            return LossTerms(bce=binary_cross_entropy(new.logits, labels))
+        if self.sigmoid and (old is None or info.domain):  # all classes are labelled, the first among them
+            terms = LossTerms(bce=binary_cross_entropy(new.logits, labels))
+            return terms if old is None else LossTerms(**terms, **self.cube_terms(new, old))
         if old is None:
             return super().terms(new, old, labels, info)
         named = self._named(labels, old) if self.pseudo and not info.domain else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ class Sdr(Mib):
     The processes of a run share the prototypes; the other terms compare the classes of one process's images only.
     """
 
+    carries_over: ClassVar[bool] = True
     weight: float = 100.0
     matching: float = 1e-2
     attraction: float = 1e-3
@@ -38,7 +39,9 @@ class Sdr(Mib):
         """UNCE + UNKD + the four terms; the prototypes follow the batch afterwards, so step 0 collects them."""
         terms = super().terms(new, old, labels, info)
         features = new.decoder
-        completed = labels if old is None else losses.complete_background(labels, old.logits)
+        completed = labels
+        if old is not None and not info.domain:  # in a domain step all is labelled, and row 0 is a class like any other
+            completed = losses.complete_background(labels, old.logits)
         ids = losses.resize_labels(completed, (features.shape[2], features.shape[3]))
         prototypes, seen = self._stored(features, info.classes)
         means, counts = losses.class_means(features, ids, info.classes)

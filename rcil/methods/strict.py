@@ -10,9 +10,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from rcil.errors import ConfigError
-from rcil.losses import unbiased_cross_entropy
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
+from rcil.methods.mib import step_cross_entropy
 from rcil.nn import Maps, Segmenter
 from rcil.nn.classifier import RowStart
 
@@ -51,4 +51,4 @@ class Strict(Method):
         del old
         if info.old == 0:
             return LossTerms(ce=cross_entropy(new.logits, labels))
-        return LossTerms(unce=unbiased_cross_entropy(new.logits, labels, info.old))
+        return LossTerms(unce=step_cross_entropy(new.logits, labels, info))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rcil.nn.fold import count_parameters, duplicate
-from rcil.nn.norms import is_norm
+from rcil.nn.fold import M, count_parameters, duplicate
+from rcil.nn.norms import is_inplace
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def cost(model: nn.Module, size: tuple[int, int] = (512, 512)) -> Cost:
     Shapes are propagated without numbers (torch's meta device), so this takes no time and no memory. Norms count no
     multiply-accumulates: elementwise work is not what the figure is used for.
     """
-    shadow = _without_numbers(model).eval()
+    shadow = on_meta(model).eval()
     total = 0
 
     def count(module: nn.Module, _: object, output: Tensor) -> None:
@@ -44,13 +44,12 @@ def cost(model: nn.Module, size: tuple[int, int] = (512, 512)) -> Cost:
     return Cost(count_parameters(model), total, size)
 
 
-def _without_numbers(model: nn.Module) -> nn.Module:
-    """A copy on the meta device, norms replaced by nothing (compiled ones have no meta kernel)."""
-    memo: dict[int, object] = {id(p): nn.Parameter(p.detach().to("meta"), False) for p in model.parameters()}
-    memo |= {id(b): b.to("meta") for b in model.buffers()}
-    shadow = duplicate(model, memo)
+def on_meta(model: M) -> M:
+    """A copy without numbers; compiled norms, which have no such kernel, become plain ones."""
+    memo: dict[int, object] = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in model.parameters()}
+    shadow = duplicate(model, memo | {id(b): b.to("meta") for b in model.buffers()})
     for parent in list(shadow.modules()):
         for key, child in list(parent.named_children()):
-            if is_norm(child):
-                setattr(parent, key, nn.Identity())
+            if is_inplace(child):
+                setattr(parent, key, nn.BatchNorm2d(int(child.num_features), device="meta"))  # type: ignore[arg-type]
     return shadow

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rcil.nn.convnorm import SameConv2d
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from rcil.architecture import Architecture
 
 NORM_EPS = 1e-3
-STEM, FEATURES = 32, 1280
+STEM = 32
 # kernel, repeats, stride, expansion, channels
 LITE0 = (
     (3, 1, 1, 1, 16),
@@ -106,18 +105,3 @@ class EfficientNetLite0(nn.Module):
                 x = block(x)
             maps.append(x)
         return StageMaps(tuple(maps), tuple(maps))
-
-
-class ImageClassifier(nn.Module):
-    """The backbone with its ImageNet head: shows that imported weights do what they did."""
-
-    def __init__(self, backbone: EfficientNetLite0, layers: Layers, classes: int = 1000) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.features = layers.plain(conv(EfficientNetLite0.out_channels, FEATURES, 1), "relu6")
-        self.fc = nn.Linear(FEATURES, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images [N, 3, H, W] -> logits [N, classes]."""
-        x = self.features(self.backbone(x).after[-1])
-        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))  # type: ignore[no-any-return]

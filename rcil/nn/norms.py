@@ -1,7 +1,7 @@
-"""Normalisation layers and the one function that knows their algebra.
+"""Normalisation layers, and the one function that folds and merges read them with.
 
-inplace-ABN scales by |gamma| + eps and ignores the sign of gamma. Code that forgets this folds wrong networks,
-so every fold and merge goes through `affine_of`.
+inplace-ABN scales by |gamma| + eps and ignores the sign of gamma. Code that forgets this folds wrong networks, so every
+fold and merge of a network goes through `affine_of`. Importers, which see tensors and no layers, know it too.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor, nn
 
-from rcil.nn.convnorm import ConvNorm, conv_like, kernel_of, set_kernel, with_activation
+from rcil.nn.convnorm import ConvNorm, conv_like, kernel_of, with_activation
 from rcil.nn.sparse_mix import can_skip, mix_sparsely
 
 if TYPE_CHECKING:
@@ -165,9 +165,12 @@ class RCConv(nn.Module):
         """The merged conv, followed by the activation if there is one."""
         return with_activation(self.merged(), self.act)
 
-    def next_step(
-        self, *, merge: bool = True, freeze: bool = True, preserve: bool = False, keep_norm: bool = False
-    ) -> RCConv:
+    def remix(self, rc: RC) -> None:
+        """Mix the branches as `rc` says from here on; a learned mix starts anew."""
+        anchor = self.new.conv if isinstance(self.new, ConvNorm) else self.new
+        self.mix = make_mix(rc, anchor.out_channels).to(anchor.weight).train(self.training)
+
+    def next_step(self, *, merge: bool = True, freeze: bool = True, preserve: bool = False) -> RCConv:
         """A new block at the start of the next step.
 
         Args:
@@ -175,16 +178,10 @@ class RCConv(nn.Module):
             freeze: The old branch takes no gradient from here on.
             preserve: Start the new branch as a copy of the merged conv too, so that the block still computes what it
                 did, whatever eta is drawn. Otherwise the new branch carries on from its own weights.
-            keep_norm: Preserve with conv and norm instead of one conv: the same function in evaluation mode, and a
-                branch that learns as before.
         """
         merged = self.merged()
         old = merged if merge else copy.deepcopy(self.old)
-        new = copy.deepcopy(self.new)
-        if preserve and keep_norm and isinstance(new, ConvNorm):
-            set_kernel(new, *kernel_of(merged))
-        elif preserve:
-            new = copy.deepcopy(merged)
+        new = copy.deepcopy(merged if preserve else self.new)
         mix = copy.deepcopy(self.mix)
         if merge and isinstance(mix, LearnableMix):
             nn.init.zeros_(mix.logit)  # what it learned is inside the merged conv now

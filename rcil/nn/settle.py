@@ -19,7 +19,8 @@ from rcil.nn.rc import RCConv
 def settle_norms(model: nn.Module, batches: Iterable[Tensor]) -> None:
     """Replace the running statistics of all norms that are trained by the mean over `batches`.
 
-    Weights stay as they are, and so does what a frozen branch computes. Leaves the network in evaluation mode.
+    Weights stay as they are, and so does what a frozen branch or a frozen network computes. Leaves the network in
+    evaluation mode.
 
     Args:
         model: With or without branches.
@@ -29,7 +30,12 @@ def settle_norms(model: nn.Module, batches: Iterable[Tensor]) -> None:
     for block in model.modules():
         if isinstance(block, RCConv):
             block.mix.eval()
-    norms = [module for module in model.modules() if is_norm(module) and module.training]
+    norms = []
+    for module in model.modules():
+        if is_norm(module) and module.training:
+            trained = any(parameter.requires_grad for parameter in module.parameters())
+            norms += [module] if trained else []
+            module.train(trained)
     momenta = [norm.momentum for norm in norms]
     for count, images in enumerate(batches, 1):
         for norm in norms:

@@ -25,7 +25,6 @@ def begin_step(
     merge: bool = True,
     freeze: bool = True,
     preserve: bool = False,
-    keep_norm: bool = False,
 ) -> Segmenter:
     """The network at the start of the next step; `model` stays as it is and can serve as the teacher.
 
@@ -37,7 +36,6 @@ def begin_step(
         merge: Merge both branches of every RC block into its old branch (the paper). Off for ablations.
         freeze: Freeze the old branches (the paper). Off for ablations.
         preserve: Also start the new branches from the merged convs, so that the network still computes what it did.
-        keep_norm: Preserve with branches that keep their norms.
     """
     if model.arch.folded:
         raise ConfigError(
@@ -45,7 +43,7 @@ def begin_step(
             "Start the step from the checkpoint that was folded, not from the folded one.",
         )
 
-    how = {"merge": merge, "freeze": freeze, "preserve": preserve, "keep_norm": keep_norm}
+    how = {"merge": merge, "freeze": freeze, "preserve": preserve}
     student = next_branches(model, **how)
     if new_classes:
         student.classifier = model.classifier.extended(new_classes, rows)
@@ -53,21 +51,31 @@ def begin_step(
     return student
 
 
-def next_branches(
-    module: M, *, merge: bool = True, freeze: bool = True, preserve: bool = False, keep_norm: bool = False
-) -> M:
+def next_branches(module: M, *, merge: bool = True, freeze: bool = True, preserve: bool = False) -> M:
     """A copy of any network with every RC block at the start of its next step; see `RCConv.next_step`."""
 
     def visit(_: str, part: nn.Module) -> nn.Module | None:
         if not isinstance(part, RCConv):
             return None
-        return part.next_step(merge=merge, freeze=freeze, preserve=preserve, keep_norm=keep_norm)
+        return part.next_step(merge=merge, freeze=freeze, preserve=preserve)
 
     return replace_modules(module, visit)
 
 
+def remix(model: Segmenter, **changes: object) -> None:
+    """Change how the branches of every RC block are mixed: fields of `RC`; without a change nothing happens."""
+    assert model.arch.rc is not None
+    arch = model.arch.replace(rc={**model.arch.rc.model_dump(), **changes})
+    if arch.rc is None or arch == model.arch:
+        return
+    for block in model.modules():
+        if isinstance(block, RCConv):
+            block.remix(arch.rc)
+    model.arch = arch
+
+
 def next_architecture(
-    arch: Architecture, *, merge: bool = True, freeze: bool = True, preserve: bool = False, keep_norm: bool = False
+    arch: Architecture, *, merge: bool = True, freeze: bool = True, preserve: bool = False
 ) -> Architecture:
     """The description of what `next_branches` gives; a plain network stays as it is."""
     if arch.rc is None:
@@ -75,6 +83,6 @@ def next_architecture(
     changes: dict[str, object] = {"frozen": freeze}
     if merge:
         changes["old"] = "merged"
-    if preserve and not keep_norm:
+    if preserve:
         changes["new"] = "merged"
     return arch.replace(rc={**arch.rc.model_dump(), **changes})

@@ -40,8 +40,11 @@ def comparison_curves(document: dict[str, Any]) -> bytes:
 
 
 def as_text(cell: dict[str, Any]) -> str:
-    """`62.1 ± 0.8`, or a dash."""
-    return "-" if cell["mean"] is None else f"{100 * cell['mean']:.1f} ± {100 * cell['sd']:.1f}"
+    """`62.1 ± 0.8`, `62.1` of a single run, or a dash."""
+    if cell["mean"] is None:
+        return "-"
+    spread = "" if cell.get("seeds") == 1 else f" ± {100 * cell['sd']:.1f}"
+    return f"{100 * cell['mean']:.1f}{spread}"
 
 
 def _groups(document: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcil.checkpoint.file import load
+from rcil.checkpoint.file import load_for_inference
 from rcil.checkpoint.header import read_header
 from rcil.checkpoint.metadata import Metadata
 from rcil.data.site import read_site
@@ -48,21 +48,21 @@ def evaluate_models(
 
     Args:
         paths: The checkpoints; all headers are read before the first is evaluated.
-        data: The site folder.
+        data: The site folder; nothing is written to it.
         split: One of its splits.
         scale: Size at which the networks see images, as a factor.
         progress: Told how many of how many images are done, over all models.
     """
-    if not 0 < scale <= 1:
-        raise ConfigError(f"a scale of {scale:g} is not possible", "Give a share above 0, at most 1.")
+    if not 0 < scale <= 4:
+        raise ConfigError(f"a scale of {scale:g} is not possible", "Give a factor above 0, at most 4.")
     ordered = sorted(paths, key=lambda path: read_header(path).metadata.step)
-    site = read_site(data)
+    site = read_site(data, record=False)
     if split not in site.splits:
         raise ConfigError(f"{data} has no split '{split}'", did_you_mean(split, site.splits))
     samples = site.splits[split]
     models = []
     for index, path in enumerate(ordered):
-        network, metadata = load(path)
+        network, metadata = load_for_inference(path)
         before, total = index * len(samples), len(ordered) * len(samples)
 
         def tell(done: int, _: int, before: int = before, total: int = total) -> None:

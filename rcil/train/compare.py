@@ -12,6 +12,7 @@ from typing import Any
 
 from rcil.architecture import RC
 from rcil.console import write_json
+from rcil.errors import ConfigError
 from rcil.files import replacing
 from rcil.methods import make_method
 from rcil.report.compare_report import as_text, write_comparison
@@ -56,6 +57,7 @@ def compare(
         listen: Told about every iteration.
         announce: Told about every cell.
     """
+    check_methods(methods)
     options = options_of(task)
     made = {name: make_method(name, **options.get(name, {})) for name in (*methods, *options)}
     steps = make_plan(task).steps
@@ -84,6 +86,12 @@ def compare(
             part.write_text(as_markdown(document), encoding="utf-8")
         write_comparison(output, document)
     return document
+
+
+def check_methods(methods: Sequence[str]) -> None:
+    """Refuse a comparison without a row."""
+    if not methods:
+        raise ConfigError("no method is named", "Name methods with commas between, for example mib,rcil.")
 
 
 def options_of(task: Task) -> dict[str, dict[str, Any]]:

@@ -10,10 +10,12 @@ import torch
 from rcil.methods import Method, make_method
 from rcil.nn import Segmenter, fold
 from rcil.nn.cost import cost
+from rcil.nn.fold import duplicate
 from rcil.train.loader import epoch_order
 from rcil.train.memory import peak_memory
 from rcil.train.plan import Plan, make_plan
-from rcil.train.run import first_network
+from rcil.train.processes import device_for
+from rcil.train.run import check_pieces, first_network
 from rcil.train.task import Task
 
 TRIAL_IMAGES, TRIAL_SIZE = 2, 256
@@ -38,14 +40,14 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
     Time is that of a trial with a few images in step 0's network, scaled by multiply-accumulates; later steps are taken
     to cost what step 1 does. Reading images is not counted: it happens beside.
     """
+    settings = task.training
+    check_pieces(settings.batch, settings.accumulate, processes)
     method = make_method(task.method.name, **task.method.options)
     plan = make_plan(task, joint=method.sees_all_data, record=False)
-    settings = task.training
     pieces = settings.batch // (settings.accumulate * processes)
     students, teachers = _networks(task, plan, method)
-    per_image = (
-        _trial(students[0], min(settings.crop, TRIAL_SIZE)) * (settings.crop / min(settings.crop, TRIAL_SIZE)) ** 2
-    )
+    size = min(settings.crop, TRIAL_SIZE)
+    per_image = _trial(students[0], size, device_for(settings.device)) * (settings.crop / size) ** 2
     work = [_work(s, t) for s, t in zip(students, teachers, strict=True)]
     memory = [peak_memory(s, t, pieces, settings) for s, t in zip(students, teachers, strict=True)]
     result = []
@@ -73,13 +75,17 @@ def _work(student: Segmenter, teacher: Segmenter | None) -> float:
     return 3 * cost(student).macs + (cost(teacher).macs if teacher is not None else 0)
 
 
-def _trial(model: Segmenter, size: int) -> float:
+def _trial(model: Segmenter, size: int, device: torch.device) -> float:
     """Seconds for an image, forward and backward; the faster of two tries, since the first one warms up."""
     times = []
-    with torch.random.fork_rng(devices=[]):
+    copied = duplicate(model, {}).to(device).train()
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
         for _ in range(2):
+            images = torch.randn(TRIAL_IMAGES, 3, size, size).to(device)
             start = time.perf_counter()
-            model.train()(torch.randn(TRIAL_IMAGES, 3, size, size)).mean().backward()
+            copied(images).mean().backward()
+            for gpu in gpus:
+                torch.cuda.synchronize(gpu)  # it has only been told what to do
             times.append(time.perf_counter() - start)
-    model.zero_grad(set_to_none=True)
     return min(times) / TRIAL_IMAGES

@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from rcil.checkpoint.metadata import Metadata
-from rcil.data.masks import read_mask
 from rcil.data.types import Sample
-from rcil.evaluate import as_input
-from rcil.images import read_rgb
+from rcil.errors import RcilError
+from rcil.evaluate import as_input, read_pair
 from rcil.train.augment import random_crop, resized
 from rcil.train.task import TrainingSection
 
 Batch = tuple[Tensor, Tensor]
 """Images [N, 3, crop, crop] and labels [N, crop, crop]."""
+Item = tuple[Tensor, Tensor]
+"""One image [3, crop, crop] and its labels [crop, crop]."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Share:
         return [group[start : start + size] for start in starts]
 
 
-class Crops(Dataset[tuple[Tensor, Tensor]]):
+class Crops(Dataset[Item]):
     """Augmented crops; the key (epoch, index) decides the augmentation.
 
     Args:
@@ -114,21 +116,39 @@ class Crops(Dataset[tuple[Tensor, Tensor]]):
         old = drawn(range(self.own, len(self)), again, len(self), rng)
         return grouped(rng.permutation([*new, *old]).tolist(), settings.batch)
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, key: tuple[int, int]) -> Item:
         """Image [3, crop, crop] and labels [crop, crop]."""
         epoch, index = key
         rng = np.random.default_rng([*self.seed, 1, epoch, index])
         place = index % len(self)
         sample = self.samples[place]
-        image, mask = read_rgb(sample.image), self.tables[place][read_mask(sample.mask)]
+        image, mask = read_pair(sample, self.tables[place])
         image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
         return as_input(self.metadata, image), torch.from_numpy(mask).long()
 
     def whole(self, place: int, scale: float) -> Batch:
         """Image [1, 3, H, W] and labels [1, H, W] of one sample as the network sees it in evaluation."""
-        sample = self.samples[place]
-        image, mask = resized(read_rgb(sample.image), self.tables[place][read_mask(sample.mask)], scale)
+        image, mask = resized(*read_pair(self.samples[place], self.tables[place]), scale)
         return as_input(self.metadata, image)[None], torch.from_numpy(mask).long()[None]
+
+
+class _Careful(Dataset[Item | RcilError]):
+    """The same crops, but an error that a user can act on is a value: torch would put a traceback in its message."""
+
+    def __init__(self, crops: Crops) -> None:
+        self.crops = crops
+
+    def __getitem__(self, key: tuple[int, int]) -> Item | RcilError:
+        try:
+            return self.crops[key]
+        except RcilError as error:
+            return error
+
+
+def _collated(items: list[Item | RcilError]) -> Batch | RcilError:
+    """A batch, or the first error in it."""
+    failed = next((item for item in items if isinstance(item, RcilError)), None)
+    return default_collate(items) if failed is None else failed
 
 
 def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, size: int | None = None) -> list[list[int]]:
@@ -167,15 +187,19 @@ def batches(crops: Crops, epoch: int, first: int = 0, share: Share | None = None
     order = crops.order(epoch)[first:]
     keys = [[(epoch, index) for index in piece] for group in order for piece in share.pieces(group)]
     generator = torch.Generator().manual_seed(0)  # keeps torch's own generator, which draws drop-path, out of this
-    loader = DataLoader(
-        crops,
+    loader: DataLoader[Any] = DataLoader(
+        _Careful(crops),
         batch_sampler=keys,
         num_workers=crops.settings.workers,
         generator=generator,
+        collate_fn=_collated,
         pin_memory=torch.cuda.is_available(),
     )
     pieces: list[Batch] = []
-    for images, labels in loader:
+    for found in loader:
+        if isinstance(found, RcilError):
+            raise found
+        images, labels = found
         pieces.append((images, labels))
         if len(pieces) == share.parts:
             yield pieces

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rcil.errors import TrainingError
 from rcil.nn import Segmenter
-from rcil.nn.fold import duplicate
-from rcil.nn.norms import is_inplace
+from rcil.nn.cost import on_meta
 from rcil.train.task import TrainingSection
 
 GIB = 2**30
@@ -21,7 +20,7 @@ LOSS_COPIES = 4
 
 def peak_memory(student: Segmenter, teacher: Segmenter | None, images: int, settings: TrainingSection) -> int:
     """Bytes of weights, gradients, optimiser state and everything kept for the backward pass of `images` crops."""
-    shadow = _on_meta(student).train()
+    shadow = on_meta(student).train()
     x = torch.empty(images, 3, settings.crop, settings.crop, device="meta")
     kept: dict[int, Tensor] = {}
 
@@ -47,17 +46,6 @@ def peak_memory(student: Segmenter, teacher: Segmenter | None, images: int, sett
 def _moments(settings: TrainingSection) -> int:
     """Numbers that the optimiser keeps for each weight."""
     return 2 if settings.optimiser == "adamw" else int(settings.momentum > 0)
-
-
-def _on_meta(model: Segmenter) -> Segmenter:
-    """A copy without numbers; compiled norms, which have no such kernel, become plain ones."""
-    memo: dict[int, object] = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in model.parameters()}
-    shadow = duplicate(model, memo | {id(b): b.to("meta") for b in model.buffers()})
-    for parent in list(shadow.modules()):
-        for key, child in list(parent.named_children()):
-            if is_inplace(child):
-                setattr(parent, key, nn.BatchNorm2d(int(child.num_features), device="meta"))  # type: ignore[arg-type]
-    return shadow
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
@@ -103,12 +91,14 @@ def _meminfo(path: Path) -> int | None:
 
 
 def _cgroup(folder: Path) -> int | None:
-    """What a container may still take."""
+    """What a container may still take; cached files that nobody has looked at for long count as free."""
     try:
         limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
     except OSError:
         return None
-    return int(limit) - int(used) if limit.isdigit() else None
+    stat = folder / "memory.stat"
+    fields = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
+    return int(limit) - int(used) + int(fields.get("inactive_file", 0)) if limit.isdigit() else None
 
 
 def _smallest(values: Sequence[int | None]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rcil.data.datasets import domains_of, open_dataset
@@ -158,13 +158,8 @@ def _plan_domains(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
 
 def _step_plan(task: Task, data: SegmentationData, step: ClassStep, chosen: list[Sample]) -> StepPlan:
     """A step on its images, some of which are held out."""
-    held = {sample.name for sample in chosen if is_held_out(sample.name, task.seed, task.training.held_out)}
-    plan = StepPlan(
-        step,
-        names=tuple(data.names[c] for c in step.classes),
-        train=tuple(sample for sample in chosen if sample.name not in held),
-        validation=tuple(sample for sample in chosen if sample.name in held),
-    )
+    train, held_out = hold_out(chosen, task.seed, task.training.held_out)
+    plan = StepPlan(step, tuple(data.names[c] for c in step.classes), train, held_out)
     if not plan.train or not plan.validation:
         what = "domain names" if step.domains else f"class names and the setting '{task.protocol.setting}'"
         raise ConfigError(
@@ -216,6 +211,17 @@ def resolve_domains(protocol: ProtocolSection, domains: list[str]) -> list[list[
             "To leave domains out, list those of each step under protocol.domain_steps.",
         )
     return domain_steps(order, *parse_split(protocol.domains))
+
+
+def hold_out(samples: Sequence[Sample], seed: int, share: float) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
+    """Images to train on and images held out; of several, one changes sides where chance left a side empty."""
+    held = [sample for sample in samples if is_held_out(sample.name, seed, share)]
+    train = [sample for sample in samples if not is_held_out(sample.name, seed, share)]
+    if len(samples) > 1 and not held:
+        held.append(train.pop())
+    elif len(samples) > 1 and not train:
+        train.append(held.pop())
+    return tuple(train), tuple(held)
 
 
 def is_held_out(name: str, seed: int, share: float) -> bool:

@@ -67,7 +67,7 @@ def join(device: Device = "auto") -> Iterator[Processes]:
         device: `auto` takes the GPU of this process where there is one, else the CPU.
     """
     _, count = started()
-    place = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    place = device_for(device)
     if count == 1:
         yield Processes(0, 1, place)
         return
@@ -94,7 +94,9 @@ def leave() -> None:
         os._exit(0)
 
 
-def _device(wanted: Device, local_rank: int) -> torch.device:
+def device_for(wanted: Device) -> torch.device:
+    """Where this process trains: its own GPU, or the CPU."""
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
         raise ConfigError("training.device is cuda, but torch finds no GPU", "Set training.device=cpu, or auto.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,13 +21,13 @@ from rcil.checkpoint.metadata import (
     ClassInfo,
     LineageEntry,
     Metadata,
+    recorded,
 )
 from rcil.console import write_json
 from rcil.data.digest import data_digest
 from rcil.data.protocol import memory_table, training_table
 from rcil.data.scan import id_table
-from rcil.data.types import Sample
-from rcil.errors import ConfigError
+from rcil.errors import ConfigError, TrainingError
 from rcil.files import replacing, sha256_of, working_in
 from rcil.log import log, stage
 from rcil.methods import Method, StepInfo, make_method
@@ -39,6 +40,8 @@ from rcil.train.processes import Processes, join
 from rcil.train.state import read_state, write_state
 from rcil.train.task import NetworkSection, Task
 from rcil.train.tensorboard import both, tensorboard
+
+T = TypeVar("T")
 
 
 def run_task(
@@ -113,7 +116,7 @@ def _run_steps(
                 _train(task, plan, step_plan, model, method, output, listen, processes)
         processes.wait()
         model, metadata = load(final)
-        method.load_state_dict(read_state(output / f"step{index}" / "method.pt"))
+        _remember(method, output, index)
         report = evaluate_together(
             model.to(processes.device), metadata, plan.data, plan.test, task.data.scale, processes
         )
@@ -145,7 +148,7 @@ def _train(
     crops = CropSettings.of(settings, task.data.scale)
     job = StepJob(
         index=index,
-        info=StepInfo(old=len(step.step.seen) - len(step.step.classes), new=len(step.step.classes)),
+        info=StepInfo(len(step.step.seen) - len(step.step.classes), len(step.step.classes), memory=bool(memory)),
         metadata=metadata,
         crops=Crops(step.train, table, metadata, crops, (task.seed, index), memory),
         data=plan.data,
@@ -163,11 +166,11 @@ def _train(
     save(output / f"step{index}.safetensors", final, _measured(metadata, final.arch, job.folder))
 
 
-def spread(samples: tuple[Sample, ...], count: int | None) -> tuple[Sample, ...]:
-    """At most `count` of the samples, evenly spread over them; all if it is None."""
-    if count is None or count >= len(samples):
-        return samples
-    return tuple(samples[index * len(samples) // count] for index in range(count))
+def spread(items: Sequence[T], count: int | None) -> tuple[T, ...]:
+    """At most `count` of the items, evenly spread over them; all if it is None."""
+    if count is None or count >= len(items):
+        return tuple(items)
+    return tuple(items[index * len(items) // count] for index in range(count))
 
 
 def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:
@@ -194,6 +197,19 @@ def _save_method(method: Method, folder: Path) -> None:
     write_state(folder / "method.pt", method.state_dict())
 
 
+def _remember(method: Method, output: Path, index: int) -> None:
+    """Give the method back what it kept of a finished step; without the file, only where the next step needs it."""
+    path = output / f"step{index}" / "method.pt"
+    if not path.exists() and not method.carries_over:
+        return
+    try:
+        method.load_state_dict(read_state(path))
+    except TrainingError as error:
+        first = output / f"step{index}.safetensors"
+        hint = f"Delete {first} and all that later steps left to train from step {index} on anew."
+        raise TrainingError(error.message, hint) from error
+
+
 def first_network(task: Task, method: Method, step: StepPlan) -> Segmenter:
     """The network of step 0."""
     network: NetworkSection = task.network
@@ -215,7 +231,7 @@ def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent
         source=f"rcil train, {task.name}",
         parent_sha256=sha256_of(parent) if known else None,
         data_sha256=data_digest((*step.train, *step.validation, *(kept.sample for kept in step.memory))),
-        config=task.model_dump(mode="json"),
+        config=recorded(task),
         seed=task.seed,
         versions={"torch": torch.__version__},
     )

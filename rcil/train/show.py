@@ -14,11 +14,12 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from rcil.console import print_json
 from rcil.dry_run import DryRun, require_place
 from rcil.log import is_quiet
-from rcil.train.compare import cell_of
+from rcil.train.compare import cell_of, check_methods
 from rcil.train.estimate import StepEstimate, estimate
 from rcil.train.loop import Event, Listener
 from rcil.train.memory import GIB
@@ -105,12 +106,14 @@ def print_estimate(steps: Sequence[StepEstimate], *, as_json: bool = False) -> N
         table.add_column(column, justify="left" if column == "teaches" else "right")
     for step in steps:
         needs = f"{step.memory / GIB:.1f} GiB", f"~{duration(step.seconds)}"
-        table.add_row(str(step.step), ", ".join(step.teaches), str(step.images), str(step.iterations), *needs)
+        teaches = Text(", ".join(step.teaches))  # not markup: a class may be called [empty]
+        table.add_row(str(step.step), teaches, str(step.images), str(step.iterations), *needs)
     Console().print(table)
 
 
 def comparison_dry_run(task: Task, methods: Sequence[str], seeds: int, output: Path) -> DryRun:
     """What a comparison would take; that methods share step 0 is not counted in."""
+    check_methods(methods)
     require_place(output)
     needs, images = {}, 0
     for name in methods:
@@ -127,13 +130,14 @@ def comparison_dry_run(task: Task, methods: Sequence[str], seeds: int, output: P
 
 def print_results(results: dict[str, Any], output: Path) -> None:
     """Mean IoU after each step on the test split."""
-    table = Table(title=f"{results['task']}, {results['method']}: mIoU on the test split, %", box=box.SIMPLE)
+    title = Text(f"{results['task']}, {results['method']}: mIoU on the test split, %")
+    table = Table(title=title, box=box.SIMPLE)
     for column in ("step", "teaches", "old", "new", "all"):
         table.add_column(column, justify="left" if column == "teaches" else "right")
     for step in results["steps"]:
         values = (step["miou"][name] for name in ("old", "new", "all"))
         cells = ("-" if value is None else f"{100 * value:.1f}" for value in values)
-        table.add_row(str(step["step"]), ", ".join(step["teaches"]), *cells)
+        table.add_row(str(step["step"]), Text(", ".join(step["teaches"])), *cells)
     console = Console()
     console.print(table)
-    console.print(f"checkpoints, logs and results.json in {output}", soft_wrap=True)
+    console.print(Text(f"checkpoints, logs and results.json in {output}"), soft_wrap=True)

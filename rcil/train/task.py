@@ -163,12 +163,19 @@ class TrainingSection(_Section):
     save_every: Count = 200
     """Iterations between two savings of the resume state; every epoch saves too."""
 
+    @model_validator(mode="after")
+    def _range(self) -> Self:
+        low, high = self.scale
+        if low > high:
+            raise ValueError(f"scale goes from small to large, not from {low:g} to {high:g}")
+        return self
+
 
 class Task(_Section):
     """A whole run."""
 
     name: str = "task"
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     data: DataSection
     protocol: ProtocolSection
     network: NetworkSection = NetworkSection()
@@ -180,6 +187,8 @@ class Task(_Section):
         if self.training.channels_last and self.network.width < 8:
             # torch 2.13 writes past its memory in strided 1x1 convs of four channels in this layout.
             raise ValueError("training.channels_last needs a network.width of at least 8")
+        if self.training.memory and self.protocol.by_domain:
+            raise ValueError("training.memory keeps images of earlier classes; steps by domain have none")
         return self
 
 
@@ -206,7 +215,7 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
         task = Task.model_validate(document)
     except ValidationError as error:
         raise explained(error, path) from error
-    folder = Path() if preset else path.parent
+    folder = Path() if preset else path.parent.resolve()  # a run may be resumed from another folder
     return task.model_copy(
         update={"data": _anchored(task.data, folder), "network": _anchored_network(task.network, folder)}
     )

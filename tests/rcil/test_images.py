@@ -35,3 +35,15 @@ def test_a_jpeg_that_was_cut_off_is_an_error(tmp_path):
     (tmp_path / "a.jpg").write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match="cut off"):
         read_rgb(tmp_path / "a.jpg")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".JPEG"])
+def test_writing_says_nothing(tmp_path, capfd, suffix):
+    """OpenCV warns on standard error of options that a format does not have."""
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    sizes = []
+    for quality in (40, 95):
+        write_image(tmp_path / f"a{suffix}", pixels, quality=quality)
+        sizes.append((tmp_path / f"a{suffix}").stat().st_size)
+    assert capfd.readouterr() == ("", "")
+    assert (sizes[0] == sizes[1]) == (suffix == ".png")

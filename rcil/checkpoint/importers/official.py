@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 
 from rcil.architecture import RC, Architecture
+from rcil.checkpoint.file import check_tensors
 from rcil.checkpoint.importers.resnet_shape import Blocks, count_blocks, resnet_fields
 from rcil.checkpoint.metadata import LineageEntry, Metadata, class_table
 from rcil.checkpoint.norm_convert import convert_norms
@@ -109,10 +110,13 @@ def segmenter_of(
     shape = shape_of(tensors, source)
     arch = architecture_of(shape, output_stride, pool_window, norm)
     steps = _names_by_step(shape.classes, names, source)
-    state = convert_norms(translate(tensors), "abs", norm, eps=EPS)
+    state = translate(tensors)
     if shape.rc == "later":
-        state = _absorb_frozen_norms(state)
-    _refuse_others(build_form(arch, steps), state, source)
+        state = _absorb_frozen_norms(state)  # first: it reads inplace-ABN's weights
+    state = convert_norms(state, "abs", norm, eps=EPS)
+    form = build_form(arch, steps).state_dict()  # compared before memory is taken for the network
+    expected = {key: value for key, value in form.items() if not key.endswith("num_batches_tracked")}
+    check_tensors(expected, state, source, "Give the file that the training saved, unchanged.")
     model = build(arch, steps)
     model.load_state_dict(state, strict=False)
     step = len(steps) - 1
@@ -165,7 +169,7 @@ def _translate_unit(key: str, two_branches: bool, tensors: dict[str, Tensor]) ->
             part = "norm" if re.search(r"bn\d?$", plain) else "conv"
             paired = two_branches and (is_new or _twin_of(plain) in tensors)
             return f"{name.format(**groups)}{_branch(is_new, paired)}.{part}.{field}"
-    return key  # unknown: reported by the strict load
+    return key  # unknown: reported where names and shapes are compared
 
 
 def _twin_of(plain: str) -> str:
@@ -194,23 +198,6 @@ def _absorb_frozen_norms(state: dict[str, Tensor]) -> dict[str, Tensor]:
         result[f"{base}.weight"] = (state[key].double() * scale.view(-1, 1, 1, 1)).float()
         result[f"{base}.bias"] = (scale * (bias - read["running_mean"]) + read["bias"]).float()
     return result
-
-
-def _refuse_others(form: Segmenter, state: dict[str, Tensor], source: Path) -> None:
-    """Raise for tensors that are not those of the network, before memory is taken for it."""
-    expected = {k: v.shape for k, v in form.state_dict().items() if not k.endswith("num_batches_tracked")}
-    missing, extra = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
-    if missing or extra:
-        raise CheckpointError(
-            f"{source} is incomplete or not of a known kind: missing {missing[:2]}, unexpected {extra[:2]}",
-            "Give the file that the training saved, unchanged.",
-        )
-    for key, shape in expected.items():
-        if state[key].shape != shape:
-            raise CheckpointError(
-                f"{source} has a tensor of the wrong shape: {key} is {tuple(state[key].shape)}, not {tuple(shape)}",
-                "Restore the file.",
-            )
 
 
 def _names_by_step(sizes: tuple[int, ...], names: Sequence[str] | None, source: Path) -> list[list[str]]:

@@ -39,7 +39,8 @@ def convert(
         source: The unpacked export; for COCO also a single json file.
         target: The site folder; must not exist, or be empty.
         images: Where the images are, when they are not in the export.
-        split: The split to fill, for exports that record none (labelme, a single COCO file); `train` by default.
+        split: The split to fill, for exports that record none (labelme, a single COCO file, images
+            that CVAT has in no subset); `train` by default.
 
     Raises:
         ConfigError: No such kind, or a split for an export that has its own.

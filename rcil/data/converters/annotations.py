@@ -25,6 +25,7 @@ SUFFIXES = {".jpg": ".jpg", ".jpeg": ".jpg", ".png": ".png"}
 _BACKGROUND = {"background", "_background_"}
 _IGNORED = {"ignore", "__ignore__", "void"}
 _MAX_COORDINATE = 1e6
+_NO_SUBSET = "default"
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -53,6 +54,17 @@ def no_split(split: str | None, kind: str) -> None:
     """Refuse a requested split where the export records its own, rather than ignoring either."""
     if split is not None:
         raise ConfigError(f"{kind} exports record their splits, so '{split}' cannot be chosen", "Leave the split out.")
+
+
+def split_names(recorded: Iterable[str], asked: str | None, kind: str) -> dict[str, str]:
+    """Splits by the names that an export has for them.
+
+    CVAT calls what belongs to no subset `default`: that becomes the split that was asked for, or `train`.
+    """
+    names = list(recorded)
+    if _NO_SUBSET not in names:
+        no_split(asked, kind)
+    return {name: (asked or "train") if name == _NO_SUBSET else name for name in names}
 
 
 def class_table(names: Iterable[str], source: Path) -> tuple[tuple[str, ...], dict[str, int]]:

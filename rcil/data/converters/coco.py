@@ -21,9 +21,9 @@ from rcil.data.converters.annotations import (
     class_table,
     fill_polygon,
     find_image,
-    no_split,
     read_json,
     safe_path,
+    split_names,
 )
 from rcil.data.errors import DataError
 from rcil.data.masks import Mask
@@ -122,11 +122,14 @@ def decode_counts(text: str, source: str) -> list[int]:
 def _split_files(source: Path, split: str | None) -> dict[str, Path]:
     if source.is_file():
         return {split or "train": source}
-    no_split(split, "coco (folder)")
     found = sorted((source / "annotations").glob("instances_*.json"))
     if not found:
         raise DataError(f"no annotations/instances_<split>.json in {source}", "Or name the json file itself.")
-    return {path.stem.removeprefix("instances_"): path for path in found}
+    subsets = {path.stem.removeprefix("instances_"): path for path in found}
+    splits = split_names(subsets, split, "coco (folder)")
+    if len(set(splits.values())) < len(splits):
+        raise DataError(f"{source} has a file for no subset and one for '{split or 'train'}'", "Choose another split.")
+    return {splits[name]: path for name, path in subsets.items()}
 
 
 def _pictures(content: _File, path: Path, split: str, folders: list[Path], values: dict[int, int]) -> Iterator[Picture]:

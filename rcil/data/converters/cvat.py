@@ -17,9 +17,9 @@ from rcil.data.converters.annotations import (
     below,
     class_table,
     find_by_stem,
-    no_split,
     read_colours,
     safe_path,
+    split_names,
 )
 from rcil.data.errors import DataError, existing_folder, read_lines
 from rcil.data.masks import Mask
@@ -30,13 +30,15 @@ _BLACK = 0
 
 def read(source: Path, images: Path | None, split: str | None) -> Annotations:
     """Find the masks that the lists in `ImageSets/Segmentation` name, one split a list."""
-    no_split(split, "cvat")
     existing_folder(source, _HINT)
     classes, values = _label_map(source / "labelmap.txt")
     folder = images or source / "JPEGImages"
     existing_folder(folder, "Export with images, or give the folder that holds them.")
     lists = sorted(existing_folder(source / "ImageSets" / "Segmentation", _HINT).glob("*.txt"))
-    pictures = tuple(picture for listing in lists for picture in _pictures(source, listing, folder, values))
+    splits = split_names((listing.stem for listing in lists), split, "cvat")
+    pictures = tuple(
+        picture for listing in lists for picture in _pictures(source, listing, splits[listing.stem], folder, values)
+    )
     if not pictures:
         raise DataError(f"the lists in {source / 'ImageSets' / 'Segmentation'} name no images", _HINT)
     return Annotations(classes, pictures)
@@ -62,7 +64,7 @@ def _label_map(path: Path) -> tuple[tuple[str, ...], dict[int, int]]:
     return classes, values if 0 in values.values() else {_BLACK: 0} | values
 
 
-def _pictures(source: Path, listing: Path, images: Path, values: dict[int, int]) -> Iterator[Picture]:
+def _pictures(source: Path, listing: Path, split: str, images: Path, values: dict[int, int]) -> Iterator[Picture]:
     for line in read_lines(listing, _HINT):
         if not line:
             continue
@@ -72,7 +74,7 @@ def _pictures(source: Path, listing: Path, images: Path, values: dict[int, int])
             raise DataError(f"{listing} names '{line}', but there is no {mask}", _HINT)
         below(source / "SegmentationClass", PurePosixPath(f"{name}.png"), listing)
         image = find_by_stem(name, images, listing)
-        yield Picture(listing.stem, PurePosixPath(f"{name}{image.suffix}"), image, partial(_draw, mask, values))
+        yield Picture(split, PurePosixPath(f"{name}{image.suffix}"), image, partial(_draw, mask, values))
 
 
 def _draw(path: Path, values: dict[int, int], height: int, width: int) -> Mask:

@@ -6,24 +6,21 @@ background only, as YOLO has it.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
 
 from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, below, class_table, fill_polygon, no_split
-from rcil.data.errors import DataError, existing_folder, read_lines
+from rcil.data.errors import DataError, existing_folder, read_lines, read_text
 from rcil.data.masks import Mask
+from rcil.documents import yaml_entries
 
 _HINT = "Expected images/<split>/*, labels/<split>/*.txt, and the names in data.yaml or classes.txt."
 _YAML_HINT = "Write them as 'names: [a, b]', as a list of '- a' lines or as '0: a' lines; or give classes.txt."
-_QUOTED = r"""(?<![^\s,\[{:])(?:"[^"]*"|'(?:[^']|'')*')"""
-"""A quoted word, in which '' stands for an apostrophe; one within a word opens nothing."""
 _SLACK = 0.01
 """How far beyond the picture an outline may lie; more means that the numbers are no fractions."""
 
@@ -50,89 +47,29 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
     return Annotations(classes, pictures, dict(+skipped))
 
 
-def yaml_names(lines: list[str], source: Path) -> list[str]:
-    """The value of `names:` in a data.yaml: a list or a mapping from numbers, on one line or several."""
-    start = next((i for i, line in enumerate(lines) if re.match(r"names\s*:", line)), None)
-    if start is None:
+def yaml_names(text: str, source: Path) -> list[str]:
+    """The value of `names:` in a data.yaml: a list, or a mapping from numbers."""
+    try:
+        entries = yaml_entries(text, "names")
+    except ValueError as error:
+        raise DataError(f"{source}: the names cannot be read ({error})", _YAML_HINT) from error
+    if not entries:
         raise DataError(f"{source} has no 'names:'", _YAML_HINT)
-    body = [lines[start].split(":", 1)[1], *lines[start + 1 :]]
-    entries = [_uncomment(line) for line in body]
-    first = entries[0]
-    if first[:1] in ("[", "{"):
-        text = " ".join(entries)
-        end = _closing(text, "]" if first[0] == "[" else "}", source)
-        items = _split_items(text[1:end])
-        return _numbered(items, source) if first[0] == "{" else [_scalar(item, source) for item in items]
-    block = _block(entries[1:])
-    if first or not block:
-        raise DataError(f"{source}: the names cannot be read", _YAML_HINT)
-    if all(entry.startswith("-") for entry in block):
-        return [_scalar(entry[1:], source) for entry in block]
-    return _numbered(block, source)
+    keys = [key for key, _ in entries]
+    if not any(keys):
+        return [name for _, name in entries]
+    if sorted(keys) != sorted(map(str, range(len(keys)))):
+        raise DataError(f"{source}: the names are not numbered 0 to {len(keys) - 1}", _YAML_HINT)
+    return [dict(entries)[str(number)] for number in range(len(keys))]
 
 
 def _names(source: Path) -> list[str]:
     for file in ("data.yaml", "data.yml"):
         path = source / file
         if path.is_file():
-            return yaml_names(read_lines(path, _HINT), path)
+            return yaml_names(read_text(path, _HINT), path)
     names = "\n".join(read_lines(source / "classes.txt", _HINT)).strip()
     return names.split("\n")  # an empty line in between stays: it would shift the numbers, and is refused as a name
-
-
-def _block(entries: list[str]) -> list[str]:
-    """The entries below `names:` up to the next key; keys of the mapping are numbers."""
-    block: list[str] = []
-    for entry in entries:
-        if entry and not re.match(r"-(\s|$)|['\"]?\d+['\"]?\s*:", entry):
-            break
-        block += [entry] if entry else []
-    return block
-
-
-def _uncomment(line: str) -> str:
-    """The line up to a comment; a # inside quotes or within a word is none."""
-    return re.sub(rf"({_QUOTED})|(?:^|\s)#.*", lambda found: found.group(1) or "", line).strip()
-
-
-def _bare(text: str) -> str:
-    """The text with everything in quotes blotted out, so that brackets and commas are those of the list."""
-    return re.sub(_QUOTED, lambda quoted: "x" * len(quoted.group()), text)
-
-
-def _closing(text: str, bracket: str, source: Path) -> int:
-    end = _bare(text).find(bracket)
-    if end < 0:
-        raise DataError(f"{source}: the names lack a closing {bracket}", _YAML_HINT)
-    return end
-
-
-def _split_items(text: str) -> list[str]:
-    """Items between commas that are not in quotes; a comma after the last is allowed."""
-    cuts = [-1, *(at for at, character in enumerate(_bare(text)) if character == ","), len(text)]
-    items = [text[start + 1 : end].strip() for start, end in pairwise(cuts)]
-    return items if items[-1] else items[:-1]
-
-
-def _numbered(items: list[str], source: Path) -> list[str]:
-    """`0: a` items -> names in the order of their numbers, which must have no gaps."""
-    pairs = [item.partition(":") for item in items]
-    keys = [key.strip().strip("'\"") for key, _, _ in pairs]
-    if set(keys) != {str(number) for number in range(len(keys))}:
-        raise DataError(f"{source}: the names are not numbered 0 to {len(keys) - 1}", _YAML_HINT)
-    table = {int(key): _scalar(value, source) for key, (_, _, value) in zip(keys, pairs, strict=True)}
-    return [table[number] for number in range(len(table))]
-
-
-def _scalar(text: str, source: Path) -> str:
-    """A plain or quoted word; anything cleverer is refused."""
-    text = text.strip()
-    quoted = re.fullmatch(r"""'((?:[^']|'')*)'|"([^"\\]*)\"""", text)
-    if quoted:
-        return quoted.group(2) or (quoted.group(1) or "").replace("''", "'")
-    if not text or text[0] in "\"'[{&*|>!%@`" or ": " in text:
-        raise DataError(f"{source}: the name '{text}' cannot be read", _YAML_HINT)
-    return text
 
 
 def _pictures(source: Path, folder: Path, values: list[int]) -> Iterator[Picture]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from rcil.data.errors import DataError
+from rcil.data.errors import DataError, is_text, printable
 from rcil.data.types import Sample
 
 
@@ -15,6 +15,9 @@ def checked_split(samples: Iterable[Sample], where: Path, hint: str) -> tuple[Sa
     found = tuple(samples)
     if not found:
         raise DataError(f"{where} names no images", hint)
+    unreadable = next((sample.image for sample in found if not is_text(sample.image)), None)
+    if unreadable is not None:
+        raise DataError(f"the name of {printable(unreadable)} is not UTF-8", "Rename the file, and its mask.")
     name, count = Counter(sample.name for sample in found).most_common(1)[0]
     if count > 1:
         raise DataError(f"{where} names '{name}' {count} times", "Every image may be listed once.")

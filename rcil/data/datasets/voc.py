@@ -66,7 +66,8 @@ def _samples(base: Path, listing: Path, masks: str) -> Iterator[Sample]:
                 pass
             case _:
                 raise DataError(f"{listing}, line {number}: '{line}'", "Give a name, or an image path and a mask path.")
-        if ".." in PurePosixPath(image).parts + PurePosixPath(mask).parts:
-            raise DataError(f"{listing}, line {number}: '{line}' leaves {base}", "Give paths below VOC2012.")
+        parts = PurePosixPath(image).parts, PurePosixPath(mask).parts
+        if () in parts or any(".." in path for path in parts):
+            raise DataError(f"{listing}, line {number}: '{line}' is no file of {base}", "Give paths below VOC2012.")
         name = PurePosixPath(image.removeprefix("JPEGImages/")).with_suffix("").as_posix()
         yield Sample(name, base / image, base / mask)

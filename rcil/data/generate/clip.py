@@ -57,9 +57,7 @@ MOTIONS = {
 """By kind; what is not listed stands still."""
 
 
-def make_clip(
-    seed: int, frames: int = 48, size: tuple[int, int] = SIZE, *, domain: str = "sunny", fps: float = FPS
-) -> Iterator[Scene]:
+def make_clip(seed: int, frames: int = 48, size: tuple[int, int] = SIZE, *, domain: str = "sunny") -> Iterator[Scene]:
     """Frames of one place in order; a frame is the same however many follow it.
 
     Args:
@@ -67,23 +65,22 @@ def make_clip(
         frames: How many to yield.
         size: Height and width.
         domain: A name of `DOMAINS`, for the whole clip.
-        fps: Frames per second, which decides how far objects move from one to the next.
     """
     check_size(size)
     check_domains([domain])
-    if frames < 1 or fps <= 0:
-        raise ConfigError(f"a clip of {frames} frames at {fps:g} fps is empty", "Ask for at least one frame.")
-    return _frames(seed, frames, size, domain, fps)
+    if frames < 1:
+        raise ConfigError(f"a clip of {frames} frames is empty", "Ask for at least one frame.")
+    return _frames(seed, frames, size, domain)
 
 
-def _frames(seed: int, frames: int, size: tuple[int, int], domain: str, fps: float) -> Iterator[Scene]:
+def _frames(seed: int, frames: int, size: tuple[int, int], domain: str) -> Iterator[Scene]:
     layout = plan(stream(seed, 0, Stream.CLIP_LAYOUT), size, CAST, clutter=3)
     setting = DOMAINS[domain]
     place_rng = stream(seed, 1, Stream.CLIP_LAYOUT)
     gain, lamps = exposure(place_rng, setting), lamp_light(place_rng, setting, size)
     image, mask = paint_backdrop(layout, setting)
     for frame in range(frames):
-        now = replace(layout, things=tuple(_moved(thing, frame / fps) for thing in layout.things))
+        now = replace(layout, things=tuple(_moved(thing, frame / FPS) for thing in layout.things))
         light, ids = render(now, setting, (image.copy(), mask.copy()))
         yield Scene(record(stream(seed, frame, Stream.CLIP_CAMERA), setting, light, lamps, gain), ids, domain)
 

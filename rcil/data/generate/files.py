@@ -1,26 +1,17 @@
-"""Pictures and clips on disk, checked as they are written."""
+"""Clips on disk, read back once they are written."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import cv2
 import numpy as np
 
-from rcil.data.generate.types import Bytes, Scene
+from rcil.data.generate.types import Scene
+from rcil.data.masks import write_mask
 from rcil.errors import RcilError
-
-QUALITY = 92
-"""JPEG quality of images; masks are always lossless."""
-
-
-def write_picture(path: Path, pixels: Bytes) -> None:
-    """Write RGB [H, W, 3] or grey [H, W] by the suffix of the path."""
-    stored = np.ascontiguousarray(pixels[..., ::-1]) if pixels.ndim == 3 else pixels
-    options = [cv2.IMWRITE_JPEG_QUALITY, QUALITY] if path.suffix == ".jpg" else []
-    if not cv2.imwrite(str(path), stored, options):
-        raise RcilError(f"cannot write {path}", "Check free space and permissions.")
 
 
 def write_clip(video: Path, masks: Path, scenes: Iterable[Scene], fps: float, size: tuple[int, int]) -> int:
@@ -35,12 +26,14 @@ def write_clip(video: Path, masks: Path, scenes: Iterable[Scene], fps: float, si
     try:
         for scene in scenes:
             writer.write(np.ascontiguousarray(scene.image[..., ::-1]))
-            write_picture(masks / f"{number:06d}.png", scene.mask)
+            write_mask(masks / f"{number:06d}.png", scene.mask)
             number += 1
     finally:
         writer.release()
     if _readable_frames(video, size) != number:
         raise _no_codec(video)
+    with video.open("rb") as file:
+        os.fsync(file.fileno())
     return number
 
 

@@ -13,11 +13,14 @@ from rcil.data.generate.render import render
 from rcil.data.generate.streams import Stream, stream
 from rcil.data.generate.types import Scene
 from rcil.errors import ConfigError, did_you_mean
+from rcil.image_header import MAX_PIXELS, is_too_large
 
 SIZE = (240, 320)
 """Default height and width."""
 SMALLEST = 48
 """Pixels per side below which most objects would vanish."""
+LARGEST = 32_000
+"""Pixels per side; OpenCV counts them in 16 bits where it bends a picture."""
 DOMAIN_RUN = 5
 """Neighbouring images that share a domain: one round of the splits, so every split sees every domain."""
 
@@ -51,9 +54,14 @@ def domain_of(index: int, domains: Sequence[str] = tuple(DOMAINS)) -> str:
 
 
 def check_size(size: tuple[int, int]) -> None:
-    """Refuse what is too small to show anything."""
+    """Refuse what is too small to show anything, or too large to be drawn and read again."""
     if min(size) < SMALLEST:
         raise ConfigError(f"size {size[0]}x{size[1]} is too small", f"Use at least {SMALLEST} pixels per side.")
+    if max(size) > LARGEST or is_too_large(size):
+        raise ConfigError(
+            f"size {size[0]}x{size[1]} is too large",
+            f"Use at most {LARGEST} pixels per side and {MAX_PIXELS // 10**6} megapixels.",
+        )
 
 
 def check_domains(names: Sequence[str]) -> None:

@@ -8,21 +8,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from rcil.data.errors import require_free
 from rcil.data.generate.clip import FPS, make_clip
 from rcil.data.generate.domains import DOMAINS
-from rcil.data.generate.files import write_clip, write_picture
+from rcil.data.generate.files import write_clip
 from rcil.data.generate.occurrence import CLASSES
 from rcil.data.generate.scene import SIZE, check_domains, check_size, domain_of, make_scene
+from rcil.data.masks import write_mask
+from rcil.documents import parse_json
 from rcil.dry_run import DryRun, require_place
 from rcil.errors import ConfigError, RcilError
-from rcil.files import building, is_free
+from rcil.files import building, replacing
+from rcil.images import write_image
 
+DESCRIPTION = "dataset.json"
 VERSION = 1
 """Goes up whenever the same seed gives other pixels."""
+QUALITY = 92
+"""Of JPEGs; masks are always lossless."""
 SPLIT_CYCLE = ("train", "train", "val", "train", "test")
 """The split of an image by its index, so that a larger site extends a smaller one."""
 
@@ -74,7 +81,8 @@ def make_site(
             (root / "clip_masks").mkdir()
             clip = make_clip(seed, frames, size, domain=domains[0])
             write_clip(root / "clip.mp4", root / "clip_masks", clip, FPS, size)
-        (root / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES), encoding="utf-8")
+        with replacing(root / "classes.txt") as part:
+            part.write_text("".join(f"{name}\n" for name in CLASSES), encoding="utf-8")
         description = {
             "generator": "rcil.data.generate",
             "version": VERSION,
@@ -89,9 +97,18 @@ def make_site(
             "clip": {"frames": frames, "fps": FPS, "domain": domains[0]} if frames else None,
             "image_domains": listing,
         }
-        (root / "dataset.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        with replacing(root / DESCRIPTION) as part:
+            part.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     splits = dict(Counter(name.split("/")[0] for name in listing))
     return SiteSummary(target, splits, dict(Counter(listing.values())), seen, frames)
+
+
+def made_with(root: Path) -> dict[str, Any]:
+    """The options of a generated site; empty for any other."""
+    try:
+        return dict(parse_json((root / DESCRIPTION).read_bytes())["options"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def dry_run(target: Path, *, seed: int, images: int, size: tuple[int, int], frames: int) -> DryRun:
@@ -127,8 +144,7 @@ def _check(
 @contextmanager
 def _explained(target: Path) -> Iterator[None]:
     """Errors of the file system in the user's terms."""
-    if not is_free(target):
-        raise ConfigError(f"{target} exists and is not an empty folder", "Name a new folder, or remove this one.")
+    require_free(target)
     try:
         yield
     except OSError as error:
@@ -147,8 +163,8 @@ def _write_images(
     seen = dict.fromkeys(CLASSES, 0)
     for index, (name, domain) in enumerate(listing.items()):
         scene = make_scene(seed, index, size=size, domain=domain)
-        write_picture(root / "images" / f"{name}.{image_format}", scene.image)
-        write_picture(root / "masks" / f"{name}.png", scene.mask)
+        write_image(root / "images" / f"{name}.{image_format}", scene.image, quality=QUALITY)
+        write_mask(root / "masks" / f"{name}.png", scene.mask)
         for class_id in np.flatnonzero(np.bincount(scene.mask.ravel())):
             seen[CLASSES[class_id]] += 1
     return seen

@@ -3,9 +3,8 @@ import numpy as np
 import pytest
 from sites import make_site, write_sample
 
-from rcil.add_class.preflight import evenly, hold_out, preflight
+from rcil.add_class.preflight import preflight
 from rcil.data.errors import DataError
-from rcil.data.types import Sample
 from rcil.errors import CheckpointError, ConfigError
 from rcil.train.plan import is_held_out
 
@@ -80,25 +79,23 @@ def test_old_classes_in_the_background_are_reported(ask, cones, monkeypatch):
     assert quiet.require().labelled == frozenset()
 
 
+def test_what_a_checkpoint_does_not_hold_is_told(ask):
+    """SDR's prototypes stay in the folder of the run that made them."""
+    (told,) = [p for p in preflight(ask("method.name=sdr")).problems if p.place == "method sdr"]
+    assert told.severity == "warning" and "it starts without" in told.message
+    assert not [p for p in preflight(ask("method.name=mib")).problems if p.place.startswith("method")]
+
+
 def test_requests_that_make_no_sense_raise(ask, tmp_path):
     with pytest.raises(ConfigError, match="all classes at once"):
         preflight(ask("method.name=joint"))
     with pytest.raises(ConfigError, match="Did you mean 'rcil'"):
         preflight(ask("method.name=rcli"))
+    with pytest.raises(ConfigError, match="a single image"):
+        preflight(ask("training.batch=1"))
+    with pytest.raises(ConfigError, match="4 cannot be divided into 3"):
+        preflight(ask("training.accumulate=3"))
     with pytest.raises(CheckpointError):
         preflight(ask(model=tmp_path / "none.safetensors"))
     with pytest.raises(DataError):
         preflight(ask(data=tmp_path))
-
-
-@pytest.mark.parametrize("share", [1e-9, 1 - 1e-9])
-def test_neither_side_is_empty(tmp_path, share):
-    samples = [Sample(str(i), tmp_path, tmp_path) for i in range(2)]
-    train, held = hold_out(samples, 0, share)
-    assert len(train) == len(held) == 1
-    assert {*train, *held} == set(samples)
-
-
-def test_evenly():
-    assert evenly(3, 20) == [0, 1, 2]
-    assert evenly(40, 4) == [0, 10, 20, 30]

@@ -11,10 +11,10 @@ def metadata(**fields):
     return Metadata(architecture=small_arch(), classes=class_table([["background", "a"]]), **fields)
 
 
-def shown(tmp_path, described):
+def shown(tmp_path, described, name="m"):
     console = Console(width=120, record=True, quiet=False)
     with console.capture() as captured:
-        for table in as_tables(tmp_path / "m", Header(described, {}, 0)):
+        for table in as_tables(tmp_path / name, Header(described, {}, 0)):
             console.print(table)
     return captured.get()
 
@@ -37,3 +37,8 @@ def test_seeds(tmp_path, seed, cell):
     entry = LineageEntry(step=0, source="train", seed=seed)
     (line,) = [line for line in shown(tmp_path, metadata(lineage=(entry,))).splitlines() if "train" in line]
     assert line.split() == ["0", "train", "-", cell, "-"]
+
+
+def test_paths_and_methods_are_no_markup(tmp_path):
+    text = shown(tmp_path, metadata(method="[/mine]"), name="[run] [/b].safetensors").replace("\n", "")
+    assert "[run] [/b].safetensors" in text and "[/mine]" in text

@@ -18,9 +18,15 @@ def write(path, tensor=TENSOR, metadata=TEXT):
     return path
 
 
-def test_a_header_that_is_right_is_compared_with_the_network(tmp_path):
-    with pytest.raises(CheckpointError, match="1 numbers are too few for the network"):
-        read_header(write(tmp_path / "m.safetensors"))
+def test_a_header_that_is_right_is_read(tmp_path):
+    assert read_header(write(tmp_path / "m.safetensors")).shapes == {"w": (1,)}
+
+
+def test_more_blocks_than_tensors(tmp_path):
+    described = json.loads(TEXT)
+    described["architecture"]["blocks"] = [1, 1, 1, 1000]
+    with pytest.raises(CheckpointError, match="1 tensors are too few for the network that it describes"):
+        read_header(write(tmp_path / "m.safetensors", metadata=json.dumps(described)))
 
 
 @pytest.mark.parametrize(

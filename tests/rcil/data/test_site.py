@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -148,3 +150,18 @@ class TestPairs:
             (tmp_path / name).mkdir()
         with pytest.raises(DataError, match="holds no images"):
             read_site(tmp_path)
+
+
+def test_names_that_cannot_be_written_down_are_problems(tmp_path):
+    make_site(tmp_path)
+    for folder, suffix in (("images", ".png"), ("masks", ".png")):
+        some = next((tmp_path / folder / "train").iterdir())
+        target = os.fsencode(some.parent) + b"/f\xfcr" + suffix.encode()
+        shutil.copyfile(some, target)
+    problems = pair_files(tmp_path).problems
+    assert len(problems) == 2
+    for path, message in problems:
+        assert path.name == "f\\xfcr.png" and "not UTF-8" in message
+        str(path).encode()
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_site(tmp_path)

@@ -9,7 +9,8 @@ from rcil import losses
 from rcil.architecture import RC
 from rcil.errors import ConfigError
 from rcil.methods import METHODS, StepInfo, make_method
-from rcil.nn import RCConv, fold
+from rcil.nn import RCConv, build, fold
+from rcil.nn.rc import DropPathMix, FixedMix, LearnableMix
 
 INFO = StepInfo(old=3, new=1)
 
@@ -119,6 +120,16 @@ def test_sdr_collects_prototypes_in_step_0_and_matches_them_later(batch):
     assert all(torch.isfinite(value) for value in later.values())
 
 
+def test_sdr_takes_the_labels_of_a_domain_step_as_they_are(batch):
+    """There row 0 is a class like any other; the old model renames none of its pixels."""
+    teacher, images, labels = batch
+    method, labels = make_method("sdr"), labels.where(labels != 3, 2)
+    maps = teacher(images, maps="before")
+    method.terms(maps, maps, labels, StepInfo(old=3, new=0))
+    ids = losses.resize_labels(labels, maps.decoder.shape[2:])
+    assert method.state_dict()["seen"].tolist() == [(ids == row).sum().item() for row in range(3)]
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_step_0_needs_no_teacher_and_everything_takes_gradient(name, batch):
     teacher, images, labels = batch
@@ -161,6 +172,61 @@ def test_rcil_ablations_of_the_transition(batch, options, merged, frozen):
     blocks = [m for m in student.modules() if isinstance(m, RCConv)]
     assert all(isinstance(b.old, torch.nn.Conv2d) == merged for b in blocks)
     assert all(b.frozen == frozen for b in blocks)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mix": "fixed", "old_weight": 0.8}, {"mix": "learnable"}, {"drop": 0.1}, {"mix": "fixed", "preserve": True}],
+)
+def test_options_of_the_mix_reach_a_network_that_comes_with_branches(options):
+    """The merged past is that of the old mix; what is learned from here on is mixed as asked."""
+    model = at_step(small_arch(rc={"drop": 0.33}), 1)
+    student = make_method("rcil", **options).begin(model, ["new"])
+    for block, before in zip(branches(student), branches(model), strict=True):
+        assert torch.equal(block.old.weight, before.merged().weight)
+        assert block.mix.training == block.training == model.training
+    asked = {"drop": 0.33, **{key: value for key, value in options.items() if key != "preserve"}}
+    assert student.arch.rc.model_dump(include=set(asked)) == asked
+    for name, value in asked.items():
+        assert {getattr(b.mix, name, value) for b in branches(student) if name != "mix"} <= {value}
+    kind = {"fixed": FixedMix, "learnable": LearnableMix}.get(options.get("mix"), DropPathMix)
+    assert {type(block.mix) for block in branches(student)} == {kind}
+    rebuilt = build(student.arch, student.classifier.steps)
+    rebuilt.load_state_dict(student.state_dict())
+    image = torch.randn(1, 3, 33, 33)
+    assert torch.equal(rebuilt.eval()(image), student.eval()(image))
+
+
+def test_without_options_a_network_keeps_its_mix():
+    model = at_step(small_arch(rc={"mix": "fixed", "old_weight": 0.25}), 1)
+    for name in ("rcil", "rcil-plus"):
+        student = make_method(name).begin(model, ["new"])
+        assert student.arch.rc == model.arch.rc
+        assert {block.mix.old_weight for block in branches(student)} == {0.25}
+
+
+def test_branches_that_are_there_cannot_be_left_out(batch):
+    with pytest.raises(ConfigError, match="parallel: false is for networks without branches"):
+        make_method("rcil", parallel=False).begin(batch[0], ["new"])
+
+
+def branches(model):
+    return [module for module in model.modules() if isinstance(module, RCConv)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"windows": [0]}, "windows.0: .* greater than or equal to 1"),
+        ({"windows": []}, "windows: .* at least 1 item"),
+        ({"distilled": []}, "distilled: .* at least 1 item"),
+        ({"pooling": "channel"}, "pooling: .* 'average', 'none', 'global', 'max' or 'strip'"),
+    ],
+)
+@pytest.mark.parametrize("name", ["rcil", "rcil-plus"])
+def test_bad_options_of_the_distillation_are_found_at_once(name, options, message):
+    with pytest.raises(ConfigError, match=message):
+        make_method(name, **options)
 
 
 def test_rcil_ablations_of_the_distillation(batch):
@@ -242,3 +308,27 @@ def test_branches_come_at_the_start_late_or_never():
 def test_an_option_called_name_is_refused_with_words():
     with pytest.raises(ConfigError, match="name"):
         make_method("rcil", **{"name": "mib"})
+
+
+@pytest.mark.parametrize("name", ["mib", "sdr", "plop", "rcil", "rcil-official", "rcil-plus"])
+def test_labels_of_a_memory_teach_the_class_that_they_name(name, batch):
+    """The gradient of the logits, summed over the pixels of such a label, raises its class and lowers all others."""
+    info = StepInfo(old=3, new=1, memory=True)
+    method, _, new, old = start(name, batch)
+    remembered = torch.full_like(batch[2], 255)
+    remembered[:, 20:40, 20:40] = 2
+    new.logits.retain_grad()
+    terms = method.terms(new, old, remembered, info)
+    terms.get("unce", terms.get("ce")).backward()
+    pull = new.logits.grad[:, :, 20:40, 20:40].sum(dim=(0, 2, 3))
+    assert pull[2] < 0 and (pull[[0, 1, 3]] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["mib", "plop", "rcil"])
+def test_a_memory_changes_nothing_for_the_images_of_the_step(name, batch):
+    method, _, new, old = start(name, batch)
+    labels = batch[2]
+    without, with_memory = (method.terms(new, old, labels, StepInfo(3, 1, memory=m)) for m in (False, True))
+    assert without.keys() == with_memory.keys()
+    for term in without:
+        torch.testing.assert_close(without[term], with_memory[term])

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -79,6 +80,16 @@ def test_sigmoids_from_the_start():
     assert set(terms) == {"bce", "pcd_spatial", "pcd_channel"}
     first = method.terms(old, None, labels.clamp(max=2), StepInfo(0, 3))
     torch.testing.assert_close(first["bce"], losses.binary_cross_entropy(old.logits, labels.clamp(max=2)))
+
+
+def test_a_domain_step_learns_its_first_class_from_the_labels():
+    """There row 0 is a class like any other: where the labels name it, the old model's answer does not count."""
+    method, _, new, old, labels = started(sigmoid=True, pseudo=False)
+    info, labels = StepInfo(old=4, new=0), labels.where(labels != 3, 2)
+    old = replace(old, logits=torch.cat((old.logits, old.logits[:, :1]), dim=1))
+    terms = method.terms(new, old, labels, info)
+    torch.testing.assert_close(terms["bce"], losses.binary_cross_entropy(new.logits, labels))
+    assert set(terms) == {"bce", "pcd_spatial", "pcd_channel"}
 
 
 def test_fusion_is_as_strong_as_the_classes_are_few():

@@ -12,7 +12,7 @@ from networks import small_arch
 from rcil.checkpoint.file import load_backbone
 from rcil.checkpoint.importers import import_file
 from rcil.nn import build
-from rcil.nn.efficientnet_lite import NORM_EPS, EfficientNetLite0, ImageClassifier
+from rcil.nn.efficientnet_lite import NORM_EPS, EfficientNetLite0, conv
 from rcil.nn.layers import Layers
 
 WEIGHTS = Path(EfficientnetLite0ModelFile.get_model_file_path())
@@ -37,13 +37,27 @@ def backbone_file(tmp_path_factory):
     return path
 
 
+class ImageClassifier(torch.nn.Module):
+    """The backbone with its ImageNet head."""
+
+    def __init__(self, backbone):
+        super().__init__()
+        self.backbone = backbone
+        self.features = Layers("batch", 0.0, None, NORM_EPS).plain(conv(backbone.out_channels, 1280, 1), "relu6")
+        self.fc = torch.nn.Linear(1280, 1000)
+
+    def forward(self, x):
+        """Images [N, 3, H, W] -> logits [N, 1000]."""
+        return self.fc(self.features(self.backbone(x).after[-1]).mean(dim=(2, 3)))
+
+
 def classifier(arch, path):
     """The backbone from our checkpoint at its original stride of 32, the ImageNet head from the file."""
     model = build(arch, [["background"]])
     load_backbone(model, path)
     backbone = model.backbone
     state = torch.load(WEIGHTS, weights_only=True)
-    net = ImageClassifier(backbone, Layers("batch", 0.0, None, NORM_EPS))
+    net = ImageClassifier(backbone)
     net.features.conv.weight.data = state["_conv_head.weight"]
     net.features.norm.load_state_dict({k.removeprefix("_bn1."): v for k, v in state.items() if k.startswith("_bn1.")})
     net.fc.load_state_dict({"weight": state["_fc.weight"], "bias": state["_fc.bias"]})

@@ -3,6 +3,7 @@ import torch
 from networks import NORMS, at_step, small_arch
 from torch import nn
 
+from rcil.methods import make_method
 from rcil.nn.norms import is_norm
 from rcil.nn.rc import RCConv
 from rcil.nn.settle import settle_norms
@@ -78,3 +79,12 @@ def test_evaluation_after_drop_path_gains_by_it():
     settle_norms(model, BATCHES)
     assert misfit() < 0.7 * drawn
     hook.remove()
+
+
+def test_a_frozen_network_stays_to_the_bit():
+    """As method `strict` leaves it: nothing but the rows of the new classes may change."""
+    model = at_step(small_arch(), 0)
+    student = make_method("strict").begin(model, ["forklift"])
+    settle_norms(student, BATCHES)
+    with torch.no_grad():
+        assert torch.equal(student(BATCHES[0])[:, :3], model(BATCHES[0]))

@@ -4,8 +4,6 @@ from networks import at_step, small_arch
 
 from rcil.errors import ConfigError
 from rcil.nn import RCConv, begin_step, build, fold
-from rcil.nn.convnorm import ConvNorm
-from rcil.nn.norms import is_norm
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def test_steps_can_follow_each_other_in_every_form(model):
 
 
 def test_the_architecture_rebuilds_every_form(model):
-    for options in ({}, {"preserve": True}, {"preserve": True, "keep_norm": True}, {"merge": False}, {"freeze": False}):
+    for options in ({}, {"preserve": True}, {"merge": False}, {"freeze": False}):
         student = begin_step(model, ["c"], **options)
         twin = build(student.arch, student.classifier.steps)
         assert twin.state_dict().keys() == student.state_dict().keys()
@@ -89,24 +87,3 @@ def test_a_network_without_rc_only_grows_its_classifier():
 def test_a_folded_network_cannot_begin_a_step(model):
     with pytest.raises(ConfigError, match="folded"):
         begin_step(fold(model)[0], ["c"])
-
-
-def test_preserving_with_norms_keeps_the_function_and_the_form():
-    """Where a norm has switched a channel off there is nothing to set, so none has here."""
-    model = at_step(small_arch(), 1).double()
-    for module in model.modules():
-        if is_norm(module):
-            module.weight.data.copy_(module.weight.abs().clamp(min=0.1))
-    x = torch.randn(1, 3, 64, 64, dtype=torch.float64)
-    student = begin_step(model, ["c"], rows="background", preserve=True, keep_norm=True)
-    assert student.arch.rc.new == model.arch.rc.new
-    blocks = rc_blocks(student)
-    assert blocks and all(isinstance(block.new, ConvNorm) for block in blocks)
-    with torch.no_grad():
-        expected = model.eval()(x)
-        torch.testing.assert_close(student.eval()(x)[:, : expected.shape[1]], expected)
-        for block in blocks:
-            block.mix.train()  # whatever is drawn
-        torch.testing.assert_close(student(x)[:, : expected.shape[1]], expected)
-    bare = begin_step(begin_step(model, ["c"], preserve=True), ["d"], preserve=True, keep_norm=True)
-    assert bare.arch.rc.new == "merged"  # there is no norm left to keep

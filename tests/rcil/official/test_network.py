@@ -43,8 +43,8 @@ def step1_start(step0):
 
 
 @pytest.fixture(scope="module")
-def step1_ckpt(step1_start, source):
-    """First branch = merged values, all other keys by the recipe with salt `step1/`, read by the importer."""
+def step1_state(step1_start):
+    """First branch = merged values, all other keys by the recipe with salt `step1/`."""
     state = {}
     merged = official_merged_tensors(step1_start)
     for key, shape in TINY["keys_step1"]:
@@ -52,7 +52,13 @@ def step1_ckpt(step1_start, source):
             state[key] = merged[key] if key in merged else identity_norm(key, shape)
         else:
             state[key] = parameter(key, tuple(shape), "step1/")
-    return segmenter_of(state, source)[0].double()
+    return state
+
+
+@pytest.fixture(scope="module")
+def step1_ckpt(step1_state, source):
+    """The same, read by the importer."""
+    return segmenter_of(step1_state, source)[0].double()
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +208,13 @@ def test_typical_mistakes_are_seen(step0_state, source, arrays, mistake):
 def test_the_file_name_is_in_the_lineage(step0_state, source):
     _, metadata = segmenter_of(step0_state, source)
     assert metadata.lineage[0].source == f"import of {Path(source).name}"
+
+
+def test_conversion_to_batch_norm_leaves_merged_branches_alone(step1_ckpt, step1_state, source):
+    """eps of the identity norm is absorbed once, and only then are the remaining norms converted."""
+    converted = segmenter_of(step1_state, source, norm="batch")[0].double()
+    merged = {key: value for key, value in step1_ckpt.state_dict().items() if ".old." in key}
+    assert merged
+    for key, value in merged.items():
+        assert torch.equal(converted.state_dict()[key], value), key
+    assert torch.allclose(run(converted).logits, run(step1_ckpt).logits, rtol=1e-5, atol=1e-6)

@@ -1,12 +1,17 @@
 import math
 
 import pytest
+from networks import small_arch
+from sites import make_site
 
-from rcil.checkpoint.file import load
+from rcil.checkpoint.file import load, save
+from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.data.site import read_site
-from rcil.errors import CheckpointError, ConfigError
+from rcil.errors import CheckpointError, ConfigError, MissingDependencyError
 from rcil.evaluate import evaluate
 from rcil.evaluate_table import print_models
+from rcil.nn import build
+from rcil.prelabel import prelabel
 from rcil.report.models import as_document, evaluate_models, headings, histories, labelled_by_step, labels
 
 STEP0 = [("background", 0, 0.9), ("<b>&", 0, 0.6)]
@@ -25,7 +30,34 @@ def test_models_come_in_the_order_of_their_steps(checkpoints, site):
     assert models[0].report.unknown == ("cone",)
 
 
-@pytest.mark.parametrize("scale", [0, -1, 1.5, math.nan])
+def test_a_larger_scale_and_a_site_that_stays_as_it_is(checkpoints, tmp_path):
+    flat = make_site(tmp_path / "flat", splits=("",), images=8)
+    before = sorted(path.name for path in flat.iterdir())
+    (model,) = evaluate_models(checkpoints[:1], flat, "val", scale=1.5)
+    data = read_site(flat, record=False)
+    alone = evaluate(*load(checkpoints[0]), data, data.splits["val"], scale=1.5)
+    assert model.report.as_document() == alone.as_document()
+    assert sorted(path.name for path in flat.iterdir()) == before
+
+
+def test_a_model_with_compiled_norms_needs_no_compiled_package(site, tmp_path, monkeypatch):
+    def missing():
+        raise MissingDependencyError("not installed")
+
+    monkeypatch.setattr("rcil.nn.norms.inplace_abn_classes", missing)
+    names = [["background", "ball"]]
+    plain = build(small_arch(norm="abs"), names)
+    path = tmp_path / "inplace.safetensors"
+    data = read_site(site)
+    description = Metadata(architecture=plain.arch, classes=class_table(names))
+    expected = evaluate(plain.eval(), description, data, data.splits["val"]).as_document()
+    plain.arch = plain.arch.replace(norm="inplace")
+    save(path, plain, description)
+    assert evaluate_models([path], site, "val")[0].report.as_document() == expected
+    assert prelabel(path, site / "images" / "val", tmp_path / "labelled")["images"]
+
+
+@pytest.mark.parametrize("scale", [0, -1, 4.5, math.nan])
 def test_impossible_scales(checkpoints, site, scale):
     with pytest.raises(ConfigError, match="scale"):
         evaluate_models(checkpoints, site, "val", scale=scale)
@@ -74,5 +106,6 @@ def test_terminal(evaluated, capsys):
     assert ["<b>&", "60.0", "40.0"] in lines
     assert ["cone", "-", "30.0"] in lines
     assert ["mean,", "old", "-", "60.0"] in lines
-    print_models([evaluated(1, STEP1)])
-    assert "pixels" in capsys.readouterr().out
+    print_models([evaluated(1, STEP1, unknown=("bin [empty]", "x [/empty]"))])
+    out = capsys.readouterr().out
+    assert "pixels" in out and "unknown to the model: bin [empty], x [/empty]" in out

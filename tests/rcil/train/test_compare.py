@@ -11,6 +11,7 @@ from rcil.train import compare as module
 from rcil.train import run
 from rcil.train.compare import as_markdown, compare, last_step, summarise
 from rcil.train.run import run_task
+from rcil.train.show import comparison_dry_run
 from rcil.train.task import load_task
 
 RESULTS = {
@@ -84,12 +85,18 @@ def test_every_method_takes_its_own_options(task_file, tmp_path, monkeypatch):
         (["rcil", "polp"], "name=t", "Did you mean 'plop'"),
         (["rcil", "plop"], "method.others.plop.flor=0.1", "Did you mean 'floor'"),
         (["rcil"], "method.others.polp.floor=0.1", "Did you mean 'plop'"),
+        ([], "name=t", "no method is named"),
     ],
 )
 def test_a_typo_is_found_before_anything_runs(task_file, tmp_path, methods, override, message):
     with pytest.raises(ConfigError, match=message):
         compare(load_task(task_file, [override]), methods, 1, tmp_path / "table")
     assert not (tmp_path / "table").exists()
+
+
+def test_a_dry_run_without_a_method(task_file, tmp_path):
+    with pytest.raises(ConfigError, match="no method is named"):
+        comparison_dry_run(load_task(task_file), [], 1, tmp_path / "table")
 
 
 def test_methods_that_start_alike_train_step_0_once(task_file, tmp_path, monkeypatch):

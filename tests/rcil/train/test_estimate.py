@@ -1,5 +1,8 @@
 import pytest
+import torch
 
+from rcil.errors import ConfigError
+from rcil.nn import Segmenter
 from rcil.train import estimate as module
 from rcil.train.estimate import estimate
 from rcil.train.plan import make_plan
@@ -7,7 +10,7 @@ from rcil.train.task import load_task
 
 
 def test_every_step_is_estimated(task_file, monkeypatch):
-    monkeypatch.setattr(module, "_trial", lambda model, size: 0.5)
+    monkeypatch.setattr(module, "_trial", lambda *_: 0.5)
     task = load_task(task_file)
     plan = make_plan(task)
     first, second = estimate(task)
@@ -23,7 +26,7 @@ def test_every_step_is_estimated(task_file, monkeypatch):
 
 def test_large_crops_are_tried_small(task_file, monkeypatch):
     seen = []
-    monkeypatch.setattr(module, "_trial", lambda model, size: seen.append(size) or 1.0)
+    monkeypatch.setattr(module, "_trial", lambda model, size, device: seen.append(size) or 1.0)
     task = load_task(task_file, ["training.crop=512", "method.name=joint"])
     (only,) = estimate(task)
     assert seen == [256]
@@ -32,3 +35,25 @@ def test_large_crops_are_tried_small(task_file, monkeypatch):
 
 def test_a_trial_takes_time(task_file):
     assert estimate(load_task(task_file, ["training.crop=32"]))[0].seconds > 0
+
+
+def test_the_trial_is_where_the_training_will_be(task_file, monkeypatch):
+    seen = []
+
+    def record(module, inputs):
+        seen.append({inputs[0].device.type, *(p.device.type for p in module.parameters())})
+
+    monkeypatch.setattr(module, "device_for", lambda wanted: torch.device({"cpu": "cpu", "auto": "meta"}[wanted]))
+    for wanted in ("cpu", "auto"):
+        with torch.nn.modules.module.register_module_forward_pre_hook(
+            lambda part, inputs: record(part, inputs) if isinstance(part, Segmenter) and part.training else None
+        ):
+            assert estimate(load_task(task_file, ["training.crop=32", f"training.device={wanted}"]))[0].seconds > 0
+    assert {"cpu"} in seen and seen.count({"meta"}) > seen.count({"cpu"})
+
+
+def test_batches_that_cannot_be_computed(task_file):
+    with pytest.raises(ConfigError, match="a single image"):
+        estimate(load_task(task_file, ["training.batch=1"]))
+    with pytest.raises(ConfigError, match="4 cannot be divided into 3"):
+        estimate(load_task(task_file, ["training.accumulate=3"]))

@@ -1,10 +1,13 @@
 from dataclasses import replace
 
+import cv2
 import numpy as np
+import pytest
 import torch
 from networks import small_arch
 
 from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.data.errors import DataError
 from rcil.data.masks import read_mask
 from rcil.evaluate import as_input
 from rcil.images import read_rgb
@@ -140,3 +143,18 @@ def test_the_memory_may_have_a_share_of_every_epoch(task_file):
     assert epochs[0] != epochs[1]
     alone = Crops(crops.samples[:4], crops.tables[0], crops.metadata, settings, (0, 0))
     assert alone.order(0) == epoch_order(4, 3, (0, 0), 0, 12)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_mask_of_another_size_is_refused_as_itself(task_file, workers):
+    """With workers too: torch would make a traceback of the message and lose the remedy."""
+    crops = make_crops(task_file, workers, batch=1)
+    sample = crops.samples[1]
+    turned = np.ascontiguousarray(read_mask(sample.mask).T)
+    cv2.imwrite(str(sample.mask), turned)
+    with pytest.raises(DataError) as caught:
+        list(batches(crops, epoch=0))
+    assert caught.value.message == f"{sample.mask} has not the size of its image: 64x96, not 96x64"
+    assert "rcil data check" in caught.value.hint
+    with pytest.raises(DataError, match="64x96, not 96x64"):
+        crops.whole(1, 1.0)

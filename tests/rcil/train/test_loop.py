@@ -15,7 +15,7 @@ from rcil.errors import ConfigError
 from rcil.methods import StepInfo, make_method
 from rcil.nn import build
 from rcil.train.loop import StepJob, _learn, _new_state, _placed
-from rcil.train.processes import ALONE, _device, join
+from rcil.train.processes import ALONE, device_for, join
 from rcil.train.run import check_pieces, run_task
 from rcil.train.task import TrainingSection, load_task
 
@@ -113,9 +113,10 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch):
         assert (alone.count, alone.device.type, alone.leads) == (1, "cpu", True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert _device("auto", 0) == torch.device("cuda", 0)
+    assert device_for("auto") == torch.device("cuda", 0)
+    monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(ConfigError, match="process 1 has no GPU"):
-        _device("auto", 1)
+        device_for("auto")
 
 
 def test_held_out_images_are_looked_at_as_often_as_asked_and_at_the_end(task_file, tmp_path):

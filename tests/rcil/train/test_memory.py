@@ -72,6 +72,8 @@ def test_the_tighter_of_machine_and_container_counts(tmp_path):
     (tmp_path / "memory.max").write_text("5000\n")
     (tmp_path / "memory.current").write_text("2000\n")
     assert memory._cgroup(tmp_path) == 3000
+    (tmp_path / "memory.stat").write_text("anon 900\ninactive_file 700\nactive_file 400\n")
+    assert memory._cgroup(tmp_path) == 3700, "the kernel drops cached files where memory is wanted"
     (tmp_path / "memory.max").write_text("max\n")
     assert memory._cgroup(tmp_path) is None
     free = free_memory(CPU)

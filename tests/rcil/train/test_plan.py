@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -6,8 +7,9 @@ from layouts import stripes, write_frame
 from sites import write_sample
 
 from rcil.data.datasets.cityscapes import CITIES
+from rcil.data.types import Sample
 from rcil.errors import ConfigError
-from rcil.train.plan import make_plan, resolve_domains, resolve_groups
+from rcil.train.plan import hold_out, is_held_out, make_plan, resolve_domains, resolve_groups
 from rcil.train.task import ProtocolSection, load_task
 
 
@@ -43,13 +45,33 @@ def test_groups_of_a_split_and_an_order():
     [
         (["protocol.steps=[[bal], [cone]]"], "Did you mean 'ball'"),
         (["data.test=vall"], "Did you mean 'val'"),
-        (["training.held_out=0.999"], "too few"),
         (["protocol={split: 1-1, order: voc-a}"], "21 classes"),
     ],
 )
 def test_impossible_tasks(task_file, overrides, message):
     with pytest.raises(ConfigError, match=message):
         make_plan(load_task(task_file, overrides))
+
+
+@pytest.mark.parametrize("share", [1e-9, 1 - 1e-9])
+def test_neither_side_is_empty(task_file, share):
+    """Where chance leaves a side empty one image changes over; elsewhere the rule alone decides."""
+    samples = [Sample(str(i), Path(), Path()) for i in range(9)]
+    train, held = hold_out(samples, 0, share)
+    assert sorted(map(len, (train, held))) == [1, 8]
+    assert {*train, *held} == set(samples)
+    ruled = tuple(s for s in samples if is_held_out(s.name, 0, 0.3))
+    assert hold_out(samples, 0, 0.3)[1] == ruled != ()
+    for step in make_plan(load_task(task_file, [f"training.held_out={share}"])).steps:
+        assert min(len(step.train), len(step.validation)) == 1
+
+
+def test_one_image_is_too_few(task_file):
+    mask = np.zeros((64, 96), np.uint8)
+    for index in range(1, 10):
+        write_sample(task_file.parent / "site", "train", f"train_{index}", mask)
+    with pytest.raises(ConfigError, match=r"step 0 \(background, ball\) has 1 images: too few.*\n.*class names"):
+        make_plan(load_task(task_file))
 
 
 def test_a_test_split_that_was_trained_on_is_told(task_file):
@@ -107,12 +129,17 @@ class TestDomains:
             (["protocol={domains: 1-1, domain_order: [day, dawn]}"], "no domain 'dawn'"),
             (["protocol={domains: 3-1}"], "Known domains: day, night"),
             (["protocol={domains: eleven}"], "X-Y"),
-            (["training.held_out=0.999"], r"step 0 \(day\) has 5 images: too few.*\n.*domain names"),
         ],
     )
     def test_impossible_tasks(self, domain_file, overrides, message):
         with pytest.raises(ConfigError, match=message):
             make_plan(load_task(domain_file, overrides))
+
+    def test_one_image_is_too_few(self, domain_file):
+        domains = {f"train/train_{index}": "day" if index == 4 else "night" for index in range(10)}
+        (domain_file.parent / "site" / "dataset.json").write_text(json.dumps({"image_domains": domains}))
+        with pytest.raises(ConfigError, match=r"step 0 \(day\) has 1 images: too few.*\n.*domain names"):
+            make_plan(load_task(domain_file))
 
     def test_images_without_a_domain(self, domain_file):
         write_sample(domain_file.parent / "site", "train", "lost", np.ones((8, 8)))

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -155,6 +156,27 @@ class TestFolders:
         (whole / "step1" / "state.pt").write_bytes(b"cut off")
         with pytest.raises(TrainingError, match=r"state\.pt"):
             run_task(load_task(task_file), whole, resume=True)
+
+    @pytest.mark.parametrize("method", ["rcil", "plop"])
+    def test_the_folders_of_finished_steps_may_be_gone(self, task_file, tmp_path, method):
+        """What PLOP remembers is of one step alone."""
+        task = load_task(task_file, [f"method.name={method}", "training.epochs=[1, 1]"])
+        results = run_task(task, tmp_path / "run")
+        for step in (0, 1):
+            shutil.rmtree(tmp_path / "run" / f"step{step}")
+        assert run_task(task, tmp_path / "run", resume=True) == results
+
+    def test_but_not_what_a_method_remembers(self, task_file, tmp_path):
+        task = load_task(task_file, ["method.name=sdr", "training.epochs=[1, 1]"])
+        run_task(task, tmp_path / "run")
+        shutil.rmtree(tmp_path / "run" / "step0")
+        with pytest.raises(TrainingError, match=r"method\.pt") as caught:
+            run_task(task, tmp_path / "run", resume=True)
+        assert f"Delete {tmp_path / 'run' / 'step0.safetensors'} and all that later steps left" in caught.value.hint
+        for step in (0, 1):
+            (tmp_path / "run" / f"step{step}.safetensors").unlink()
+        shutil.rmtree(tmp_path / "run" / "step1")
+        run_task(task, tmp_path / "run", resume=True)
 
     def test_resuming_a_finished_run_changes_nothing(self, task_file, whole):
         before = tensors(whole, 1)

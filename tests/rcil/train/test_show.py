@@ -1,5 +1,8 @@
+from pathlib import Path
+
+from rcil.train.estimate import StepEstimate
 from rcil.train.loop import Event
-from rcil.train.show import Pace, duration, progress
+from rcil.train.show import Pace, duration, print_estimate, print_results, progress
 
 
 def test_durations():
@@ -29,3 +32,14 @@ def test_an_epoch_is_a_line_where_there_is_no_terminal(capsys):
         listen(Event(0, 0, 2, 1, 1, {"ce": 1.0}, images=8))
         listen(Event(0, 0, 2, 1, 1, {}, miou=0.421))
     assert capsys.readouterr().out == "step 0, epoch 1/2: held-out mIoU 42.1 %\n"
+
+
+def test_names_are_no_markup(capsys):
+    """A class may be called `[empty]`, and a closing bracket of nothing must not raise."""
+    names = ("bin [empty]", "x [/empty]")
+    print_estimate([StepEstimate(0, names, images=1, iterations=1, memory=1, seconds=1.0)])
+    results = {"step": 0, "teaches": list(names), "miou": {"old": None, "new": 0.5, "all": 0.5}}
+    print_results({"task": "t [/b]", "method": "mib", "steps": [results]}, Path("[/run]"))
+    out = capsys.readouterr().out
+    assert out.count("bin [empty], x [/empty]") == 2
+    assert "t [/b], mib: mIoU" in out and "results.json in [/run]" in out

@@ -19,6 +19,16 @@ def test_paths_are_relative_to_the_file(task_file):
     assert load_task(task_file).data.root == task_file.parent / "site"
 
 
+def test_a_task_is_the_same_from_any_folder(task_file, tmp_path, monkeypatch):
+    """Otherwise a run could be resumed only where it was started."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(task_file.parent)
+    task = load_task(Path(task_file.name), ["training.batch=2"])
+    assert task.data.root == task_file.parent / "site"
+    monkeypatch.chdir(tmp_path / "here")
+    assert load_task(Path("..") / task_file.relative_to(tmp_path), ["training.batch=2"]) == task
+
+
 def test_overridden_paths_are_relative_to_the_current_folder(task_file, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -43,6 +53,8 @@ def test_overrides(task_file):
         (["trainig.batch=2"], "Did you mean 'training'"),
         (["training.bacth=2"], "Did you mean 'batch'"),
         (["training.batch=0"], "training.batch"),
+        (["seed=-1"], "seed: .* greater than or equal to 0"),
+        (["training.scale=[2, 0.5]"], "training: .* from small to large, not from 2 to 0.5"),
         (["training.batch"], "key=value"),
         (["name.x=1"], "not a section"),
         (["protocol.split=15-1"], "exactly one of split, steps, domains, domain_steps; not split and steps"),
@@ -60,6 +72,13 @@ def test_overrides(task_file):
 )
 def test_wrong_overrides(task_file, overrides, message):
     with pytest.raises(ConfigError, match=message):
+        load_task(task_file, overrides)
+
+
+def test_a_memory_is_for_steps_of_classes(task_file):
+    overrides = ["protocol={domain_steps: [[a], [b]]}", "training.memory=5"]
+    assert load_task(task_file, overrides[:1]).protocol.by_domain
+    with pytest.raises(ConfigError, match="steps by domain have none"):
         load_task(task_file, overrides)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcil.data.converters import convert
+from rcil.data.converters import coco, convert
 from rcil.data.converters.coco import decode_counts
 from rcil.data.errors import DataError
 from rcil.data.masks import read_mask
@@ -189,3 +189,14 @@ def test_other_image_formats_are_refused(root):
     path = write(root, content(images=[{"id": 5, "file_name": "a.bmp"}]))
     with pytest.raises(DataError, match=r"a\.bmp is neither JPEG nor PNG"):
         convert("coco", path, root / "site")
+
+
+def test_a_folder_without_subsets_fills_a_split(tmp_path):
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / "annotations" / "instances_default.json").touch()
+    assert [*coco._split_files(tmp_path, None)] == ["train"]
+    assert [*coco._split_files(tmp_path, "val")] == ["val"]
+    (tmp_path / "annotations" / "instances_val.json").touch()
+    assert [*coco._split_files(tmp_path, None)] == ["train", "val"]
+    with pytest.raises(DataError, match="Choose another split"):
+        coco._split_files(tmp_path, "val")

@@ -132,3 +132,11 @@ def test_archives_and_splits_are_refused(export, tmp_path):
         convert("cvat", tmp_path / "export.zip", tmp_path / "site")
     with pytest.raises(ConfigError, match="record their splits"):
         convert("cvat", export, tmp_path / "site", split="val")
+
+
+@pytest.mark.parametrize(("asked", "split"), [(None, "train"), ("val", "val")])
+def test_images_of_no_subset_go_where_they_are_wanted(export, tmp_path, asked, split):
+    lists = export / "ImageSets" / "Segmentation"
+    (lists / "train.txt").rename(lists / "default.txt")
+    (lists / "val.txt").unlink()
+    assert convert("cvat", export, tmp_path / "site", split=asked).images == {split: 1}

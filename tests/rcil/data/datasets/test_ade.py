@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 from layouts import write_ade
@@ -62,4 +64,13 @@ def test_missing_parts(root, tmp_path):
         read_ade(root)
     (root / "images/validation/ADE_val_00000001.jpg").unlink()
     with pytest.raises(DataError, match="names no images"):
+        read_ade(root)
+
+
+def test_a_name_that_is_not_text(root):
+    image = next((root / "images" / "training").glob("*.jpg"))
+    mask = root / "annotations" / "training" / f"{image.stem}.png"
+    for path in (image, mask):
+        path.rename(path.with_stem(os.fsdecode(b"\xff")))
+    with pytest.raises(DataError, match=r"\\xff\.jpg is not UTF-8"):
         read_ade(root)

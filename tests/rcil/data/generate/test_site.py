@@ -1,10 +1,14 @@
 import json
+import subprocess
+import sys
 
 import cv2
 import numpy as np
 import pytest
 
+from rcil.data.errors import DataError
 from rcil.data.generate import CLASSES, DOMAINS, files, make_clip, make_scene, make_site, site
+from rcil.data.masks import write_mask
 from rcil.errors import ConfigError, RcilError
 
 SMALL = {"images": 10, "size": (64, 96), "frames": 4}
@@ -107,7 +111,7 @@ def test_an_empty_folder_is_accepted(tmp_path):
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="not an empty folder"):
+    with pytest.raises(DataError, match="is in use"):
         make_site(tmp_path, images=5)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -116,13 +120,13 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
 def test_nothing_is_left_behind_after_an_error(tmp_path, monkeypatch, error):
     calls = []
 
-    def fail_later(path, pixels):
+    def fail_later(path, mask):
         calls.append(path)
         if len(calls) == 4:
             raise error
-        files.write_picture(path, pixels)
+        write_mask(path, mask)
 
-    monkeypatch.setattr(site, "write_picture", fail_later)
+    monkeypatch.setattr(site, "write_mask", fail_later)
     with pytest.raises(RcilError if isinstance(error, OSError) else KeyboardInterrupt):
         make_site(tmp_path / "yard", images=5, size=(64, 96), frames=0)
     assert len(calls) == 4 and calls[0].exists() is False
@@ -157,6 +161,8 @@ def test_a_clip_that_cannot_be_read_back_is_an_error(tmp_path, monkeypatch):
     [
         ({"images": 4}, "at least 5"),
         ({"size": (65, 96)}, "even"),
+        ({"size": (48, 33_000)}, "at most 32000 pixels per side"),
+        ({"size": (20_000, 20_000)}, "100 megapixels"),
         ({"domains": ()}, "no domain"),
         ({"domains": ("suny",)}, "Did you mean 'sunny'"),
         ({"seed": -2}, "negative"),
@@ -168,3 +174,22 @@ def test_impossible_requests_are_refused_before_anything_is_written(tmp_path, op
     with pytest.raises(ConfigError, match=words):
         make_site(tmp_path / "yard", **{**SMALL, **options})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_in_the_middle_of_a_mask_is_noticed(tmp_path):
+    """OpenCV calls a PNG written that was cut off; one byte less than the largest file must be an error."""
+    code = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from rcil.data.generate import make_site\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "if len(sys.argv) > 2: resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)\n"
+        "make_site(Path(sys.argv[1]), images=5, size=(64, 96), frames=0, image_format='png')\n"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "whole"], check=True)
+    smallest = min(p.stat().st_size for p in (tmp_path / "whole" / "images").rglob("*.png"))
+    found = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "cut", str(smallest - 1)], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 1 and "RcilError" in found.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["whole"]
