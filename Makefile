@@ -58,6 +58,8 @@ CAMVID ?= data/camvid
 results: setup
 	$(BIN)/python -m tools.results --camvid $(CAMVID)
 	$(BIN)/rcil classify docs/results/classify.yaml -o results/classify --compare --seeds 3
+	$(BIN)/rcil compare docs/results/camvid.yaml -o results/camvid --methods fine-tuning,lwf,mib,plop,rcil,joint \
+		--set data.root=$(CAMVID)
 
 # Damaged inputs, killed processes, made-up requests: the figures of docs/reliability.md, more than an hour.
 reliability: setup
