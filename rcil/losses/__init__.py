@@ -6,7 +6,7 @@ One file per family. All are evaluated in float32 under autocast and for half-pr
 from __future__ import annotations
 
 from rcil.losses._reduce import Reduction
-from rcil.losses.completed import UNNAMED, certain_labels, completed_cross_entropy
+from rcil.losses.completed import UNNAMED, certain_labels, completed_cross_entropy, taught_cross_entropy
 from rcil.losses.distill import encoder_mse, knowledge_distillation
 from rcil.losses.icarl import binary_cross_entropy, icarl_cross_entropy, lwf_mc, sigmoid_distillation
 from rcil.losses.pcd import (
@@ -72,6 +72,7 @@ __all__ = [
     "sigmoid_step",
     "sparsity",
     "spatial_distance",
+    "taught_cross_entropy",
     "unbiased_cross_entropy",
     "unbiased_distillation",
     "update_prototypes",

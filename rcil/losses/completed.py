@@ -1,4 +1,4 @@
-"""Cross entropy on labels that name some old classes: those that the old model is sure of, or that a memory knows."""
+"""Cross entropy on labels and what is known of old classes: by the old model, where it is sure, or by a memory."""
 
 from __future__ import annotations
 
@@ -39,6 +39,33 @@ def completed_cross_entropy(
     target = labels.where(labels != UNNAMED, labels.new_tensor(logits.shape[1]))
     target = target.where(valid, labels.new_zeros(())).long()
     return reduce_pixels(F.nll_loss(log_probabilities, target, reduction="none"), valid, reduction)
+
+
+@full_precision
+def taught_cross_entropy(
+    logits: Tensor, labels: Tensor, old_logits: Tensor, *, ignore_index: int = 255, reduction: Reduction = "mean_all"
+) -> Tensor:
+    """Cross entropy to the labels where they name a class, to the old model's probabilities elsewhere.
+
+    The labels of a step name its classes wherever they are, so what they call background is of no new class, and the
+    old model's answer can be taken as it is; and where they name one, the old model, which does not know it and may be
+    sure of another, has no say. Unbiased losses use neither.
+
+    Args:
+        logits: The student's logits [N, C, H, W].
+        labels: Class ids [N, H, W]; 0 is background or any old class.
+        old_logits: The teacher's logits [N, O, H, W], O <= C.
+        ignore_index: Label of the pixels without loss.
+        reduction: See `reduce_pixels`.
+    """
+    old_classes = old_logits.shape[1]
+    check_old_classes(old_classes, logits.shape[1])
+    log_probabilities = logits.log_softmax(dim=1)
+    valid = labels != ignore_index
+    labels = labels.where(valid, labels.new_zeros(())).long()
+    named = F.nll_loss(log_probabilities, labels, reduction="none")
+    taught = -(old_logits.softmax(dim=1) * log_probabilities[:, :old_classes]).sum(dim=1)
+    return reduce_pixels(named.where(labels != 0, taught), valid, reduction)
 
 
 @torch.no_grad()

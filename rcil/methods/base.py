@@ -98,6 +98,19 @@ class Method(ABC):
         """Put the student into the mode that its batches are computed in."""
         model.train()
 
+    def start(
+        self, student: Segmenter, teacher: Segmenter, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+    ) -> None:
+        """Change the student of a later step before its training; most methods leave it as `begin` made it.
+
+        Args:
+            student: What is about to be trained.
+            teacher: What the step starts from, folded.
+            info: The step.
+            images: As in `finish`.
+        """
+        del student, teacher, info, images
+
     def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
         """Look at the step's data once with the teacher before training; most methods need nothing.
 
@@ -109,13 +122,13 @@ class Method(ABC):
         del batches, info, student
 
     def finish(
-        self, student: Segmenter, previous: Segmenter, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+        self, student: Segmenter, previous: Segmenter | None, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
     ) -> Segmenter:
-        """The network of a later step after its training.
+        """The network of a step after its training.
 
         Args:
             student: What was trained.
-            previous: What the step started from.
+            previous: What the step started from; None in step 0.
             info: The step.
             images: Some whole training images [N, 3, H, W] with their labels [N, H, W], read when asked for.
         """

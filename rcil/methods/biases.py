@@ -7,16 +7,14 @@ part of the classifier and costs nothing at inference.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from rcil.data.types import IGNORE
+from rcil.methods.pixels import Pixels
 from rcil.nn import Segmenter
 
-PIXELS = 1000
-"""Of each image, evenly spread."""
 MOVES = tuple(sign * size for size in (0.25, 0.5, 1.0, 2.0, 4.0) for sign in (1, -1))
 """What is tried for a bias, the smallest first."""
 WORTH = 0.001
@@ -24,31 +22,20 @@ WORTH = 0.001
 
 
 @torch.no_grad()
-def balance_biases(
-    student: Segmenter, teacher: Segmenter, images: Iterable[tuple[Tensor, Tensor]], rows: Sequence[int]
-) -> None:
-    """Shift the biases of `rows` to the best mean IoU with the labels, which the teacher completes.
+def balance_biases(student: Segmenter, pixels: Pixels, rows: Sequence[int]) -> None:
+    """Shift the biases of `rows` to the best mean IoU with what is most likely of every pixel; without any they stay.
 
     Args:
         student: After its step; its classifier is changed.
-        teacher: Names what the labels call background; it is moved to where the student is.
-        images: Normalised images [N, 3, H, W] and labels [N, H, W].
+        pixels: What `look_at` took of it.
         rows: Classifier rows that may be shifted, in this order.
     """
-    device = next(student.parameters()).device
-    student.eval()
-    teacher.to(device)
-    scores, targets = [], []
-    for pictures, labels in ((pictures.to(device), labels.to(device)) for pictures, labels in images):
-        named = torch.where(labels == 0, teacher(pictures).argmax(dim=1), labels).flatten()
-        logits = student(pictures).movedim(1, -1).flatten(end_dim=-2)
-        known = (named != IGNORE).nonzero().squeeze(1)
-        chosen = known[:: max(1, len(known) // PIXELS)]
-        scores.append(logits[chosen])
-        targets.append(named[chosen])
+    if not len(pixels.features):
+        return
     weight, bias = student.classifier.rows()
-    shifts = best_shifts(torch.cat(scores), torch.cat(targets), rows)
-    student.classifier.set_rows(weight, bias + shifts.to(bias))
+    logits = pixels.features @ weight.flatten(1).T + bias
+    shifts = best_shifts(logits, pixels.targets.argmax(dim=1), rows)
+    student.classifier.set_rows(weight, bias + shifts)
 
 
 def best_shifts(logits: Tensor, targets: Tensor, rows: Sequence[int]) -> Tensor:

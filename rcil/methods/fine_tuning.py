@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +12,10 @@ from torch.nn import functional as F
 from rcil.data.types import IGNORE
 from rcil.losses._precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
-from rcil.nn import Maps
+from rcil.methods.biases import balance_biases
+from rcil.methods.pixels import look_at
+from rcil.methods.refit import refit_classifier
+from rcil.nn import Maps, Segmenter
 
 
 @full_precision
@@ -37,8 +41,20 @@ class Joint(FineTuning):
     """The upper bound: all classes and all images in one step."""
 
     sees_all_data: ClassVar[bool] = True
+    refit: bool = False
+    """Fit rows and biases of the classifier to the features afterwards, as `rcil-plus` does."""
 
     @property
     def first_step(self) -> str:
         """It is the only one."""
-        return "joint"
+        return "joint, refit" if self.refit else "joint"
+
+    def finish(
+        self, student: Segmenter, previous: Segmenter | None, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+    ) -> Segmenter:
+        """As it is, or with fitted rows."""
+        if self.refit:
+            pixels = look_at(student, None, images)
+            refit_classifier(student, pixels)
+            balance_biases(student, pixels, range(info.classes))
+        return student

@@ -5,36 +5,56 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from rcil.losses import UNNAMED, certain_labels, completed_cross_entropy, sigmoid_step
+from rcil.errors import ConfigError
+from rcil.losses import UNNAMED, certain_labels, completed_cross_entropy, sigmoid_step, taught_cross_entropy
 from rcil.losses.icarl import binary_cross_entropy
 from rcil.methods.base import LossTerms, StepInfo
 from rcil.methods.biases import balance_biases
 from rcil.methods.new_rows import RowFit
+from rcil.methods.pixels import look_at
 from rcil.methods.rcil import Rcil
+from rcil.methods.refit import refit_classifier
 from rcil.methods.thresholds import entropy_thresholds
 from rcil.nn import Maps, Segmenter, fold
 from rcil.nn.fuse import fuse
 
+EXCLUSIVE = (
+    ("taught", "pseudo"),
+    ("taught", "sigmoid"),
+    ("refit", "sigmoid"),
+    ("refit", "fit_rows"),
+    ("refit", "freeze_rows"),
+)
+"""Options of which one at most makes sense."""
+
 
 @dataclass
 class RcilPlus(Rcil):
-    """RCIL with balanced biases and, on request, pseudo-labels, fused weights, careful classifier rows, sigmoids.
+    """RCIL on taught labels with fitted classifier rows and, on request, much else that is free at inference.
 
     The defaults are what held-out images chose among all of these (`docs/results/README.md`).
     """
 
+    taught: bool = True
+    """Background is learned as what the old model says of it, in place of both unbiased losses."""
+    refit: bool = True
+    """All classifier rows are fitted to the features as they are: after step 0, before a later step and after it."""
     pseudo: bool = False
     """Background that the old model is sure about takes its class, real background among them, by PLOP's entropy
     rule; the rest stays unbiased."""
     floor: float = 0.001
     """Smallest entropy threshold of the pseudo-labels."""
     fuse: bool = False
-    """After the step, folded weights are (1 - b) old + b new with b = sqrt(|N| / |C|) (EWF)."""
+    """After the step, folded weights are (1 - b) old + b new (EWF)."""
+    fuse_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """b of fused weights; by default sqrt(|N| / |C|), 0.5 in a domain step."""
     freeze_rows: bool = False
     """The classifier rows of old classes stay as they are."""
     fit_rows: bool = False
@@ -45,10 +65,18 @@ class RcilPlus(Rcil):
     """After the step the biases of new or of all classes are set to the best mean IoU with labels and old model."""
     _thresholds: Tensor | None = field(default=None, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for one, other in EXCLUSIVE:
+            if getattr(self, one) and getattr(self, other):
+                raise ConfigError(
+                    f"the options {one} and {other} exclude each other", f"Set {one} or {other} to false."
+                )
+
     @property
     def first_step(self) -> str:
-        """As others that learn with sigmoids, or as all the rest."""
-        return "sigmoid" if self.sigmoid else "plain"
+        """As others that learn with sigmoids, with fitted rows, or as all the rest."""
+        return "sigmoid" if self.sigmoid else "refit" if self.refit else "plain"
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
         """RCIL's transition; frozen rows where they are wanted."""
@@ -56,6 +84,16 @@ class RcilPlus(Rcil):
         if self.freeze_rows and new_classes:
             student.classifier.groups[:-1].requires_grad_(False)
         return student
+
+    def start(
+        self, student: Segmenter, teacher: Segmenter, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+    ) -> None:
+        """Rows that know the new classes, so that features learn from the first batch on."""
+        if self.refit and info.new:
+            refit_classifier(student, look_at(student, teacher, images))
+            weight, bias = student.classifier.rows()  # of all processes the same ones, should their rounding differ
+            count = self.sum_over_processes(torch.ones_like(bias[:1]))
+            student.classifier.set_rows(self.sum_over_processes(weight) / count, self.sum_over_processes(bias) / count)
 
     def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
         """Fit the new rows and read the entropy thresholds, in one pass."""
@@ -68,7 +106,7 @@ class RcilPlus(Rcil):
             fit.finish()
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
-        """RCIL's terms on completed labels, or on sigmoids."""
+        """RCIL's terms on taught or completed labels, or on sigmoids."""
         if self.sigmoid and (old is None or info.domain):  # all classes are labelled, the first among them
             terms = LossTerms(bce=binary_cross_entropy(new.logits, labels))
             return terms if old is None else LossTerms(**terms, **self.cube_terms(new, old))
@@ -78,6 +116,8 @@ class RcilPlus(Rcil):
         if self.sigmoid:
             known = labels if named is None else named.where(named != UNNAMED, 0)
             return LossTerms(bce=sigmoid_step(new.logits, known, old.logits), **self.cube_terms(new, old))
+        if self.taught and not info.domain:
+            return LossTerms(ce=taught_cross_entropy(new.logits, labels, old.logits), **self.cube_terms(new, old))
         terms = super().terms(new, old, labels, info)
         if named is not None:
             terms["unce"] = completed_cross_entropy(new.logits, named, info.old)
@@ -90,14 +130,20 @@ class RcilPlus(Rcil):
         return certain_labels(old.logits, labels, self._thresholds)
 
     def finish(
-        self, student: Segmenter, previous: Segmenter, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+        self, student: Segmenter, previous: Segmenter | None, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
     ) -> Segmenter:
-        """Fuse with what was there before, then balance the biases."""
-        if self.fuse:
-            student = fuse(student, previous, math.sqrt(info.new / info.classes) if info.new else 0.5)
-        if self.balance != "none" and info.new:
-            new, old = range(info.old, info.classes), range(info.old if self.balance == "all" else 0)
-            balance_biases(student, fold(previous)[0], images, (*new, *old))
+        """Fuse with what was there before, then fit the rows, then balance the biases."""
+        teacher = None if previous is None or info.domain else fold(previous)[0]
+        if self.fuse and previous is not None:
+            share = math.sqrt(info.new / info.classes) if info.new else 0.5
+            student = fuse(student, previous, self.fuse_share or share)
+        balanced = range(0) if self.balance == "none" or info.domain else range(info.old, info.classes)
+        if self.refit or balanced:
+            pixels = look_at(student, teacher, images)
+            if self.refit:
+                refit_classifier(student, pixels)
+            if balanced:
+                balance_biases(student, pixels, (*balanced, *range(info.old if self.balance == "all" else 0)))
         return student
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from rcil.train.processes import ALONE, Processes
 from rcil.train.state import Position, StepState
 from rcil.train.task import TrainingSection
 
-FINISHING_IMAGES = 60
+FINISHING_IMAGES = 200
 """Of a step, about as many are looked at after it."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -99,6 +99,7 @@ def train_step(
     if saved.exists():
         state.load(saved)
     elif old is not None:
+        method.start(student, old, job.info, _Whole(job))
         method.prepare(_seen_by(old, method, job, share), job.info, student)
     position = state.position
 
@@ -128,8 +129,7 @@ def train_step(
         if processes.leads:
             state.save(saved)
     processes.wait()
-    final = load(best)[0]
-    return final if teacher is None else method.finish(final, teacher, job.info, _whole(job))
+    return method.finish(load(best)[0], teacher, job.info, _Whole(job))
 
 
 def evaluate_together(
@@ -255,11 +255,16 @@ def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
             yield _moved(*piece, job)[0]
 
 
-def _whole(job: StepJob) -> Iterator[Batch]:
-    """Training images as they are, some of them, evenly spread."""
-    count = len(job.crops)
-    for place in range(0, count, max(1, count // FINISHING_IMAGES)):
-        yield job.crops.whole(place, job.scale)
+class _Whole(Iterable[Batch]):
+    """Training images as they are, some of them, evenly spread; read whenever they are asked for."""
+
+    def __init__(self, job: StepJob) -> None:
+        self.job = job
+
+    def __iter__(self) -> Iterator[Batch]:
+        count = len(self.job.crops)
+        for place in range(0, count, max(1, count // FINISHING_IMAGES)):
+            yield self.job.crops.whole(place, self.job.scale)
 
 
 @torch.no_grad()

@@ -67,14 +67,7 @@ PAPER: dict[str, dict[str, Any]] = {
     "sdr": {"weight": 100.0},
     "plop": {"factor": 0.01, "logits_factor": 0.0005},
     "rcil": {"late": True, "distillation": 100.0, "gamma": 0.01},
-    "rcil-plus": {
-        "late": True,
-        "distillation": 100.0,
-        "gamma": 0.01,
-        "preserve": False,
-        "pseudo": False,
-        "balance": "new",
-    },
+    "rcil-plus": {"late": True, "distillation": 100.0, "gamma": 0.01, "taught": True, "refit": True, "balance": "new"},
 }
 """Weights of the papers, for ResNet-101 and thousands of iterations. `late`: all methods share a plain step 0. RCIL+ is
 what the held-out images of the tables `*-beyond` chose."""

@@ -223,7 +223,7 @@ def beyond() -> Iterator[Table]:
     for data in ("camvid", "site"):
         rcil = options_of(data, "rcil", 1)
         chosen = options_of(data, "rcil-plus", 1)
-        bare, balanced = {**chosen, "balance": "none"}, {**chosen, "balance": "all"}
+        bare = {**chosen, "taught": False, "refit": False, "balance": "none"}
         replay = {"training.memory": 5, "training.memory_share": 0.3}
         alone = {
             "function-preserving start": row("rcil-plus", {**bare, "preserve": True}),
@@ -231,20 +231,23 @@ def beyond() -> Iterator[Table]:
             "sigmoids": row("rcil-plus", {**bare, "sigmoid": True}),
             "learnable eta": row("rcil-plus", {**bare, "mix": "learnable"}),
             "frozen rows": row("rcil-plus", {**bare, "freeze_rows": True}),
-            "fitted rows": row("rcil-plus", {**bare, "fit_rows": True}),
+            "fitted new rows": row("rcil-plus", {**bare, "fit_rows": True}),
             "settled norms": row("rcil", rcil, **{"training.settle": 10}),
         }
         rows = {
             "RCIL": row("rcil", rcil),
             **(alone if data == "site" else {}),
             "fused weights": row("rcil-plus", {**bare, "fuse": True}),
-            "balanced biases": row("rcil-plus", balanced),
-            "balanced new biases (RCIL+)": row("rcil-plus", chosen),
-            "RCIL+ and fitted rows": row("rcil-plus", {**chosen, "fit_rows": True}),
-            "RCIL+ and pseudo-labels": row("rcil-plus", {**chosen, "pseudo": True}),
+            "balanced new biases": row("rcil-plus", {**bare, "balance": "new"}),
+            "taught labels": row("rcil-plus", {**bare, "taught": True}),
+            "refitted rows": row("rcil-plus", {**bare, "refit": True}),
+            "taught labels and refitted rows": row("rcil-plus", {**chosen, "balance": "none"}),
+            "RCIL+: both and balanced new biases": row("rcil-plus", chosen),
+            "RCIL+ and fused weights": row("rcil-plus", {**chosen, "fuse": True}),
             "RCIL+ and a memory of 5": row("rcil-plus", chosen, **replay),
-            "balanced biases and fused weights": row("rcil-plus", {**balanced, "fuse": True}),
+            "RCIL+ without branches": row("rcil-plus", {**chosen, "parallel": False}),
             "joint": all_methods(data)["joint"],
+            "joint and refitted rows": {**all_methods(data)["joint"], "method.options": {"refit": True}},
         }
         first = 6 if data == "camvid" else 5
         yield Table(

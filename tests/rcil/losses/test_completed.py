@@ -1,6 +1,14 @@
+import math
+
 import torch
 
-from rcil.losses import UNNAMED, certain_labels, completed_cross_entropy, unbiased_cross_entropy
+from rcil.losses import (
+    UNNAMED,
+    certain_labels,
+    completed_cross_entropy,
+    taught_cross_entropy,
+    unbiased_cross_entropy,
+)
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = torch.randn(2, 5, 6, 7, dtype=torch.float64, generator=GENERATOR)
@@ -29,3 +37,23 @@ def test_only_sure_background_is_named():
     labels = torch.tensor([[[0, 0, 0, 3, 1, 255]]])
     named = certain_labels(old, labels, torch.full((4,), 0.01))
     assert named.tolist() == [[[2, 0, UNNAMED, 3, 1, 255]]]
+
+
+def test_taught_background_has_the_old_probabilities_and_named_pixels_their_label():
+    """By hand, pixel by pixel: taught, labelled new, named by a memory, ignored."""
+    old = torch.tensor([[0.5, 0.3, 0.2]] * 4, dtype=torch.float64).log().T.view(1, 3, 1, 4)
+    student = torch.tensor([[0.4, 0.3, 0.2, 0.1]] * 4, dtype=torch.float64).log().T.view(1, 4, 1, 4)
+    labels = torch.tensor([[[0, 3, 1, 255]]])
+    taught = -(0.5 * math.log(0.4) + 0.3 * math.log(0.3) + 0.2 * math.log(0.2))
+    expected = [taught, -math.log(0.1), -math.log(0.3), 0.0]
+    found = taught_cross_entropy(student, labels, old, reduction="none")
+    torch.testing.assert_close(found.flatten(), torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(taught_cross_entropy(student, labels.byte(), old).item(), sum(expected) / 4)
+
+
+def test_taught_labels_are_at_rest_where_student_and_teacher_agree():
+    logits = LOGITS.clone().requires_grad_()
+    with torch.no_grad():
+        logits[:, 3:] = -200
+    taught_cross_entropy(logits, torch.zeros(2, 6, 7, dtype=torch.long), logits[:, :3].detach()).backward()
+    assert logits.grad.abs().max() < 1e-15

@@ -6,16 +6,19 @@ import torch
 from networks import at_step, small_arch
 
 from rcil import losses
+from rcil.errors import ConfigError
 from rcil.methods import StepInfo, make_method
+from rcil.methods.rcil_plus import EXCLUSIVE
 from rcil.nn import fold
 
 INFO = StepInfo(old=3, new=1)
+BARE = {"taught": False, "refit": False, "balance": "none"}
 
 
 def started(**options):
     """Method, student, both sides' maps and labels at the start of step 1."""
     teacher = at_step(small_arch(), 0)
-    method = make_method("rcil-plus", **{"gamma": 0.001, "pseudo": True, **options})
+    method = make_method("rcil-plus", **{**BARE, "gamma": 0.001, **options})
     torch.manual_seed(0)
     images = torch.randn(2, 3, 65, 65)
     with torch.no_grad():  # no class is everywhere
@@ -29,7 +32,7 @@ def started(**options):
 
 
 def test_background_takes_the_names_that_the_old_model_is_sure_of():
-    method, _, new, old, labels = started()
+    method, _, new, old, labels = started(pseudo=True)
     thresholds = method.state_dict()["thresholds"]
     named = losses.certain_labels(old.logits, labels, thresholds)
     assert 0.1 < ((named != labels) & (labels == 0)).float().mean() / (labels == 0).float().mean() < 0.9
@@ -41,14 +44,14 @@ def test_background_takes_the_names_that_the_old_model_is_sure_of():
 
 
 def test_switched_off_it_is_rcil():
-    method, _, new, old, labels = started(pseudo=False)
+    method, _, new, old, labels = started()
     expected = make_method("rcil", gamma=0.001).terms(new, old, labels, INFO)
     assert method.terms(new, old, labels, INFO) == expected
 
 
 def test_thresholds_survive_an_interruption():
-    method, _, new, old, labels = started()
-    resumed = make_method("rcil-plus", gamma=0.001, pseudo=True)
+    method, _, new, old, labels = started(pseudo=True)
+    resumed = make_method("rcil-plus", **BARE, gamma=0.001, pseudo=True)
     with pytest.raises(RuntimeError, match="prepare"):
         resumed.terms(new, old, labels, INFO)
     resumed.load_state_dict(method.state_dict())
@@ -73,7 +76,7 @@ def test_fitted_rows_fit_better():
 
 
 def test_sigmoids_from_the_start():
-    method, _, new, old, labels = started(sigmoid=True, pseudo=False)
+    method, _, new, old, labels = started(sigmoid=True)
     assert method.first_step == "sigmoid"
     terms = method.terms(new, old, labels, INFO)
     torch.testing.assert_close(terms["bce"], losses.sigmoid_step(new.logits, labels, old.logits))
@@ -84,7 +87,7 @@ def test_sigmoids_from_the_start():
 
 def test_a_domain_step_learns_its_first_class_from_the_labels():
     """There row 0 is a class like any other: where the labels name it, the old model's answer does not count."""
-    method, _, new, old, labels = started(sigmoid=True, pseudo=False)
+    method, _, new, old, labels = started(sigmoid=True)
     info, labels = StepInfo(old=4, new=0), labels.where(labels != 3, 2)
     old = replace(old, logits=torch.cat((old.logits, old.logits[:, :1]), dim=1))
     terms = method.terms(new, old, labels, info)
@@ -92,9 +95,10 @@ def test_a_domain_step_learns_its_first_class_from_the_labels():
     assert set(terms) == {"bce", "pcd_spatial", "pcd_channel"}
 
 
-def test_fusion_is_as_strong_as_the_classes_are_few():
+@pytest.mark.parametrize(("share", "expected"), [(None, math.sqrt(1 / 4)), (0.75, 0.75)])
+def test_fusion_is_as_strong_as_the_classes_are_few_or_as_it_is_told(share, expected):
     teacher = at_step(small_arch(), 0).eval()
-    method = make_method("rcil-plus", fuse=True, balance="none")
+    method = make_method("rcil-plus", **BARE, fuse=True, fuse_share=share)
     student = method.begin(teacher, ["new"])
     with torch.no_grad():
         for parameter in student.parameters():
@@ -102,5 +106,53 @@ def test_fusion_is_as_strong_as_the_classes_are_few():
     fused = method.finish(student, teacher, INFO, [])
     was, now, got = (fold(model)[0].head.state_dict() for model in (teacher, student, fused))
     for name in got:
-        torch.testing.assert_close(got[name], torch.lerp(was[name], now[name], math.sqrt(1 / 4)), msg=name)
-    assert make_method("rcil-plus", balance="none").finish(student, teacher, INFO, []) is student
+        torch.testing.assert_close(got[name], torch.lerp(was[name], now[name], expected), msg=name)
+    assert make_method("rcil-plus", **BARE).finish(student, teacher, INFO, []) is student
+
+
+def test_taught_labels_stand_in_for_both_unbiased_losses():
+    method, _, new, old, labels = started(taught=True)
+    terms = method.terms(new, old, labels, INFO)
+    torch.testing.assert_close(terms["ce"], losses.taught_cross_entropy(new.logits, labels, old.logits))
+    plain = make_method("rcil", gamma=0.001).terms(new, old, labels, INFO)
+    assert terms.keys() == plain.keys() - {"unce", "unkd"} | {"ce"}
+    for name in ("pcd_spatial", "pcd_channel"):
+        torch.testing.assert_close(terms[name], plain[name])
+
+
+def test_a_domain_step_is_taught_by_its_labels():
+    method, _, new, old, labels = started(taught=True)
+    info, labels = StepInfo(old=4, new=0), labels.where(labels != 3, 2)
+    old = replace(old, logits=torch.cat((old.logits, old.logits[:, :1]), dim=1))
+    assert method.terms(new, old, labels, info) == make_method("rcil", gamma=0.001).terms(new, old, labels, info)
+
+
+@pytest.mark.parametrize(("one", "other"), EXCLUSIVE)
+def test_options_that_exclude_each_other_are_refused(one, other):
+    with pytest.raises(ConfigError, match=f"{one} and {other}"):
+        make_method("rcil-plus", **{**BARE, one: True, other: True})
+
+
+def test_rows_are_fitted_before_after_and_in_the_first_step(monkeypatch):
+    calls = []
+    monkeypatch.setattr("rcil.methods.rcil_plus.look_at", lambda student, teacher, images: teacher is not None)
+    for name in ("refit_classifier", "balance_biases"):
+        monkeypatch.setattr(
+            f"rcil.methods.rcil_plus.{name}",
+            lambda student, taught, *rows, name=name: calls.append((name, taught, *map(list, rows))),
+        )
+    teacher = at_step(small_arch(), 0)
+    method = make_method("rcil-plus")
+    method.finish(teacher, None, StepInfo(0, 3), [])
+    assert calls == [("refit_classifier", False), ("balance_biases", False, [0, 1, 2])]
+    calls.clear()
+    student = method.begin(teacher, ["new"])
+    method.start(student, fold(teacher)[0], INFO, [])
+    assert calls == [("refit_classifier", True)]
+    method.finish(student, teacher, INFO, [])
+    assert calls[1:] == [("refit_classifier", True), ("balance_biases", True, [3])]
+    calls.clear()
+    method.start(teacher, teacher, StepInfo(3, 0), [])
+    assert calls == []  # a domain step starts as it is; its labels name every class
+    method.finish(teacher, teacher, StepInfo(3, 0), [])
+    assert calls == [("refit_classifier", False)]

@@ -67,7 +67,10 @@ def test_channels_last_computes_the_same():
     assert torch.allclose(other, whole, rtol=1e-4, atol=1e-5 * whole.abs().max().item())
 
 
-@pytest.mark.parametrize("method", ["rcil", pytest.param("plop", marks=pytest.mark.slow)])
+SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in ("plop", "rcil-plus")]
+
+
+@pytest.mark.parametrize("method", ["rcil", *SLOWER])
 def test_two_processes_equal_one_with_the_whole_batch(task_file, tmp_path, method):
     """Gloo and synchronised norms; PLOP also sums its histograms over the processes. One set of logs."""
     overrides = ["training.epochs=[1, 1]", f"method.name={method}", "network.norm=abs", "training.lr=[0.01, 0.001]"]
@@ -82,8 +85,10 @@ def test_two_processes_equal_one_with_the_whole_batch(task_file, tmp_path, metho
     for step in (0, 1):
         one, two = (load_file(tmp_path / name / f"step{step}.safetensors") for name in ("one", "two"))
         for key, value in one.items():
+            fitted = method == "rcil-plus" and key.startswith("classifier")  # along some directions nearly flat
             if value.is_floating_point():
-                assert torch.allclose(two[key], value, rtol=1e-3, atol=(2e-5, 1e-3)[step]), (step, key)
+                atol = 0.05 if fitted else (2e-5, 1e-3)[step]
+                assert torch.allclose(two[key], value, rtol=1e-3, atol=atol), (step, key)
         logs = [
             list(csv.DictReader((tmp_path / name / f"step{step}" / "log.csv").read_text().splitlines()))
             for name in ("one", "two")

@@ -94,6 +94,21 @@ def test_an_exception_anywhere_and_resume_end_bit_identical(task_file, tmp_path,
     assert results == json.loads((whole / "results.json").read_text())
 
 
+def test_rows_fitted_before_a_step_are_not_fitted_again_by_resume(task_file, tmp_path):
+    task = load_task(task_file, ["method.name=rcil-plus"])
+    run_task(task, tmp_path / "whole")
+
+    def interrupt(event):
+        if event.step == 1 and event.epoch == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_task(task, tmp_path / "cut", listen=interrupt)
+    run_task(task, tmp_path / "cut", resume=True)
+    for step in (0, 1):
+        assert same(tensors(tmp_path / "cut", step), tensors(tmp_path / "whole", step))
+
+
 def test_kill_9_and_resume_end_bit_identical(task_file, tmp_path, whole):
     output = tmp_path / "killed"
     command = [sys.executable, "-m", "rcil", "train", str(task_file), "-o", str(output)]

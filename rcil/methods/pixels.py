@@ -1,0 +1,78 @@
+"""Pixels of a step's whole images, as the classifier sees them, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rcil.data.protocol import BACKGROUND
+from rcil.data.types import IGNORE
+from rcil.log import stage
+from rcil.nn import Segmenter
+
+PER_IMAGE = 300
+"""Evenly spread."""
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """A sample of them."""
+
+    features: Tensor
+    """What the classifier reads [P, D]."""
+    targets: Tensor
+    """The probability of each class [P, C]."""
+
+
+def pick_pixels(features: Tensor, labels: Tensor, old_logits: Tensor | None, classes: int) -> Pixels:
+    """Some pixels of a batch, evenly spread.
+
+    Interpolating features and then classifying them is what the network does the other way round: both are linear.
+
+    Args:
+        features: What the classifier reads [N, D, h, w].
+        labels: Class ids [N, H, W]; 255 is ignored.
+        old_logits: What the old model says of background [N, O, H, W]; None where the labels mean what they say.
+        classes: How many there are now.
+    """
+    known = (labels.flatten() != IGNORE).nonzero().squeeze(1)
+    chosen = known[:: max(1, len(known) // (PER_IMAGE * len(labels)))]
+    large = F.interpolate(features, size=labels.shape[1:], mode="bilinear", align_corners=False)
+    named = labels.flatten()[chosen]
+    targets = F.one_hot(named, classes).to(large)
+    if old_logits is not None:
+        said = F.pad(_rows(old_logits)[chosen].softmax(dim=1), (0, classes - old_logits.shape[1]))
+        targets = torch.where((named == BACKGROUND)[:, None], said.to(targets), targets)
+    return Pixels(_rows(large)[chosen], targets)
+
+
+def _rows(maps: Tensor) -> Tensor:
+    """[N, C, H, W] -> [N H W, C]."""
+    return maps.movedim(1, -1).flatten(end_dim=-2)
+
+
+@torch.no_grad()
+def look_at(student: Segmenter, teacher: Segmenter | None, images: Iterable[tuple[Tensor, Tensor]]) -> Pixels:
+    """Pixels of all images, with the student's features in evaluation mode.
+
+    Args:
+        student: Whose classifier is to be changed.
+        teacher: Says what the labels call background; None where they mean it. It is moved to where the student is.
+        images: At least one batch of normalised images [N, 3, H, W] and labels [N, H, W].
+    """
+    device = next(student.parameters()).device
+    student.eval()
+    if teacher is not None:
+        teacher.to(device).eval()
+    parts = []
+    with stage("look at whole images"):
+        for pictures, labels in images:
+            there = pictures.to(device)
+            features = student(there, maps="after").decoder
+            said = None if teacher is None else teacher(there)
+            parts.append(pick_pixels(features, labels.to(device), said, len(student.names)))
+    return Pixels(torch.cat([part.features for part in parts]), torch.cat([part.targets for part in parts]))

@@ -1,0 +1,62 @@
+"""Classifier rows fitted to the features that are there, before a step, after it, and after step 0.
+
+A step of a few hundred iterations leaves the rows far from what its features allow: the row of a new class has barely
+turned, rare classes lose every pixel, and rows of old classes still belong to features that have moved. With features
+fixed, the best rows are a convex problem of a few thousand numbers, solved in seconds. The rows are part of the
+classifier, so this costs nothing at inference, and it needs the images of the step alone: labels name the new
+classes, the old model says what is likely elsewhere.
+
+That the classifier of a long-tailed task is best fitted after its features is from "Decoupling Representation and
+Classifier for Long-Tailed Recognition", https://arxiv.org/abs/1910.09217.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rcil.log import stage
+from rcil.methods.pixels import Pixels
+from rcil.nn import Segmenter
+
+BALANCE = 0.5
+"""A class with a share s of all pixels counts s ** -BALANCE: rare classes more, but not as much as frequent ones."""
+RAREST = 1e-4
+"""Share below which a class does not count any more for that."""
+PULL = 1e-3
+"""Of the squared way from the rows as they were, in units of the features' deviations."""
+ITERATIONS = 100
+
+
+def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [C, D, 1, 1] and biases [C] with the least balanced cross entropy, not far from those that are there."""
+    features, targets = pixels.features, pixels.targets
+    mean, deviation = features.mean(dim=0), features.std(dim=0, correction=0) + 1e-6
+    inputs = (features - mean) / deviation
+    start = torch.cat((weight.flatten(1) * deviation, (bias + weight.flatten(1) @ mean)[:, None]), dim=1)
+    importance = targets @ targets.mean(dim=0).clamp(min=RAREST) ** -BALANCE
+    importance = importance / importance.mean()
+    rows = start.clone().requires_grad_()
+    optimiser = torch.optim.LBFGS([rows], max_iter=ITERATIONS, history_size=20, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        missed = F.cross_entropy(inputs @ rows[:, :-1].T + rows[:, -1], targets, reduction="none")
+        total = (missed * importance).mean() + PULL * (rows - start)[:, :-1].square().sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    with torch.enable_grad():
+        optimiser.step(loss)  # type: ignore[no-untyped-call]
+    kernel = rows.detach()[:, :-1] / deviation
+    return kernel[:, :, None, None], rows.detach()[:, -1] - kernel @ mean
+
+
+@torch.no_grad()
+def refit_classifier(student: Segmenter, pixels: Pixels) -> None:
+    """Fit all rows of the student's classifier to pixels that `look_at` took of it; without any they stay."""
+    if not len(pixels.features):
+        return
+    with stage("fitting of the classifier"):
+        student.classifier.set_rows(*fitted_rows(pixels, *student.classifier.rows()))
