@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -37,7 +36,7 @@ EXCLUSIVE = (
 
 @dataclass
 class RcilPlus(Rcil):
-    """RCIL on taught labels with fitted classifier rows and, on request, much else that is free at inference.
+    """RCIL on taught labels, with fitted classifier rows and fused weights, and on request with more of this kind.
 
     The defaults are what held-out images chose among all of these (`docs/results/README.md`).
     """
@@ -51,10 +50,9 @@ class RcilPlus(Rcil):
     rule; the rest stays unbiased."""
     floor: float = 0.001
     """Smallest entropy threshold of the pseudo-labels."""
-    fuse: bool = False
-    """After the step, folded weights are (1 - b) old + b new (EWF)."""
-    fuse_share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """b of fused weights; by default sqrt(|N| / |C|), 0.5 in a domain step."""
+    fuse: bool = True
+    """After the step, folded weights are (1 - b) old + b new with b = sqrt(|N| / |C|), 0.5 in a domain step (EWF). Not
+    for networks that started from random weights a short while ago: their features are still to be learned."""
     freeze_rows: bool = False
     """The classifier rows of old classes stay as they are."""
     fit_rows: bool = False
@@ -136,7 +134,7 @@ class RcilPlus(Rcil):
         teacher = None if previous is None or info.domain else fold(previous)[0]
         if self.fuse and previous is not None:
             share = math.sqrt(info.new / info.classes) if info.new else 0.5
-            student = fuse(student, previous, self.fuse_share or share)
+            student = fuse(student, previous, share)
         balanced = range(0) if self.balance == "none" or info.domain else range(info.old, info.classes)
         if self.refit or balanced:
             pixels = look_at(student, teacher, images)

@@ -135,6 +135,8 @@ ABLATIONS: Mapping[str, tuple[str, str, Look]] = {
     ),
 }
 """Title, what is compared, and how it is drawn."""
+WIDE = ("pooling", "windows", "maps", "lambda-gamma")
+"""Ablations with one seed: their rows lie closer together than seeds do."""
 
 
 def ablation_rows() -> dict[str, dict[str, Changes]]:
@@ -200,7 +202,7 @@ def ablations() -> Iterator[Table]:
             data="site",
             base=BASES["site"],
             rows=rows,
-            replicas=in_orders("site", 1, "overlapped"),
+            replicas=dict(list(in_orders("site", 1, "overlapped").items())[: 1 if name in WIDE else None]),
             look=look,
         )
     classes, orders = orders_of("site")
@@ -223,7 +225,8 @@ def beyond() -> Iterator[Table]:
     for data in ("camvid", "site"):
         rcil = options_of(data, "rcil", 1)
         chosen = options_of(data, "rcil-plus", 1)
-        bare = {**chosen, "taught": False, "refit": False, "balance": "none"}
+        bare = {**chosen, "taught": False, "refit": False, "balance": "none", "fuse": False}
+        fitted = {**bare, "taught": True, "refit": True}
         replay = {"training.memory": 5, "training.memory_share": 0.3}
         alone = {
             "function-preserving start": row("rcil-plus", {**bare, "preserve": True}),
@@ -238,14 +241,13 @@ def beyond() -> Iterator[Table]:
             "RCIL": row("rcil", rcil),
             **(alone if data == "site" else {}),
             "fused weights": row("rcil-plus", {**bare, "fuse": True}),
-            "balanced new biases": row("rcil-plus", {**bare, "balance": "new"}),
             "taught labels": row("rcil-plus", {**bare, "taught": True}),
             "refitted rows": row("rcil-plus", {**bare, "refit": True}),
-            "taught labels and refitted rows": row("rcil-plus", {**chosen, "balance": "none"}),
-            "RCIL+: both and balanced new biases": row("rcil-plus", chosen),
-            "RCIL+ and fused weights": row("rcil-plus", {**chosen, "fuse": True}),
-            "RCIL+ and a memory of 5": row("rcil-plus", chosen, **replay),
+            "taught + refitted": row("rcil-plus", fitted),
+            "taught + refitted + balanced": row("rcil-plus", {**fitted, "balance": "new"}),
+            "taught + refitted + balanced + fused": row("rcil-plus", {**fitted, "balance": "new", "fuse": True}),
             "RCIL+ without branches": row("rcil-plus", {**chosen, "parallel": False}),
+            "RCIL+ with a memory of 5": row("rcil-plus", chosen, **replay),
             "joint": all_methods(data)["joint"],
             "joint and refitted rows": {**all_methods(data)["joint"], "method.options": {"refit": True}},
         }

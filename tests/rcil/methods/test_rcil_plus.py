@@ -12,7 +12,7 @@ from rcil.methods.rcil_plus import EXCLUSIVE
 from rcil.nn import fold
 
 INFO = StepInfo(old=3, new=1)
-BARE = {"taught": False, "refit": False, "balance": "none"}
+BARE = {"taught": False, "refit": False, "balance": "none", "fuse": False}
 
 
 def started(**options):
@@ -95,10 +95,9 @@ def test_a_domain_step_learns_its_first_class_from_the_labels():
     assert set(terms) == {"bce", "pcd_spatial", "pcd_channel"}
 
 
-@pytest.mark.parametrize(("share", "expected"), [(None, math.sqrt(1 / 4)), (0.75, 0.75)])
-def test_fusion_is_as_strong_as_the_classes_are_few_or_as_it_is_told(share, expected):
+def test_fusion_is_as_strong_as_the_classes_are_few():
     teacher = at_step(small_arch(), 0).eval()
-    method = make_method("rcil-plus", **BARE, fuse=True, fuse_share=share)
+    method = make_method("rcil-plus", **{**BARE, "fuse": True})
     student = method.begin(teacher, ["new"])
     with torch.no_grad():
         for parameter in student.parameters():
@@ -106,7 +105,7 @@ def test_fusion_is_as_strong_as_the_classes_are_few_or_as_it_is_told(share, expe
     fused = method.finish(student, teacher, INFO, [])
     was, now, got = (fold(model)[0].head.state_dict() for model in (teacher, student, fused))
     for name in got:
-        torch.testing.assert_close(got[name], torch.lerp(was[name], now[name], expected), msg=name)
+        torch.testing.assert_close(got[name], torch.lerp(was[name], now[name], math.sqrt(1 / 4)), msg=name)
     assert make_method("rcil-plus", **BARE).finish(student, teacher, INFO, []) is student
 
 
