@@ -74,7 +74,8 @@ class RcilPlus(Rcil):
     @property
     def first_step(self) -> str:
         """As others that learn with sigmoids, with fitted rows, or as all the rest."""
-        return "sigmoid" if self.sigmoid else "refit" if self.refit else "plain"
+        fitted = "refit" if self.balance == "none" else "refit and balanced"
+        return "sigmoid" if self.sigmoid else fitted if self.refit else "plain"
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
         """RCIL's transition; frozen rows where they are wanted."""
@@ -135,7 +136,8 @@ class RcilPlus(Rcil):
         if self.fuse and previous is not None:
             share = math.sqrt(info.new / info.classes) if info.new else 0.5
             student = fuse(student, previous, share)
-        balanced = range(0) if self.balance == "none" or info.domain else range(info.old, info.classes)
+        left_out = self.balance == "none" or info.domain or (previous is None and not self.refit)
+        balanced = range(0) if left_out else range(info.old, info.classes)
         if self.refit or balanced:
             pixels = look_at(student, teacher, images)
             if self.refit:

@@ -155,3 +155,17 @@ def test_rows_are_fitted_before_after_and_in_the_first_step(monkeypatch):
     assert calls == []  # a domain step starts as it is; its labels name every class
     method.finish(teacher, teacher, StepInfo(3, 0), [])
     assert calls == [("refit_classifier", False)]
+
+
+def test_step_0_is_shared_only_by_those_who_end_it_alike(monkeypatch):
+    """Unfitted, it stays as training left it, as every other method's."""
+    words = {
+        (refit, balance): make_method("rcil-plus", refit=refit, balance=balance).first_step
+        for refit in (False, True)
+        for balance in ("none", "new", "all")
+    }
+    assert {words[False, balance] for balance in ("none", "new", "all")} == {make_method("rcil").first_step}
+    assert words[True, "new"] == words[True, "all"] != words[True, "none"] != words[False, "none"]
+    monkeypatch.setattr("rcil.methods.rcil_plus.look_at", lambda *_: pytest.fail("step 0 was changed"))
+    model = at_step(small_arch(), 0)
+    assert make_method("rcil-plus", refit=False).finish(model, None, StepInfo(0, 3), []) is model
