@@ -16,6 +16,8 @@ from rcil.nn import Segmenter
 
 PER_IMAGE = 300
 """Evenly spread."""
+CHANNELS = 16
+"""Interpolated at a time."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +43,21 @@ def pick_pixels(features: Tensor, labels: Tensor, old_logits: Tensor | None, cla
     """
     known = (labels.flatten() != IGNORE).nonzero().squeeze(1)
     chosen = known[:: max(1, len(known) // (PER_IMAGE * len(labels)))]
-    large = F.interpolate(features, size=labels.shape[1:], mode="bilinear", align_corners=False)
     named = labels.flatten()[chosen]
-    targets = F.one_hot(named, classes).to(large)
+    targets = F.one_hot(named, classes).to(features)
     if old_logits is not None:
-        said = F.pad(_rows(old_logits)[chosen].softmax(dim=1), (0, classes - old_logits.shape[1]))
+        said = F.pad(_at(old_logits, chosen).softmax(dim=1), (0, classes - old_logits.shape[1]))
         targets = torch.where((named == BACKGROUND)[:, None], said.to(targets), targets)
-    return Pixels(_rows(large)[chosen], targets)
+    size = labels.shape[1:]  # a few channels at a time: all of them at this size may be gigabytes
+    parts = (
+        F.interpolate(part, size, mode="bilinear", align_corners=False) for part in torch.split(features, CHANNELS, 1)
+    )
+    return Pixels(torch.cat([_at(part, chosen) for part in parts], dim=1), targets)
 
 
-def _rows(maps: Tensor) -> Tensor:
-    """[N, C, H, W] -> [N H W, C]."""
-    return maps.movedim(1, -1).flatten(end_dim=-2)
+def _at(maps: Tensor, places: Tensor) -> Tensor:
+    """What maps [N, C, H, W] hold at P places of [N H W]: [P, C]."""
+    return torch.stack([channel.flatten()[places] for channel in maps.unbind(dim=1)], dim=1)
 
 
 @torch.no_grad()

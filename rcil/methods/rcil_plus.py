@@ -132,13 +132,13 @@ class RcilPlus(Rcil):
         self, student: Segmenter, previous: Segmenter | None, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
     ) -> Segmenter:
         """Fuse with what was there before, then fit the rows, then balance the biases."""
-        teacher = None if previous is None or info.domain else fold(previous)[0]
         if self.fuse and previous is not None:
             share = math.sqrt(info.new / info.classes) if info.new else 0.5
             student = fuse(student, previous, share)
         left_out = self.balance == "none" or info.domain or (previous is None and not self.refit)
         balanced = range(0) if left_out else range(info.old, info.classes)
         if self.refit or balanced:
+            teacher = None if previous is None or info.domain else fold(previous)[0]
             pixels = look_at(student, teacher, images)
             if self.refit:
                 refit_classifier(student, pixels)

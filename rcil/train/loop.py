@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from rcil.train.state import Position, StepState
 from rcil.train.task import TrainingSection
 
 FINISHING_IMAGES = 200
-"""Of a step, about as many are looked at after it."""
+"""Of a step, about as many are looked at before and after it."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -99,7 +99,7 @@ def train_step(
     if saved.exists():
         state.load(saved)
     elif old is not None:
-        method.start(student, old, job.info, _Whole(job))
+        method.start(student, old, job.info, _whole(job))
         method.prepare(_seen_by(old, method, job, share), job.info, student)
     position = state.position
 
@@ -129,7 +129,7 @@ def train_step(
         if processes.leads:
             state.save(saved)
     processes.wait()
-    return method.finish(load(best)[0], teacher, job.info, _Whole(job))
+    return method.finish(load(best)[0], teacher, job.info, _whole(job))
 
 
 def evaluate_together(
@@ -255,16 +255,11 @@ def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
             yield _moved(*piece, job)[0]
 
 
-class _Whole(Iterable[Batch]):
-    """Training images as they are, some of them, evenly spread; read whenever they are asked for."""
-
-    def __init__(self, job: StepJob) -> None:
-        self.job = job
-
-    def __iter__(self) -> Iterator[Batch]:
-        count = len(self.job.crops)
-        for place in range(0, count, max(1, count // FINISHING_IMAGES)):
-            yield self.job.crops.whole(place, self.job.scale)
+def _whole(job: StepJob) -> Iterator[Batch]:
+    """Training images as they are, some of them, evenly spread."""
+    count = len(job.crops)
+    for place in range(0, count, max(1, count // FINISHING_IMAGES)):
+        yield job.crops.whole(place, job.scale)
 
 
 @torch.no_grad()

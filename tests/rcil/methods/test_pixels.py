@@ -1,7 +1,7 @@
 import torch
 from networks import at_step, small_arch
 
-from rcil.methods.pixels import PER_IMAGE, pick_pixels
+from rcil.methods.pixels import CHANNELS, PER_IMAGE, pick_pixels
 
 
 def test_picked_pixels_are_what_the_classifier_reads_and_what_is_known_of_them():
@@ -24,3 +24,11 @@ def test_picked_pixels_are_what_the_classifier_reads_and_what_is_known_of_them()
     assert not pixels.targets[named == 0][:, 3].any()
     meant = pick_pixels(maps.decoder, labels, None, 4)
     assert torch.equal(meant.targets.argmax(dim=1), named)
+
+
+def test_channels_keep_their_order_however_many_are_interpolated_at_a_time():
+    features = torch.randn(2, 2 * CHANNELS + 3, 5, 4)
+    labels = torch.randint(0, 3, (2, 30, 20))
+    large = torch.nn.functional.interpolate(features, (30, 20), mode="bilinear", align_corners=False)
+    expected = large.movedim(1, -1).reshape(1200, -1)[:: 1200 // (2 * PER_IMAGE)]
+    torch.testing.assert_close(pick_pixels(features, labels, None, 3).features, expected)
