@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class Event:
     lr: float = 0.0
     miou: float | None = None
     """Of the held-out images, at the end of an epoch."""
+    looked: tuple[int, int] | None = None
+    """How many of how many whole images the method has seen, before the first epoch or after the last."""
 
 
 Listener = Callable[[Event], None]
@@ -99,7 +101,7 @@ def train_step(
     if saved.exists():
         state.load(saved)
     elif old is not None:
-        method.start(student, old, job.info, _whole(job))
+        method.start(student, old, job.info, _whole(job, listen, Event(job.index, 0, epochs, 0, iterations, {})))
         method.prepare(_seen_by(old, method, job, share), job.info, student)
     position = state.position
 
@@ -129,7 +131,8 @@ def train_step(
         if processes.leads:
             state.save(saved)
     processes.wait()
-    return method.finish(load(best)[0], teacher, job.info, _whole(job))
+    end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
+    return method.finish(load(best)[0], teacher, job.info, _whole(job, listen, end))
 
 
 def evaluate_together(
@@ -255,11 +258,13 @@ def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
             yield _moved(*piece, job)[0]
 
 
-def _whole(job: StepJob) -> Iterator[Batch]:
-    """Training images as they are, some of them, evenly spread."""
+def _whole(job: StepJob, listen: Listener, now: Event) -> Iterator[Batch]:
+    """Training images as they are, some of them, evenly spread; `listen` hears how many a method has taken `now`."""
     count = len(job.crops)
-    for place in range(0, count, max(1, count // FINISHING_IMAGES)):
+    places = range(0, count, max(1, count // FINISHING_IMAGES))
+    for taken, place in enumerate(places, 1):
         yield job.crops.whole(place, job.scale)
+        listen(replace(now, looked=(taken, len(places))))
 
 
 @torch.no_grad()

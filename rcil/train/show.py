@@ -83,9 +83,14 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
         pace = Pace()
 
         def listen(event: Event) -> None:
-            pace.follow(event)
             if event.step not in tasks:
-                tasks[event.step] = bars.add_task("", total=pace.total, step=event.step, note="")
+                total = event.epochs * event.iterations
+                tasks[event.step] = bars.add_task("", total=total, step=event.step, note="")
+            if event.looked is not None:
+                note = "looks at whole images, {} of {}".format(*event.looked)
+                bars.update(tasks[event.step], note=note)
+                return
+            pace.follow(event)
             if event.miou is not None:
                 text = f"step {event.step}, epoch {event.epoch + 1}/{event.epochs}: held-out mIoU"
                 console.print(f"{text} {100 * event.miou:.1f} %, {pace.text}".removesuffix(", "))

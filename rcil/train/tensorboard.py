@@ -22,6 +22,8 @@ def tensorboard(output: Path) -> Iterator[Listener]:
     writers: dict[int, SummaryWriter] = {}
 
     def listen(event: Event) -> None:
+        if event.looked is not None:
+            return
         done = event.epoch * event.iterations + event.iteration
         if event.step not in writers:
             writers[event.step] = _open(output / "tensorboard" / f"step{event.step}", done)

@@ -53,18 +53,20 @@ def published_cells(pages: Path) -> dict[str, dict[str, Any]]:
 
 
 def _row(mine: dict[str, tuple[Cell, dict[str, Any]]]) -> dict[str, Any]:
-    """Options, cells, last step and curve of one row."""
-    runs = [[_means(step, cell.first_classes) for step in result["steps"]] for cell, result in mine.values()]
+    """Options, cells, last step and curve of one row; means are of what the page's cells say, to the last digit."""
+    cells = {replica: _cell(cell, result) for replica, (cell, result) in mine.items()}
+    first = [cell.first_classes for cell, _ in mine.values()]
+    runs = [[_means(s, f) for s in cell["steps"]] for cell, f in zip(cells.values(), first, strict=True)]
     some = next(iter(mine.values()))[0].task.method
     row: dict[str, Any] = {
         "method": some.name,
         "options": some.options,
         **over_seeds([steps[-1] for steps in runs]),
         "curve": [over_seeds(list(steps)) for steps in zip(*runs, strict=True)],
-        "cells": {replica: _cell(cell, result) for replica, (cell, result) in mine.items()},
+        "cells": cells,
     }
-    if all("held_out" in result for _, result in mine.values()):
-        held = [_means(_as_step(result["held_out"]), cell.first_classes) for cell, result in mine.values()]
+    if all("held_out" in cell for cell in cells.values()):
+        held = [_means(cell["held_out"], f) for cell, f in zip(cells.values(), first, strict=True)]
         row["held_out"] = over_seeds(held)
     return row
 
@@ -79,9 +81,9 @@ def _cell(cell: Cell, result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _means(step: dict[str, Any], first: frozenset[str]) -> dict[str, float]:
+def _means(classes: dict[str, float | None], first: frozenset[str]) -> dict[str, float]:
     """Where steps add domains, all classes are there from the first."""
-    return step_means(step, set(first) or {c["name"] for c in step["classes"]})
+    return step_means(_as_step(classes), set(first) or set(classes))
 
 
 def _as_step(classes: dict[str, float | None]) -> dict[str, Any]:

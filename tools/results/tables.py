@@ -135,8 +135,6 @@ ABLATIONS: Mapping[str, tuple[str, str, Look]] = {
     ),
 }
 """Title, what is compared, and how it is drawn."""
-WIDE = ("pooling", "windows", "maps", "lambda-gamma")
-"""Ablations with one seed: their rows lie closer together than seeds do."""
 
 
 def ablation_rows() -> dict[str, dict[str, Changes]]:
@@ -202,7 +200,7 @@ def ablations() -> Iterator[Table]:
             data="site",
             base=BASES["site"],
             rows=rows,
-            replicas=dict(list(in_orders("site", 1, "overlapped").items())[: 1 if name in WIDE else None]),
+            replicas=in_orders("site", 1, "overlapped"),
             look=look,
         )
     classes, orders = orders_of("site")

@@ -94,12 +94,15 @@ def test_an_exception_anywhere_and_resume_end_bit_identical(task_file, tmp_path,
     assert results == json.loads((whole / "results.json").read_text())
 
 
-def test_rows_fitted_before_a_step_are_not_fitted_again_by_resume(task_file, tmp_path):
+@pytest.mark.parametrize("stage", ["before", "during", "after"])
+def test_a_run_interrupted_around_the_fitting_of_rows_ends_bit_identical(task_file, tmp_path, stage):
+    """During: the rows fitted before the step are not fitted again."""
     task = load_task(task_file, ["method.name=rcil-plus"])
     run_task(task, tmp_path / "whole")
 
     def interrupt(event):
-        if event.step == 1 and event.epoch == 1:
+        looks = {"before": event.epoch == 0, "during": False, "after": event.epoch == 1}[stage]
+        if event.step == 1 and (event.looked if looks else stage == "during" and event.epoch == 1):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -107,6 +110,20 @@ def test_rows_fitted_before_a_step_are_not_fitted_again_by_resume(task_file, tmp
     run_task(task, tmp_path / "cut", resume=True)
     for step in (0, 1):
         assert same(tensors(tmp_path / "cut", step), tensors(tmp_path / "whole", step))
+
+
+def test_whole_images_are_counted_while_a_method_looks_at_them(task_file, tmp_path):
+    """After step 0, and before and after a later step, in which the same images are seen."""
+    seen = []
+    run_task(load_task(task_file, ["method.name=rcil-plus"]), tmp_path / "run", listen=seen.append)
+    looks = {}
+    for event in seen:
+        if event.looked is not None:
+            looks.setdefault((event.step, event.epoch, event.iteration > 0), []).append(event.looked)
+    assert list(looks) == [(0, 1, True), (1, 0, False), (1, 1, True)]
+    for counts in looks.values():
+        assert counts == [(taken, len(counts)) for taken in range(1, len(counts) + 1)]
+    assert len(looks[1, 0, False]) == len(looks[1, 1, True]) > 1
 
 
 def test_kill_9_and_resume_end_bit_identical(task_file, tmp_path, whole):

@@ -1,3 +1,5 @@
+import re
+import sys
 from pathlib import Path
 
 from rcil.train.estimate import StepEstimate
@@ -32,6 +34,19 @@ def test_an_epoch_is_a_line_where_there_is_no_terminal(capsys):
         listen(Event(0, 0, 2, 1, 1, {"ce": 1.0}, images=8))
         listen(Event(0, 0, 2, 1, 1, {}, miou=0.421))
     assert capsys.readouterr().out == "step 0, epoch 1/2: held-out mIoU 42.1 %\n"
+
+
+def test_a_look_at_whole_images_shows_on_the_bar_and_is_no_pace(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress() as listen:
+        listen(Event(1, 0, 2, 0, 5, {}, looked=(57, 200)))
+    assert "0/10 looks at whole images, 57 of 200" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
+    with progress() as listen:
+        for event in (Event(1, 0, 2, 0, 5, {}, looked=(1, 2)), Event(1, 0, 2, 1, 5, {"ce": 1.0}, images=8)):
+            listen(event)
+    assert "images/s" not in capsys.readouterr().out, "one iteration is no pace, whatever was looked at before"
 
 
 def test_names_are_no_markup(capsys):
