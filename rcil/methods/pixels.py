@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,7 +16,9 @@ from rcil.log import stage
 from rcil.nn import Segmenter
 
 PER_IMAGE = 300
-"""Evenly spread."""
+"""Evenly spread; fewer where a part is ignored, as what a memory does not name: its classes must not seem frequent."""
+COLUMNS = 10
+"""In so many at least, even if their number and the image's width have much in common."""
 CHANNELS = 16
 """Interpolated at a time."""
 
@@ -41,8 +44,8 @@ def pick_pixels(features: Tensor, labels: Tensor, old_logits: Tensor | None, cla
         old_logits: What the old model says of background [N, O, H, W]; None where the labels mean what they say.
         classes: How many there are now.
     """
-    known = (labels.flatten() != IGNORE).nonzero().squeeze(1)
-    chosen = known[:: max(1, len(known) // (PER_IMAGE * len(labels)))]
+    places = torch.arange(0, labels.numel(), _stride(labels), device=labels.device)
+    chosen = places[labels.flatten()[places] != IGNORE]
     named = labels.flatten()[chosen]
     targets = F.one_hot(named, classes).to(features)
     if old_logits is not None:
@@ -53,6 +56,15 @@ def pick_pixels(features: Tensor, labels: Tensor, old_logits: Tensor | None, cla
         F.interpolate(part, size, mode="bilinear", align_corners=False) for part in torch.split(features, CHANNELS, 1)
     )
     return Pixels(torch.cat([_at(part, chosen) for part in parts], dim=1), targets)
+
+
+def _stride(labels: Tensor) -> int:
+    """From one place of [N H W] to the next."""
+    width = labels.shape[-1]
+    stride = max(1, labels.numel() // (PER_IMAGE * len(labels)))
+    while width // math.gcd(stride, width) < min(COLUMNS, width):
+        stride -= 1
+    return stride
 
 
 def _at(maps: Tensor, places: Tensor) -> Tensor:

@@ -225,7 +225,6 @@ def beyond() -> Iterator[Table]:
         chosen = options_of(data, "rcil-plus", 1)
         bare = {**chosen, "taught": False, "refit": False, "balance": "none", "fuse": False}
         fitted = {**bare, "taught": True, "refit": True}
-        replay = {"training.memory": 5, "training.memory_share": 0.3}
         alone = {
             "function-preserving start": row("rcil-plus", {**bare, "preserve": True}),
             "pseudo-labels": row("rcil-plus", {**bare, "pseudo": True}),
@@ -245,7 +244,7 @@ def beyond() -> Iterator[Table]:
             "taught + refitted + balanced": row("rcil-plus", {**fitted, "balance": "new"}),
             "taught + refitted + balanced + fused": row("rcil-plus", {**fitted, "balance": "new", "fuse": True}),
             "RCIL+ without branches": row("rcil-plus", {**chosen, "parallel": False}),
-            "RCIL+ with a memory of 5": row("rcil-plus", chosen, **replay),
+            "RCIL+ with a memory of 5": row("rcil-plus", chosen, **{"training.memory": 5}),
             "joint": all_methods(data)["joint"],
             "joint and refitted rows": {**all_methods(data)["joint"], "method.options": {"refit": True}},
         }
