@@ -57,7 +57,7 @@ bench: setup
 CAMVID ?= data/camvid
 results: setup
 	$(BIN)/python -m tools.results --camvid $(CAMVID)
-	$(BIN)/rcil classify docs/results/classify.yaml -o results/classify --compare --seeds 3
+	$(BIN)/rcil classify docs/results/classify.yaml -o results/classify --compare --seeds 5
 	$(BIN)/rcil compare docs/results/camvid.yaml -o results/camvid --methods fine-tuning,lwf,mib,plop,rcil,joint \
 		--set data.root=$(CAMVID)
 
