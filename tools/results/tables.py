@@ -34,7 +34,7 @@ METHODS = {
     "RCIL": "rcil",
     "RCIL+": "rcil-plus",
 }
-SHOWN = ("fine-tuning", "MiB", "PLOP", "RCIL", "RCIL+", "joint")
+SHOWN = (*METHODS, "joint")
 SEEDS = (0, 1, 2)
 PLACES = {"camvid": "CamVid", "site": "Generated site"}
 
