@@ -6,7 +6,6 @@ import asyncio
 import zlib
 from collections.abc import AsyncGenerator
 
-from starlette.datastructures import FormData
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
@@ -47,7 +46,6 @@ async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
 
 async def _uploaded(request: Request, limit: int) -> bytes:
     """The first file of a form, whatever its field is called."""
-    form: FormData | None = None
     parser = MultiPartParser(request.headers, _limited(request, limit), max_files=4, max_fields=16)
     parser.spool_max_size = limit + 1  # stays in memory
     try:
@@ -58,8 +56,8 @@ async def _uploaded(request: Request, limit: int) -> bytes:
     except (MultiPartException, KeyError) as error:
         raise RefusalError(400, f"the form cannot be read: {error}", "Send multipart/form-data.") from error
     finally:
-        if form is not None:
-            await form.close()
+        for file in parser._files_to_close_on_error:  # all of them: a form lacks those whose part never ended
+            file.close()
     raise RefusalError(400, "the form holds no file", "Upload with `curl -F image=@street.jpg`.")
 
 

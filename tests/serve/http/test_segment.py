@@ -1,3 +1,5 @@
+import tempfile
+
 import numpy as np
 import pytest
 from servers import Wrapped, client_of, jpeg, picture, png, rows_of, unpng, write_model
@@ -88,6 +90,22 @@ def test_a_form_without_a_file(client):
     boundary = b'--y\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--y--\r\n'
     answer = client.post("/segment", content=boundary, headers={"content-type": "multipart/form-data; boundary=y"})
     assert (answer.status_code, "no file" in answer.json()["error"]) == (400, True)
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n--y--\r\n"])
+def test_uploads_are_closed_even_if_their_part_never_ends(client, monkeypatch, end):
+    opened = []
+
+    class Recorded(tempfile.SpooledTemporaryFile):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            opened.append(self)
+
+    monkeypatch.setattr("starlette.formparsers.SpooledTemporaryFile", Recorded)
+    part = b'--y\r\nContent-Disposition: form-data; name="a"; filename="a.png"\r\n\r\n' + png(IMAGE) + end
+    answer = client.post("/segment", content=part, headers={"content-type": "multipart/form-data; boundary=y"})
+    assert answer.status_code == (200 if end else 400)
+    assert len(opened) == 1 and opened[0].closed
 
 
 def test_a_model_that_fails_is_the_servers_fault(tmp_path):
