@@ -12,8 +12,16 @@ from sites import write_sample
 from tools.results.cells import Table
 from tools.results.settings import CAMVID_CLASSES, SITE_CLASSES
 
-NETWORK = {"backbone": "resnet18", "blocks": [1, 1, 1, 1], "width": 8, "head_width": 8}
-TRAINING = {"epochs": [1, 1], "batch": 2, "epoch_images": 2, "crop": 32, "workers": 0, "held_out": 0.4}
+NETWORK = {"backbone": "resnet18", "blocks": [1, 1, 1, 1], "width": 8, "head_width": 8, "output_stride": 8}
+TRAINING = {
+    "epochs": [1, 1],
+    "lr": [0.02, 1e-6],  # one iteration leaves features to which no sensible rows can be fitted
+    "batch": 2,
+    "epoch_images": 2,
+    "crop": 32,  # maps of 4x4, which PLOP cuts into as many cells
+    "workers": 0,
+    "held_out": 0.4,
+}
 
 
 def tiny(table: Table, rows: int, steps: int | None = None) -> Table:
