@@ -101,8 +101,8 @@ def test_a_run_interrupted_around_the_fitting_of_rows_ends_bit_identical(task_fi
     run_task(task, tmp_path / "whole")
 
     def interrupt(event):
-        looks = {"before": event.epoch == 0, "during": False, "after": event.epoch == 1}[stage]
-        if event.step == 1 and (event.looked if looks else stage == "during" and event.epoch == 1):
+        moment = (event.step, event.epoch, event.looked is not None)
+        if moment == {"before": (1, 0, True), "during": (1, 1, False), "after": (1, 1, True)}[stage]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

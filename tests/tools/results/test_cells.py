@@ -54,6 +54,6 @@ def test_joint_training_is_one_run_whatever_the_steps():
 
 def test_overrides_reach_the_task():
     found = cell("site-beyond", "RCIL+ with a memory of 5")
-    assert found.task.training.memory == 5
+    assert (found.task.training.memory, found.task.training.memory_share) == (5, None)
     assert found.task.method.options["balance"] == "new"
     assert found.task.data.root == Path("data/site")
