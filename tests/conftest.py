@@ -1,6 +1,7 @@
-"""One thread per test process: the suite runs two processes on two cores."""
+"""One thread per test process, since the suite runs two processes on two cores; Ctrl-C works in every shell."""
 
 import os
+import signal
 import threading
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch reads it; ONNX Runtime's sessions and child processes follow it too
@@ -9,6 +10,11 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+
+# A shell that starts the suite in the background (`nohup make test &`) lets it ignore SIGINT, and so would every process
+# that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
