@@ -50,13 +50,10 @@ def first_difference(a: onnx.ModelProto, b: onnx.ModelProto) -> str | None:
     for key, value in heads_a.items():
         if value != heads_b[key]:
             return f"the {key} are {value} and {heads_b[key]}"
-    views: list[GraphView] = []
-    for which, plain in (("first", plain_a), ("second", plain_b)):
-        try:
-            views.append(GraphView(plain))
-        except (onnx.shape_inference.InferenceError, ValueError) as error:
-            return f"the {which} graph is not valid ONNX: {first_line(error)}"
-    return _first_node_difference(ordered(a.graph), ordered(b.graph), *views)
+    view_a, view_b = GraphView(plain_a), GraphView(plain_b)
+    nodes_a, nodes_b = ordered(a.graph), ordered(b.graph)
+    found = _first_node_difference(nodes_a, nodes_b, view_a, view_b)
+    return found or _first_type_difference(nodes_a, nodes_b, view_a, view_b)
 
 
 def _heads(plain: onnx.ModelProto) -> dict[str, str]:
@@ -99,11 +96,28 @@ def _facts(view: GraphView, index: int) -> dict[str, Any]:
         facts[f"the source of input {at}"] = _source(view, name)
         if name in view.constants:
             facts[f"the constant at input {at}"] = _constant(view, name)
-    for at, name in enumerate(node.output):
-        facts[f"output {at}"] = view.type_of(name)
+    facts["the number of outputs"] = len(node.output)
+    for name in node.output:
         if name in view.outputs:
             facts["the graph's output"] = name
     return facts
+
+
+def _first_type_difference(
+    nodes_a: list[onnx.NodeProto], nodes_b: list[onnx.NodeProto], view_a: GraphView, view_b: GraphView
+) -> str | None:
+    """Types and shapes of all values of two graphs with equal nodes."""
+    for which, view in (("first", view_a), ("second", view_b)):
+        try:
+            _ = view.values
+        except (onnx.shape_inference.InferenceError, ValueError) as error:
+            return f"the {which} graph is not valid ONNX: {first_line(error)}"
+    for index, (node_a, node_b) in enumerate(zip(nodes_a, nodes_b, strict=True)):
+        for name in view_a.nodes[index].output:
+            types = view_a.type_of(name), view_b.type_of(name)
+            if types[0] != types[1]:
+                return f"{_named(node_a)} and {_named(node_b)} give {types[0]} and {types[1]}"
+    return None
 
 
 def _source(view: GraphView, name: str) -> str:
@@ -213,14 +227,16 @@ def _distances(first: TensorProto, second: TensorProto) -> tuple[NDArray[np.floa
     largest = float(size.max(initial=0))
     with np.errstate(invalid="ignore"):
         apart = np.where(x == y, 0.0, np.abs(x - y))
-    apart = np.where(np.isnan(x) & np.isnan(y), 0.0, np.nan_to_num(apart, nan=np.inf))
+    apart[np.isnan(apart)] = np.inf
+    apart[np.isnan(x) & np.isnan(y)] = 0.0
     steps: NDArray[np.float64] = np.ones_like(size)
     if first.data_type in FORMATS:
         bits, smallest = FORMATS[first.data_type]
         floor = NEGLIGIBLE * largest if np.isfinite(largest) else 1.0
         powers = np.frexp(np.maximum(np.nan_to_num(size), floor))[1] - 1
         steps = np.ldexp(1.0, np.maximum(powers - bits, smallest))
-    return apart / steps, float(apart.max(initial=0)) / (largest or 1.0)
+    furthest = float(apart.max(initial=0))
+    return apart / steps, furthest / largest if 0 < largest < np.inf else furthest
 
 
 def with_weights_of(document: onnx.ModelProto, other: onnx.ModelProto) -> onnx.ModelProto:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -198,18 +199,22 @@ def with_fixed_size(document: onnx.ModelProto, image: Sequence[int]) -> onnx.Mod
 
 
 class GraphView:
-    """A canonical graph with all shapes inferred."""
+    """A canonical graph; its shapes are inferred when they are asked for."""
 
     def __init__(self, plain: onnx.ModelProto) -> None:
+        self.plain = plain
         self.nodes = list(plain.graph.node)
         self.constants = {tensor.name: tensor for tensor in plain.graph.initializer}
         self.outputs = {value.name for value in plain.graph.output}
         self.position = {name: index for index, node in enumerate(self.nodes) for name in node.output}
         self.learned = learned_constants(plain.graph)
-        graph = onnx.shape_inference.infer_shapes(
-            _without_weights(plain), check_type=True, strict_mode=True, data_prop=True
-        ).graph
-        self.values = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
+
+    @cached_property
+    def values(self) -> dict[str, onnx.ValueInfoProto]:
+        """Types and shapes of all values; a graph that is not valid raises `InferenceError`."""
+        light = _without_weights(self.plain)
+        graph = onnx.shape_inference.infer_shapes(light, check_type=True, strict_mode=True, data_prop=True).graph
+        return {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
 
     def dims(self, name: str) -> list[int | str]:
         """Inferred shape of a value."""
