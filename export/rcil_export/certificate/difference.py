@@ -205,7 +205,8 @@ def weight_differences(
             first, second = constants_a[pair[0]], constants_b[pair[1]]
             if first.raw_data and first.raw_data == second.raw_data:
                 continue
-            ulps, relative = _distances(first, second)
+            x, y = numpy_helper.to_array(first), numpy_helper.to_array(second)
+            ulps, relative = distances(x, y, first.data_type)
             count = int((ulps > max_ulps).sum())
             if count:
                 layer = node_a.name or node_a.output[0]
@@ -220,9 +221,15 @@ def first_weight_difference(
     return next(weight_differences(a, b, max_ulps), None)
 
 
-def _distances(first: TensorProto, second: TensorProto) -> tuple[NDArray[np.float64], float]:
-    """Differences of all numbers in steps of their format, and the largest one as a share of the largest number."""
-    x, y = (np.asarray(numpy_helper.to_array(tensor), np.float64) for tensor in (first, second))
+def distances(first: NDArray[Any], second: NDArray[Any], kind: int) -> tuple[NDArray[np.float64], float]:
+    """Differences of all numbers in steps of their format, and the largest one as a share of the largest number.
+
+    Args:
+        first: Numbers of any type.
+        second: As many.
+        kind: ONNX's number of the format whose steps count.
+    """
+    x, y = np.asarray(first, np.float64), np.asarray(second, np.float64)
     size = np.maximum(np.abs(x), np.abs(y))
     largest = float(size.max(initial=0))
     with np.errstate(invalid="ignore"):
@@ -230,8 +237,8 @@ def _distances(first: TensorProto, second: TensorProto) -> tuple[NDArray[np.floa
     apart[np.isnan(apart)] = np.inf
     apart[np.isnan(x) & np.isnan(y)] = 0.0
     steps: NDArray[np.float64] = np.ones_like(size)
-    if first.data_type in FORMATS:
-        bits, smallest = FORMATS[first.data_type]
+    if kind in FORMATS:
+        bits, smallest = FORMATS[kind]
         floor = NEGLIGIBLE * largest if np.isfinite(largest) else 1.0
         powers = np.frexp(np.maximum(np.nan_to_num(size), floor))[1] - 1
         steps = np.ldexp(1.0, np.maximum(powers - bits, smallest))
