@@ -1,7 +1,7 @@
 """The few calls of the CUDA driver that running an engine takes.
 
-They go to the driver (libcuda) through `cuda-bindings`. Neither a CUDA toolkit nor libcudart is needed: TensorRT-RTX has
-its own inside, and a machine with a driver can run engines.
+They go to the driver (libcuda) through `cuda-bindings`. Neither a CUDA toolkit nor libcudart is needed: TensorRT has
+its own inside, so a machine with a driver can run engines.
 """
 
 from __future__ import annotations
@@ -184,4 +184,5 @@ def _bindings() -> Any:
 
 def host_array(address: int, size: int) -> Bytes:
     """Pinned memory as bytes [size]; it must outlive the array."""
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    return np.frombuffer(memoryview(memory), np.uint8)

@@ -80,10 +80,10 @@ class EngineRunner:
             )
         arguments: tuple[Any, ...] = ()
         if flavour.name == "rtx":  # which compiles its kernels when it meets the GPU
-            config = loaded.create_runtime_config()
-            config.cuda_graph_strategy = flavour.trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
-            self._cache = RuntimeCache(config, cache_path(self.engine))
-            arguments = (config,)
+            runtime_config = loaded.create_runtime_config()
+            runtime_config.cuda_graph_strategy = flavour.trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
+            self._cache = RuntimeCache(runtime_config, cache_path(self.engine))
+            arguments = (runtime_config,)
 
         def make_context() -> Any:
             context = loaded.create_execution_context(*arguments)

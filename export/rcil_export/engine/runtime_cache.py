@@ -19,18 +19,18 @@ class RuntimeCache:
     """The compiled kernels of one engine; TensorRT-RTX itself rejects those of another GPU, driver or version.
 
     Args:
-        config: TensorRT-RTX's runtime configuration, which gets the cache.
+        runtime_config: TensorRT-RTX's runtime configuration, which gets the cache.
         path: Where the kernels are kept. A folder that cannot be written to costs nothing but time.
     """
 
-    def __init__(self, config: Any, path: Path) -> None:
+    def __init__(self, runtime_config: Any, path: Path) -> None:
         self._path = path
-        self._cache = config.create_runtime_cache()
+        self._cache = runtime_config.create_runtime_cache()
         self._stored = _read(path)
         if self._stored and not self._cache.deserialize(self._stored):
             log.info("%s does not fit this GPU and driver: kernels are compiled again", path)
             self._stored = b""
-        config.set_runtime_cache(self._cache)
+        runtime_config.set_runtime_cache(self._cache)
 
     def save(self) -> None:
         """Write the kernels if there are new ones."""

@@ -45,7 +45,9 @@ driver.free_device(device)
 driver.free_pinned(host)
 driver.destroy_stream(stream)
 driver.close()
-print(json.dumps({"values": values, "live": ctypes.CDLL("libcuda.so.1").fake_live(), "error": error, "other": other}))
+toolkit = [line.split()[-1] for line in open("/proc/self/maps") if "libcudart" in line]
+live = ctypes.CDLL("libcuda.so.1").fake_live()
+print(json.dumps({"values": values, "live": live, "error": error, "other": other, "toolkit": toolkit}))
 """
 
 
@@ -67,6 +69,7 @@ def test_every_call_reaches_the_driver_as_it_should(driver_folder):
     found = json.loads(done.stdout)
     assert found["values"] == list(range(64))
     assert found["live"] == 0, "everything was given back"
+    assert found["toolkit"] == [], "a driver is enough"
     assert found["error"][0] == "the GPU refused cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY"
     assert "smaller batch" in found["error"][1]
     assert found["other"] == "the GPU refused cuDeviceGet: CUDA_ERROR_INVALID_DEVICE"
