@@ -99,12 +99,12 @@ class _Graph:
             return "casts a value to the type that it has"
         if self.float_cast(self.writer.get(source)):
             return f"casts {source}, which was just cast"
-        alike = [
+        first = next(
             other
             for other in self.readers[source]
             if other.op_type == "Cast" and self.kinds.get(other.output[0]) == self.kinds[target]
-        ]
-        return None if alike[0] is node or alike[0] == node else f"casts {source} a second time"
+        )
+        return None if first == node else f"casts {source} a second time"
 
     def _round(self, node: onnx.NodeProto) -> str | None:
         if len(node.input) < 2 or any(name not in self.constants for name in node.input[1:]):
@@ -120,7 +120,7 @@ class _Graph:
             return f"rounds {source}, which was just rounded"
         if any(other.op_type != "DequantizeLinear" for other in self.readers.get(node.output[0], [])):
             return "is read by a node that needs values, not steps"
-        if [other for other in self.readers[source] if other.op_type == "QuantizeLinear"][0] != node:
+        if next(other for other in self.readers[source] if other.op_type == "QuantizeLinear") != node:
             return f"rounds {source} a second time"
         if made_by is not None and made_by.op_type not in ROUNDED_OPS and not self._feeds_conv(node):
             return f"rounds {source}, which belongs to the end of the graph"
@@ -141,7 +141,7 @@ class _Graph:
             return f"reads {source}, which is not rounded"
         if not self._same_steps(made_by, node):
             return f"has another scale or zero point than {made_by.name}"
-        if [other for other in self.readers[source] if other.op_type == "DequantizeLinear"][0] != node:
+        if next(other for other in self.readers[source] if other.op_type == "DequantizeLinear") != node:
             return f"reads {source} a second time"
         return self._readers_of_pair(node, made_by, after)
 
@@ -164,12 +164,13 @@ class _Graph:
         return made_by is not None and made_by.op_type == "QuantizeLinear" and made_by.input[0] in self.constants
 
     def _same_steps(self, a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
-        if list(a.input[1:]) == list(b.input[1:]):
-            return True
-        pairs = zip(a.input[1:], b.input[1:], strict=False)
-        return len(a.input) == len(b.input) and all(
-            np.array_equal(*(numpy_helper.to_array(self.constants[name]) for name in names)) for names in pairs
+        if len(a.input) != len(b.input):
+            return False
+        pairs = (
+            [numpy_helper.to_array(self.constants[name]) for name in names]
+            for names in zip(a.input[1:], b.input[1:], strict=True)
         )
+        return all(np.array_equal(one, other) for one, other in pairs)
 
     def _half_rounded(self, node: onnx.NodeProto) -> Iterator[tuple[onnx.NodeProto, str]]:
         """A conv of which only the values or only the kernel are rounded: it gains nothing and pays for the pair."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+FOR_INFORMATION = "for information"
+"""What an item requires that only tells something."""
+
 
 @dataclass(frozen=True)
 class Item:
@@ -19,6 +22,13 @@ class Item:
     required: str
     detail: dict[str, Any] = field(default_factory=dict)
     """Numbers behind it, JSON-ready."""
+    warning: bool = False
+    """Nothing is proved wrong, but a person should look at it; `passed` is None."""
+
+    @property
+    def not_checked(self) -> bool:
+        """Whether something that should have been checked was not; what is told for information does not count."""
+        return self.passed is None and not self.warning and self.required != FOR_INFORMATION
 
     def as_document(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -28,6 +38,7 @@ class Item:
             "passed": self.passed,
             "measured": self.measured,
             "required": self.required,
+            **({"warning": True} if self.warning else {}),
             **({"detail": self.detail} if self.detail else {}),
         }
 

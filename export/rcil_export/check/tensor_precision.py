@@ -65,7 +65,7 @@ def precision_item(label: Precision, found: TensorPrecision) -> Item:
 def _of_conv(
     node: onnx.NodeProto, constants: dict[str, onnx.TensorProto], writer: dict[str, onnx.NodeProto]
 ) -> Precision:
-    image, weight = node.input[:2]
+    image, weight, *_ = (*node.input, "", "")
     if weight in constants:
         return BY_TYPE.get(constants[weight].data_type, "fp32")
     made_by = writer.get(weight)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -44,7 +44,7 @@ def _output_problems(
 ) -> Iterator[str]:
     integer = TensorProto.UINT8 if classes <= 256 else TensorProto.INT32
     dims = output_dims if isinstance(interface, Interface) else label_dims
-    wanted = {
+    wanted: dict[str, tuple[int, Axes]] = {
         name: (integer if name in ROWS else TensorProto.FLOAT, dims(name, classes, interface.shape))
         for name in interface.outputs
     }
@@ -52,7 +52,7 @@ def _output_problems(
 
 
 def _differences(
-    side: str, values: Sequence[onnx.ValueInfoProto], wanted: dict[str, tuple[int, Axes]]
+    side: str, values: Sequence[onnx.ValueInfoProto], wanted: Mapping[str, tuple[int, Axes]]
 ) -> Iterator[str]:
     names = [value.name for value in values]
     for name in wanted:
