@@ -131,10 +131,10 @@ def _left_by_a_norm(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]
         yield f"{_named(node)} adds the constant {given[0].name}: a shift belongs into the conv before it"
     if node.op_type == "Mul" and given and not np.any(numpy_helper.to_array(given[0])):
         yield f"{_named(node)} multiplies by zero"
-    if node.op_type != "Conv" or node.input[1] not in constants:
+    if node.op_type != "Conv" or len(node.input) < 2 or node.input[1] not in constants:
         return
     weight = constants[node.input[1]]
-    outputs, inputs, *sides = weight.dims
+    outputs, inputs, *sides = (*weight.dims, 0, 0) if len(weight.dims) < 2 else weight.dims
     group = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
     if any(side != 1 for side in sides):
         return
