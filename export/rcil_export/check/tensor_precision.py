@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -12,6 +13,10 @@ from rcil_export.check.result import Item
 from rcil_export.interface import PRECISIONS, Precision
 from rcil_export.precision.graph import constants_of
 
+CONVERSION_KEY = "rcil.conversion"
+"""In the ONNX file's metadata: what a conversion to fewer bits depended on, as JSON."""
+MIN_SHARE = 0.25
+"""Of all convs that must be in a precision, however many the file declares as kept in fp32 on purpose."""
 BY_TYPE: dict[int, Precision] = {TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}
 STEPS = (TensorProto.INT8, TensorProto.UINT8)
 
@@ -35,22 +40,41 @@ def precision_of(document: onnx.ModelProto, kept: Collection[str] = ()) -> Tenso
 
     A conv is in int8 if both its kernel and the values that it reads come out of a `DequantizeLinear`: a kernel alone
     that is stored in 8 bits is computed with as fp32. Otherwise the type of its kernel counts, which ONNX requires its
-    values to have too.
+    values to have too. Convs that the file's record of its conversion declares as kept in fp32 do not count, unless
+    nearly all are.
 
     Args:
         document: Any graph.
-        kept: Convs that the file declares as kept in fp32 on purpose. They do not count if they are in fp32.
+        kept: Further convs that were kept in fp32 on purpose.
     """
     constants = constants_of(document)
     writer = {name: node for node in document.graph.node for name in node.output}
-    found: dict[Precision, int] = {}
-    for node in document.graph.node:
-        if node.op_type == "Conv":
-            kind = _of_conv(node, constants, writer)
-            if kind != "fp32" or node.name not in kept:
-                found[kind] = found.get(kind, 0) + 1
-    most = max(PRECISIONS, key=lambda kind: (found.get(kind, 0), -PRECISIONS.index(kind)))
-    return TensorPrecision(found, most)
+    declared = {*kept, *declared_fp32(document)}
+    kinds = [(node.name, _of_conv(node, constants, writer)) for node in document.graph.node if node.op_type == "Conv"]
+    counted = [kind for name, kind in kinds if kind != "fp32" or name not in declared]
+    most = _most(counted)
+    if counted.count(most) < MIN_SHARE * len(kinds):
+        counted = [kind for _, kind in kinds]
+        most = _most(counted)
+    return TensorPrecision({kind: counted.count(kind) for kind in PRECISIONS if kind in counted}, most)
+
+
+def _most(kinds: list[Precision]) -> Precision:
+    """The precision of most convs; of two that have as many, the more exact one."""
+    return max(PRECISIONS, key=lambda kind: (kinds.count(kind), -PRECISIONS.index(kind)))
+
+
+def declared_fp32(document: onnx.ModelProto) -> tuple[str, ...]:
+    """Nodes that the file's record of its conversion names as kept in fp32; none where there is no record."""
+    for entry in document.metadata_props:
+        if entry.key == CONVERSION_KEY:
+            try:
+                record = json.loads(entry.value)
+            except (ValueError, RecursionError):
+                return ()
+            kept = record.get("kept_fp32") if isinstance(record, dict) else None
+            return tuple(str(name) for name in kept) if isinstance(kept, dict | list) else ()
+    return ()
 
 
 def precision_item(label: Precision, found: TensorPrecision) -> Item:

@@ -296,3 +296,13 @@ def test_a_batch_that_does_not_fit_into_memory_is_left_out(monkeypatch):
     interface = Interface(shape=parse_shape("64x80", None, "1:2:3"))
     item = items_of(models.graph(models.folded(), interface))["batch"]
     assert item.passed is None and "not run" in item.measured
+
+
+def test_one_class_everywhere_is_a_warning_and_no_failure():
+    flat = Fixed([[9, 9, 9], [0, 0, 0], [0, 0, 0]])
+    result = compare_outputs(flat, flat, image_of(3)).as_result()
+    item = next(item for item in result.items if item.key == "one_class")
+    assert result.ok and item.passed is None and item.warning and not item.not_checked
+    assert item.measured == "WARNING: every pixel of all 1 images is background"
+    both = compare_outputs(Fixed(REFERENCE), Fixed(REFERENCE), image_of(4)).as_result()
+    assert "one_class" not in {item.key for item in both.items}

@@ -3,6 +3,7 @@ import pytest
 from onnx import helper
 from onnx_models import segmenter
 
+from rcil_export.check import tensor_precision
 from rcil_export.check.tensor_precision import precision_item, precision_of
 from rcil_export.onnx_file import load_document
 
@@ -31,6 +32,16 @@ def test_of_a_mix_most_convs_decide_and_declared_ones_do_not_count(tmp_path):
     assert precision_of(document).precision == "fp32", "one of each: the more exact one"
     assert precision_of(document, kept=["classifier_Conv"]).precision == "fp16"
     assert precision_of(document, kept=["stem_Conv"]).precision == "fp32", "it is not in fp32, so it counts"
+    helper.set_model_props(document, {"rcil.conversion": '{"kept_fp32": {"classifier_Conv": "argmax agreement"}}'})
+    assert precision_of(document).precision == "fp16", "the file declares it"
+    helper.set_model_props(document, {"rcil.conversion": "damaged"})
+    assert precision_of(document).precision == "fp32"
+
+
+def test_declaring_nearly_all_convs_does_not_help(tmp_path, monkeypatch):
+    document = load_document(segmenter(tmp_path / "m.onnx", precision="fp16", classifier="fp32"))
+    monkeypatch.setattr(tensor_precision, "MIN_SHARE", 0.6)
+    assert precision_of(document, kept=["classifier_Conv"]).precision == "fp32"
 
 
 def test_a_graph_without_convs_is_fp32():
