@@ -15,15 +15,16 @@ from rcil.classify.checkpoint import load_classifier
 from rcil.classify.network import fold_classifier
 from rcil.console import write_json
 from rcil.files import sha256_of
-from rcil.images import Image
 from rcil_export.certificate.certify import certify
 from rcil_export.certificate.engine import ENGINE_GPUS
-from rcil_export.check.images import fit, generated_images, images_for
 from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.limits import limits_for
 from rcil_export.check.report import as_document, write_html
+from rcil_export.check_classifier import IMAGES, check_images, with_variants
+from rcil_export.check_document import check_document
 from rcil_export.classify_checks import compare_scores
 from rcil_export.classify_interface import ClassifierInterface
+from rcil_export.classify_variants import ScoredGraph
 from rcil_export.convert import deployed_metadata
 from rcil_export.convert_types import Say
 from rcil_export.engine.build import build_engine
@@ -44,9 +45,6 @@ from rcil_export.run import (
     report_paths,
     workshop,
 )
-
-IMAGES = 32
-"""To compare outputs on."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ def export_classifier(
     deployed = deployed_metadata(metadata, request.model)
     assert isinstance(deployed, ClassifierMetadata)
     folded = model if model.arch.folded else fold_classifier(model)[0]
-    images = _images(request)
+    images = check_images(request.images, request.interface.shape, IMAGES)
     with workshop(request.output) as folder:
         say(f"ONNX: fp32, {request.interface.shape}")
         document = classifier_to_onnx(folded, deployed, request.interface)
@@ -97,8 +95,11 @@ def export_classifier(
         limits = limits_for("fp32", "fp32", request.limits)
         threads = torch.get_num_threads()
         latency = LatencyOptions(rounds=request.rounds, warmup=1, threads=threads) if request.rounds else None
+        outputs = compare_scores(model, folded, document, deployed, request.interface, images, limits)
+        scored = ScoredGraph(document, deployed, request.interface)
         results = (
-            compare_scores(model, folded, document, deployed, request.interface, images, limits),
+            *check_document(made[0], request.model, metadata),
+            with_variants(outputs, folded, scored, images, limits),
             certify(
                 made[0],
                 request.model,
@@ -117,16 +118,6 @@ def export_classifier(
         write_json(json, report)
         files = put_into(request.output, [*made, html, json] if ok else [html, json])
     return Exported(files, results, report)
-
-
-def _images(request: ClassifierRequest) -> list[Image]:
-    """RGB images [H, W, 3], each of a size that the graph takes."""
-    shape = request.interface.shape
-    if request.images is None:
-        found = generated_images(IMAGES, shape.usual[1:])
-    else:
-        found = images_for(request.images, shape, most=IMAGES)
-    return [fit(image, shape).pixels for image in found]
 
 
 def _facts(

@@ -286,7 +286,10 @@ def check(
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Compare two artefacts on images: logits, masks, mIoU; old and new classes apart. Exit code 5 if they differ.
+    """Compare two artefacts: structure, description, and on images logits, masks, mIoU. Exit code 5 if they differ.
+
+    ONNX files are compared node for node with the plain network that they describe, in batches of different images and
+    at several sizes where they take them. Classifiers: the checkpoint first, its ONNX file second.
 
     Example: `rcil-export check step1.safetensors model.onnx --images my_site --html check.html`
     """
@@ -298,11 +301,14 @@ def check(
         results, outputs = check_files(
             first, second, images=images, limits=limits, most=most, bisect=bisect, progress=progress
         )
+    reports = [] if outputs is None else [outputs]
     if html is not None:
-        facts = {"reference": str(first), "checked": str(second), "images": outputs.images_from}
-        write_html(html, f"{second.name} against {first.name}", facts, results, [outputs])
+        facts = {"reference": str(first), "checked": str(second)}
+        if outputs is not None:
+            facts["images"] = outputs.images_from
+        write_html(html, f"{second.name} against {first.name}", facts, results, reports)
     if as_json:
-        print_json(as_document(results, [outputs]))
+        print_json(as_document(results, reports))
     else:
         typer.echo(as_text(results))
     if not all(result.ok for result in results):

@@ -30,6 +30,7 @@ from rcil_export.check.outputs import compare_outputs
 from rcil_export.check.outputs_report import OutputsReport
 from rcil_export.check.report import as_document, write_html
 from rcil_export.check.result import Result
+from rcil_export.check_document import check_document
 from rcil_export.check_engine import check_engine
 from rcil_export.convert import convert, deployed_metadata
 from rcil_export.convert_types import Converted, Say
@@ -252,7 +253,9 @@ def _check(
         gpus=request.gpus or ENGINE_GPUS,
         replays=converted.repeat,
     )
-    results = [outputs.as_result(), layers.as_result(), certificate]
+    kept = (*converted.notes.get("kept_fp32", ()), *converted.notes.get("fp32_convs", ()))
+    document = check_document(graph, request.model, metadata, kept=kept)
+    results = [*document, outputs.as_result(), layers.as_result(), certificate]
     if request.parent is not None:
         results.append(_since_parent(request, images))
     return tuple(results), (outputs,)
