@@ -146,6 +146,7 @@ def test_a_reload_that_does_not_verify_leaves_the_old_model_and_is_counted(tmp_p
         assert 'rcil_reloads_total{result="untrusted"} 1.0' in client.get("/metrics").text
         assert client.get("/classes").json()["current"]["step"] == 1
         (folder / "model.engine").unlink(missing_ok=True)
+        write_served(path, 2)
         sign(folder, keys.private)
         assert client.post(LOAD, json={}).status_code == 200
         assert client.get("/classes").json()["current"]["step"] == 2
