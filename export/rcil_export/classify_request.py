@@ -50,6 +50,7 @@ def classifier_request(
         images=request.images,
         limits=request.limits,
         rounds=request.rounds,
+        signing=request.signing,
     )
 
 
