@@ -47,6 +47,7 @@ def card_text(document: Mapping[str, Any], metadata: Metadata, files: Sequence[P
         _limits(document, metadata),
         "## Files",
         _table(("file", "bytes", "sha256"), [_file(path) for path in files]),
+        f"Made from the checkpoint with the sha256 {metadata.lineage[-1].parent_sha256}.",
         "## How to verify it",
         _how_to_verify(document, signed),
     ]
@@ -136,10 +137,8 @@ def _limits(document: Mapping[str, Any], metadata: Metadata) -> str:
     facts = document["facts"]
     lines = [
         f"- It takes images as the graph says: {_plain(facts.get('graph', 'not recorded'))}.",
-        f"- It knows the {len(metadata.classes)} classes above and gives every pixel one of them; it has no class for "
-        "what it was not taught, other than the background."
-        if metadata.kind == "segmenter"
-        else f"- It knows the {len(metadata.classes)} classes above and gives every image one of them.",
+        f"- It gives every {'pixel' if metadata.kind == 'segmenter' else 'image'} one of the {len(metadata.classes)} "
+        "classes above, also where it sees something that it was not taught.",
         "- Numbers hold for the images they were measured on. Other cameras, places or seasons were not measured.",
     ]
     verdicts = [_verdict(item) for result in document["results"] for item in result["items"]]
@@ -154,17 +153,15 @@ def _file(path: Path) -> tuple[str, str, str]:
 
 
 def _how_to_verify(document: Mapping[str, Any], signed: bool) -> str:
-    lines = ["```", "sha256sum model.onnx                                   # compare with the table above"]
-    if signed:
-        lines.append("rcil-export verify-signature . --trust key.pub         # all files, as they were signed")
-        lines.append(
-            "rcil info . --chain --trust key.pub                    # the steps that led here, and who signed them"
-        )
     checkpoint = document["facts"].get("checkpoint", "").partition(",")[0] or "CHECKPOINT"
-    lines += [f"rcil-export check {checkpoint} model.onnx   # the same outputs as the checkpoint", "```"]
-    if not signed:
-        lines.append("\nThis delivery is not signed.")
-    return "\n".join(lines)
+    commands = {"sha256sum model.onnx": "compare with the table above"}
+    if signed:
+        commands["rcil-export verify-signature . --trust key.pub"] = "all files are as they were signed"
+        commands["rcil info . --chain --trust key.pub"] = "the steps that led here, and who signed them"
+    commands[f"rcil-export check {checkpoint} model.onnx"] = "the same outputs as the checkpoint"
+    width = max(map(len, commands))
+    block = "\n".join(f"{command:{width}}  # {why}" for command, why in commands.items())
+    return f"{'' if signed else 'This delivery is not signed.'}\n\n```\n{block}\n```".strip()
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]], note: str = "") -> str:

@@ -20,6 +20,7 @@ from rcil_export.delivery import check_signing
 from rcil_export.engine.flavour import Flavour, find_flavour
 from rcil_export.engine.targets import choose_gpus
 from rcil_export.fold_checkpoint import load_deployable
+from rcil_export.precision.half import check_op
 from rcil_export.triton.repository import check_publishable
 from rcil_export.triton.serving import Serving
 
@@ -46,6 +47,8 @@ def preflight(request: Request) -> Prepared:
     flavour = check_engine_and_rounds(request)
     check_output(request.output)
     check_signing(request.signing, request.output, publishes=request.triton is not None)
+    if request.interface.precision in ("fp16", "bf16"):
+        check_op("Conv", request.interface.precision, request.interface.opset)
     model, metadata = load_deployable(request.model, force=request.force)
     images = images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
     if images.data is not None:
@@ -63,7 +66,7 @@ def preflight(request: Request) -> Prepared:
             "--triton-... options are for --triton, which is not given", "Name a repository with --triton."
         )
     if request.triton is not None:
-        require_place(request.triton)
+        check_output(request.triton)
         check_publishable(
             metadata,
             request.interface,
@@ -83,11 +86,11 @@ def classifier_preflight(request: ClassifierRequest) -> None:
     check_signing(request.signing, request.output, publishes=False)
 
 
-def check_output(output: Path) -> None:
+def check_output(folder: Path) -> None:
     """Raise if no folder can be made or written there."""
-    if output.exists() and not output.is_dir():
-        raise RcilError(f"cannot write to {output}: it is a file", "Name a folder with -o.")
-    require_place(output)
+    if folder.exists() and not folder.is_dir():
+        raise RcilError(f"cannot write to {folder}: it is a file", "Name a folder.")
+    require_place(folder)
 
 
 def check_engine_and_rounds(request: Request | ClassifierRequest) -> Flavour | None:

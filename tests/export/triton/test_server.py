@@ -207,9 +207,7 @@ def test_tritons_own_schema_reads_the_configuration(server, add):
     assert theirs["version_policy"] == ours["version_policy"]
     assert theirs["max_batch_size"] == ours["max_batch_size"] == 4
     assert theirs["input"][0]["dims"] == ["-1", "-1", "3"]
-    assert theirs["output"] == [
-        {"name": "mask", "data_type": "TYPE_UINT8", "dims": ["-1", "-1"], "label_filename": "labels.txt"}
-    ]
+    assert theirs["output"] == [{"name": "mask", "data_type": "TYPE_UINT8", "dims": ["-1", "-1"]}]
     warm_up = theirs["model_warmup"][0]
     assert (warm_up["batch_size"], warm_up["inputs"]["image"]["dims"]) == (1, ["48", "64", "3"])
     loaded = server.call("models/schema/config")
