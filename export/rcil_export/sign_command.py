@@ -8,6 +8,7 @@ from rcil.checkpoint.chain import delivered_metadata
 from rcil.errors import ConfigError
 from rcil.signing import Statement, read_statement, sign
 from rcil_export.delivery import check_signing
+from rcil_export.inspect_file import describe
 from rcil_export.signing_options import Signing
 
 
@@ -25,4 +26,6 @@ def sign_target(target: Path, key: Path, password: str | None = None) -> Stateme
         raise ConfigError(
             f"{target} cannot be signed by itself", "Sign the folder that it was delivered in: an engine has a sidecar."
         )
+    else:
+        describe(target)  # nobody vouches for a file that cannot be read
     return read_statement(sign(target, key, about=about, password=password))
