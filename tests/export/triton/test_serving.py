@@ -1,12 +1,16 @@
 import pytest
-from triton_server import parse_pbtxt
+from triton_server import read_by_triton
 
 from rcil.errors import ConfigError
+from rcil_export.interface import Interface
+from rcil_export.shapes import InputShape
+from rcil_export.triton.config import Queue, config_text
 from rcil_export.triton.serving import Serving, check_serving, parse_devices, serving_text
+from rcil_export.triton.signature import signature_of
 
 
 def parsed(precision="fp32", **options):
-    return parse_pbtxt(serving_text(Serving(**options), precision))
+    return read_by_triton(serving_text(Serving(**options), precision))
 
 
 def test_by_default_everything_is_tritons_choice():
@@ -14,25 +18,37 @@ def test_by_default_everything_is_tritons_choice():
 
 
 def test_instances():
-    assert parsed(instances=3)["instance_group"] == [{"count": 3, "kind": "KIND_AUTO"}]
+    assert parsed(instances=3)["instance_group"] == [{"count": 3}], "KIND_AUTO is the default"
     assert parsed(kind="cpu")["instance_group"] == [{"kind": "KIND_CPU"}]
     group = {"count": 2, "kind": "KIND_GPU", "gpus": [0, 2]}
     assert parsed(instances=2, kind="gpu", gpus=(0, 2))["instance_group"] == [group]
 
 
 def test_threads_are_those_inside_a_node():
-    text = serving_text(Serving(threads=4), "fp32")
-    assert 'key: "intra_op_thread_count" value { string_value: "4" }' in text
-    assert 'key: "inter_op_thread_count" value { string_value: "1" }' in text
+    threads = {"intra_op_thread_count": {"string_value": "4"}, "inter_op_thread_count": {"string_value": "1"}}
+    assert parsed(threads=4)["parameters"] == threads
 
 
 @pytest.mark.parametrize(("precision", "mode"), [("fp32", "FP32"), ("fp16", "FP16"), ("int8", "INT8")])
 def test_the_accelerator_keeps_the_precision_and_its_engines(precision, mode):
-    text = serving_text(Serving(accelerator="tensorrt", cache="/var/engines"), precision)
-    parameters = {"precision_mode": mode, "trt_engine_cache_enable": "true", "trt_engine_cache_path": "/var/engines"}
-    for key, value in parameters.items():
-        assert f'parameters {{ key: "{key}" value: "{value}" }}' in text
-    assert "trt_engine_cache" not in serving_text(Serving(accelerator="tensorrt"), precision)
+    def accelerator(**options):
+        config = parsed(precision, accelerator="tensorrt", **options)
+        (found,) = config["optimization"]["execution_accelerators"]["gpu_execution_accelerator"]
+        return found
+
+    cached = {"trt_engine_cache_enable": "true", "trt_engine_cache_path": "/var/engines"}
+    assert accelerator() == {"name": "tensorrt", "parameters": {"precision_mode": mode}}
+    assert accelerator(cache="/var/engines")["parameters"] == {"precision_mode": mode, **cached}
+
+
+def test_all_of_it_fits_into_one_configuration():
+    shape = InputShape.of(64, 96)
+    signature = signature_of(Interface(shape=shape), 5)
+    serving = Serving(2, "gpu", (0,), 4, "tensorrt", "/var/engines")
+    text = config_text("yard", signature, shape, backend="onnxruntime", queue=Queue(), serving=serving)
+    config = read_by_triton(text)
+    assert {"instance_group", "parameters", "optimization", "dynamic_batching", "model_warmup"} < set(config)
+    assert config["output"] == [{"name": "mask", "data_type": "TYPE_UINT8", "dims": ["1", "64", "96"]}]
 
 
 @pytest.mark.parametrize(
