@@ -19,6 +19,7 @@ from rcil_export.onnx_graph.export import to_onnx
 from rcil_export.shapes import Extent, InputShape
 from rcil_export.triton.config import Queue
 from rcil_export.triton.repository import publish
+from rcil_export.triton.serving import Serving
 
 pytestmark = pytest.mark.slow
 
@@ -188,6 +189,18 @@ def test_a_version_that_cannot_be_loaded_leaves_the_one_before(server, add, imag
     with pytest.raises(RuntimeError, match="400"):
         server.load("solid")
     np.testing.assert_array_equal(infer(server, "solid", images)["mask"], expected_mask(images, 3))
+
+
+def test_a_server_takes_instances_threads_and_the_accelerator(server, add, images):
+    add("settings", 1, Interface(shape=FREE), serving=Serving(2, "cpu", threads=1))
+    np.testing.assert_array_equal(infer(server, "settings", images)["mask"], expected_mask(images, 3))
+    loaded = server.call("models/settings/config")
+    assert [(group["kind"], group["count"]) for group in loaded["instance_group"]] == [("KIND_CPU", 2)]
+    assert loaded["parameters"]["intra_op_thread_count"] == {"string_value": "1"}
+    add("accelerated", 1, Interface(shape=FREE), serving=Serving(accelerator="tensorrt", cache="/var/engines"))
+    found = server.call("models/accelerated/config")["optimization"]["execution_accelerators"]
+    assert found["gpu_execution_accelerator"][0]["name"] == "tensorrt"
+    assert found["gpu_execution_accelerator"][0]["parameters"]["trt_engine_cache_path"] == "/var/engines"
 
 
 def test_tritons_own_schema_reads_the_configuration(server, add):
