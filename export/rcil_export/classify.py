@@ -27,6 +27,7 @@ from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.classify_variants import ScoredGraph
 from rcil_export.convert import deployed_metadata
 from rcil_export.convert_types import Say
+from rcil_export.delivery import complete
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.flavour import FlavourChoice
 from rcil_export.engine.options import EngineOptions
@@ -34,7 +35,7 @@ from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import sidecar_path
 from rcil_export.onnx_file import write_onnx
 from rcil_export.onnx_graph.classify_export import classifier_to_onnx
-from rcil_export.preflight import check_engine_and_rounds
+from rcil_export.preflight import classifier_preflight
 from rcil_export.run import (
     ENGINE_NAME,
     ONNX_NAME,
@@ -45,6 +46,7 @@ from rcil_export.run import (
     report_paths,
     workshop,
 )
+from rcil_export.signing_options import Signing
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class ClassifierRequest:
     limits: dict[str, float] = field(default_factory=dict)
     rounds: int = 20
     """Timed runs of the latency comparison; 0 leaves it and the memory out."""
+    signing: Signing = field(default_factory=Signing)
 
 
 def export_classifier(
@@ -74,7 +77,7 @@ def export_classifier(
         say: Told what is going on, a line at a time.
         listen: Progress of the engine build.
     """
-    check_engine_and_rounds(request)
+    classifier_preflight(request)
     model, metadata = load_classifier(request.model)
     deployed = deployed_metadata(metadata, request.model)
     assert isinstance(deployed, ClassifierMetadata)
@@ -112,11 +115,19 @@ def export_classifier(
         )
         ok = all(result.ok for result in results)
         facts = _facts(request, deployed, document, made)
-        report = {"facts": facts, "sha256": hashes_of(request.model, made), **as_document(results)}
+        report = {
+            "facts": facts,
+            "sha256": hashes_of(request.model, made),
+            "model": deployed.model_dump(mode="json"),
+            **as_document(results),
+        }
         html, json = report_paths(folder, ok=ok)
         write_html(html, f"Export of {request.model.name}", facts, results)
         write_json(json, report)
-        files = put_into(request.output, [*made, html, json] if ok else [html, json])
+        reports = [html, json]
+        search = [request.model.parent]
+        whole = complete([*made, *reports], report, deployed, request.signing, search) if ok else reports
+        files = put_into(request.output, whole)
     return Exported(files, results, report)
 
 

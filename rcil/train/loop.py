@@ -121,9 +121,10 @@ def train_step(
         if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
             if settings.settle:
                 settle_norms(student, _images(job, epoch, share))
-            miou = evaluate_together(student.eval(), job.metadata, job.data, job.validation, job.scale, processes).all
+            seen = evaluate_together(student.eval(), job.metadata, job.data, job.validation, job.scale, processes)
+            miou = seen.all
             if miou > position.best_miou:
-                position.best_miou, position.best_epoch = miou, epoch
+                position.best_miou, position.best_epoch, position.best_classes = miou, epoch, seen.iou_by_class
                 if processes.leads:
                     save(best, student, job.metadata)
             position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
