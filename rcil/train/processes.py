@@ -42,6 +42,8 @@ class Processes:
 
     def sum_array(self, value: NDArray[np.int64]) -> NDArray[np.int64]:
         """The same for counts in numpy."""
+        if self.count == 1:
+            return value
         total: NDArray[np.int64] = self.sum(torch.from_numpy(value).to(self.device)).cpu().numpy()
         return total
 
