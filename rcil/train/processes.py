@@ -84,6 +84,22 @@ def join(device: Device = "auto") -> Iterator[Processes]:
         dist.destroy_process_group()
 
 
+@contextlib.contextmanager
+def cudnn_tuned(device: torch.device) -> Iterator[None]:
+    """Inside, cuDNN tries its kernels once for every shape and keeps the fastest; on a CPU nothing changes.
+
+    For training, whose crops have one size. Not for images of many sizes, each of which would be tried out, nor where
+    deterministic kernels are asked for.
+    """
+    before = torch.backends.cudnn.benchmark
+    wanted = device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
+    torch.backends.cudnn.benchmark = before or wanted
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
 def leave() -> None:
     """End one of several processes here and now, its work done; does nothing in a lone one.
 
