@@ -319,7 +319,7 @@ def _skip(bad: list[str], undo: Undo | None, job: StepJob, epoch: int, position:
     what = f"the loss term {', '.join(bad)} is not finite"
     if undo is None or not position.skipped.not_finite():
         if position.skipped.total:
-            what += f", in {position.skipped.in_a_row} batches in a row and {position.skipped.total} in all"
+            what += f" ({position.skipped.in_a_row} in a row, {position.skipped.total} in this step)"
         raise _diverged(what, job, epoch, position, best)
     undo.undo()
     if job.processes.leads:
