@@ -140,7 +140,7 @@ def train_step(
             state.save(saved)
     processes.wait()
     end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
-    return method.finish(_placed(load(best)[0], job), teacher, job.info, _whole(job, listen, end))
+    return method.finish(load(best)[0].to(processes.device), teacher, job.info, _whole(job, listen, end))
 
 
 def evaluate_together(
