@@ -69,7 +69,9 @@ def outcome_of(code: int, output: str, errors: str) -> Outcome:
 
 
 def _reason(errors: str) -> str:
-    """The first complaint among the lines of a log, without its prefix; empty if there is none."""
+    """The library that is missing, or the first complaint of a log without its prefix; empty if there is none."""
+    if missing := re.search(r"[^\s/]+\.so[\d.]*: cannot open shared object file", errors):
+        return f": {missing[0]}"
     lines = (re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in errors.splitlines())
     complaint = next((line for line in lines if re.search(r"error|fail|cannot open", line, re.IGNORECASE)), "")
     text = re.sub(r"^[\d\-:. ]*(\[[^\]]*\]\s*)*", "", complaint)

@@ -104,7 +104,14 @@ LOG = (
     ("code", "output", "errors", "state", "said"),
     [
         (0, '{"state": "works", "detail": "1.2"}\n', "some error on the way\n", "works", "1.2"),
-        (0, 'noise\n{"state": "broken", "detail": "did not start"}\n', LOG, "broken", "did not start: Failed to load"),
+        (
+            0,
+            'noise\n{"state": "broken", "detail": "did not start"}\n',
+            LOG,
+            "broken",
+            "did not start: libcublasLt.so.13: cannot open",
+        ),
+        (0, '{"state": "broken", "detail": "bad"}', "x\n[E:a] FAIL : no kernel", "broken", "bad: FAIL : no kernel"),
         (-11, "", "", "broken", "ended its process (SIGSEGV)"),
         (-6, "", "terminate called: CUDA error\n", "broken", "(SIGABRT): terminate called: CUDA error"),
         (1, "", "", "broken", "ended its process (exit code 1)"),
