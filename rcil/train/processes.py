@@ -67,8 +67,8 @@ def join(device: str = "auto") -> Iterator[Processes]:
     _, count = started()
     place = device_for(device)
     gpu = place.type == "cuda"
-    if gpu:
-        torch.cuda.set_device(place)  # random states and waits are those of the current GPU
+    if place.index:  # GPU 0 is the current one already; random states and waits are those of the current one
+        torch.cuda.set_device(place)
     if count == 1:
         yield Processes(0, 1, place)
         return
