@@ -35,7 +35,7 @@ from rcil.images import write_image
 from rcil.methods import StepInfo, make_method
 from rcil.nn import Segmenter, fold
 from rcil.train.determinism import deterministic
-from rcil.train.followers import stays_behind
+from rcil.train.followers import told_once
 from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Listener, StepJob, train_step
 from rcil.train.processes import Processes, join
@@ -74,25 +74,25 @@ def add_class(
     display = display or Display()
     read_header(request.model)  # an unreadable model is the first thing to say
     with join(request.training.device) as processes, deterministic(request.training.deterministic):
-        if processes.leads:
-            with working_in(output):
-                return _teach(request, output, resume, display, processes)
-        with stays_behind(processes):
+        if not processes.leads:
             return _teach(request, output, resume, Display(), processes)
+        with working_in(output):
+            return _teach(request, output, resume, display, processes)
 
 
 def _teach(request: Request, output: Path, resume: bool, display: Display, processes: Processes) -> dict[str, Any]:
     """Every process checks, trains and compares its share of the images; the first one alone writes the results."""
     finished = output / "report.json"
-    check_claim(output, request, resume=resume)
-    processes.wait()  # all have seen the folder as it was
-    if finished.exists():
-        return read_report(finished)
-    with display.phase("checking") as progress:
-        found = preflight(request, progress, device=processes.device, processes=processes.count)
-    display.announce(found)
-    ready = found.require()
-    processes.wait()
+    with told_once(processes):
+        check_claim(output, request, resume=resume)
+        processes.wait()  # all have seen the folder as it was
+        if finished.exists():
+            return read_report(finished)
+        with display.phase("checking") as progress:
+            found = preflight(request, progress, device=processes.device, processes=processes.count)
+        display.announce(found)
+        ready = found.require()
+        processes.wait()
     if processes.leads:
         claim(output, request)
         read_site(request.data, seed=request.seed)  # from now on the split stays

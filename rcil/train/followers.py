@@ -1,4 +1,4 @@
-"""What the processes of a run do that are not the first when something is wrong: leave the telling to the first."""
+"""What the processes of a run do that are not the first when a check fails: leave the telling to the first."""
 
 from __future__ import annotations
 
@@ -11,20 +11,34 @@ from rcil.train.processes import Processes
 
 
 @contextlib.contextmanager
-def stays_behind(processes: Processes) -> Iterator[None]:
-    """End this process without a word if the block fails for a reason that the first process tells the user.
+def told_once(processes: Processes) -> Iterator[None]:
+    """For checks that all processes make: a mistake that all of them find is told by the first one alone.
 
-    All processes find the same mistakes in a request. One that ended before the first would make `torchrun` stop the
-    first in the middle of its message, so this one waits until the first is gone. Where only the first fails, its going
-    breaks the connection: that too is not worth a traceback of its own.
+    A process that ended before the first would make `torchrun` stop the first in the middle of its message, so others
+    wait for it. If it is still there then, it found nothing, and the mistake is this process's own to tell. A first
+    process that goes while others wait breaks their connection: it has told why.
     """
     try:
         yield
     except RcilError as error:
-        with contextlib.suppress(RuntimeError):
-            processes.wait()
-        os._exit(error.exit_code)
+        if not processes.leads:
+            with _gone_with_the_first(error.exit_code):
+                processes.wait()
+        raise
     except RuntimeError as error:
-        if "onnection" not in str(error) and "peer" not in str(error):
-            raise
-        os._exit(RcilError.exit_code)
+        if not processes.leads and _is_lost_connection(error):
+            os._exit(RcilError.exit_code)
+        raise
+
+
+@contextlib.contextmanager
+def _gone_with_the_first(exit_code: int) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError:
+        os._exit(exit_code)
+
+
+def _is_lost_connection(error: RuntimeError) -> bool:
+    """What gloo says when another process ends; NCCL waits until `torchrun` ends this one."""
+    return any(word in str(error) for word in ("onnection", "peer"))
