@@ -122,7 +122,7 @@ def test_both_networks_are_compared_where_the_user_says(source, tmp_path, monkey
     with torch.nn.modules.module.register_module_forward_pre_hook(look):
         fold_checkpoint(source, tmp_path / "folded.safetensors", device="cpu")
         assert set(seen) == {("cpu", False)} and torch.backends.cudnn.allow_tf32
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="no GPU"):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         fold_checkpoint(source, tmp_path / "other.safetensors", device="cuda")
     assert not (tmp_path / "other.safetensors").exists()
