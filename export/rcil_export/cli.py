@@ -171,6 +171,7 @@ def export(
 def fold(
     model: o.Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folded checkpoint to write.")],
+    device: o.Device = None,
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -183,7 +184,7 @@ def fold(
     """
     from rcil_export.fold_checkpoint import fold_checkpoint
 
-    document = fold_checkpoint(model, output, force=force).as_document()
+    document = fold_checkpoint(model, output, force=force, device=device or "auto").as_document()
     write_json(output.with_suffix(".fold.json"), document)
     if as_json:
         print_json(document)

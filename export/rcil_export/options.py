@@ -8,11 +8,11 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from rcil.completion import CHECKPOINTS, DEPLOYED, files, one_of, some_of
-from rcil.options import AsJson, DryRunFlag, MaxImages, Trust
+from rcil.options import AsJson, Device, DryRunFlag, MaxImages, Trust
 from rcil_export.devices import DEVICES
 from rcil_export.interface import OUTPUTS, PRECISIONS, InputKind
 
-__all__ = ["AsJson", "DryRunFlag", "MaxImages", "Trust"]
+__all__ = ["AsJson", "Device", "DryRunFlag", "MaxImages", "Trust"]
 
 ARTEFACTS = files(*CHECKPOINTS, *DEPLOYED)
 Model = Annotated[
