@@ -35,6 +35,7 @@ from rcil_export.interface import Interface
 from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.ends import input_dims
 from rcil_export.onnx_graph.export import to_onnx
+from rcil_export.runtimes import check_provider_form
 from rcil_export.sessions import CPU, check_providers, open_session
 from rcil_export.shapes import InputShape
 
@@ -208,7 +209,9 @@ def _runs_of(path: Path, interface: Interface, timing: LatencyOptions, notes: li
         case ".onnx":
             file = read_onnx(path)
             _check_same_images(path, file.interface, interface)
-            name = f"ONNX {file.interface.precision}" + ("" if file.interface.folded else ", two branches")
+            check_provider_form(file.interface, timing.providers[0], path)
+            form = ", for cpu" if file.interface.runtime == "cpu" else ""
+            name = f"ONNX {file.interface.precision}{form}" + ("" if file.interface.folded else ", two branches")
             return {name: _graph_run(file.document, interface, timing)}
         case ".safetensors":
             return _checkpoint_runs(*load_for_inference(path), interface, timing, notes)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import onnxruntime as ort
 
 from rcil.errors import ConfigError, RcilError, did_you_mean, first_line
+from rcil_export.providers import CPU, is_listed, start_problem
 
 if TYPE_CHECKING:
     import onnx
 
-CPU = "CPUExecutionProvider"
+__all__ = ["CPU", "SessionError", "check_providers", "default_threads", "open_session"]
 
 
 class SessionError(RcilError):
@@ -24,14 +25,17 @@ class SessionError(RcilError):
 
 
 def check_providers(providers: Sequence[str]) -> None:
-    """Raise for an execution provider that this ONNX Runtime does not have."""
-    available = ort.get_available_providers()
+    """Raise for an execution provider that this ONNX Runtime does not have, and where the first one does not start."""
     for name in providers or ("",):
-        if name not in available:
+        if not is_listed(name):
+            available = [known for known in ort.get_available_providers() if start_problem(known) is None]
             raise ConfigError(
                 f"ONNX Runtime has no execution provider '{name}' here",
                 f"{did_you_mean(name, available)} Available: {', '.join(available)}.",
             )
+    problem = start_problem(providers[0])
+    if problem is not None:
+        raise ConfigError(f"{providers[0]} does not start: {problem.reason}", problem.remedy)
 
 
 def default_threads() -> int:
@@ -77,7 +81,7 @@ def open_session(
         ) from error
     if session.get_providers()[0] != providers[0]:
         raise ConfigError(
-            f"{providers[0]} could not start; ONNX Runtime would have used {session.get_providers()[0]}",
-            "Install the driver and libraries it needs, or choose another provider.",
+            f"{providers[0]} did not start for {name}; ONNX Runtime would have used {session.get_providers()[0]}",
+            "Free memory on the GPU, or choose another provider.",
         )
     return session

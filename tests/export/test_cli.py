@@ -72,7 +72,8 @@ def test_stage_by_stage(checkpoint, tmp_path):
     ("arguments", "message"),
     [
         (["-o", "x", "--size", "48"], "'48' is not a size"),
-        (["-o", "x", "--precision", "fp8"], "there is no 'fp8' here"),
+        (["-o", "x", "--precision", "fp8"], "unknown precision 'fp8'"),
+        (["-o", "x", "--for", "gpu"], "unknown runtime 'gpu'"),
         (["-o", "x", "--outputs", "masks"], "there is no output 'masks'"),
         (["-o", "x", "--opset", "12"], "opset 12 cannot be written"),
         (["-o", "x", "--target", "plan"], "there is no target 'plan'"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rcil.errors import ConfigError
 from rcil.log import log
-from rcil_export.devices import check_device, provider_of
+from rcil_export.devices import check_device
 from rcil_serve.backends.protocol import Backend
 
 
@@ -15,7 +15,7 @@ def open_backend(path: Path, device: str = "auto", threads: int | None = None) -
 
     Args:
         path: `.onnx`, or `.engine` / `.plan` with its sidecar.
-        device: Where an ONNX file runs; `auto` takes CUDA where ONNX Runtime has it. Engines run on the GPU.
+        device: Where an ONNX file runs; `auto` takes CUDA where it starts, else the CPU. Engines run on the GPU.
         threads: For ONNX Runtime on the CPU.
     """
     check_device(device)
@@ -24,7 +24,7 @@ def open_backend(path: Path, device: str = "auto", threads: int | None = None) -
         case ".onnx":
             from rcil_serve.backends.onnx import OnnxBackend
 
-            return OnnxBackend(path, provider_of(device), threads)
+            return OnnxBackend(path, device, threads)
         case ".engine" | ".plan":
             from rcil_serve.backends.engine import EngineBackend
 
