@@ -65,6 +65,11 @@ def provider_problem(interface: Interface, provider: str) -> tuple[str, str] | N
     return None
 
 
+def needs_wide_sums(interface: Interface) -> bool:
+    """Whether an int8 graph has weights of 8 bits, which the form for CPUs avoids; see `open_session`."""
+    return interface.precision == "int8" and interface.runtime != "cpu"
+
+
 def check_engine_form(interface: Interface | ClassifierInterface, source: Path | str) -> None:
     """Raise for a graph from which no engine is built."""
     if isinstance(interface, Interface) and interface.runtime == "cpu":

@@ -12,7 +12,7 @@ from rcil_export.check.latency import LatencyOptions
 from rcil_export.devices import PROVIDERS, provider_of
 from rcil_export.interface import Interface
 from rcil_export.providers import CPU, CUDA, TENSORRT, StartProblem
-from rcil_export.runtimes import check_engine_form, check_provider_form, choose_provider
+from rcil_export.runtimes import check_engine_form, check_provider_form, choose_provider, needs_wide_sums
 from rcil_serve.backends import open_backend
 
 
@@ -127,3 +127,11 @@ def test_bench_refuses_too(tmp_path, monkeypatch):
 
 def test_names_agree():
     assert tuple(PROVIDERS.values()) == (CPU, CUDA, TENSORRT) and devices.PROVIDERS is runtimes.PROVIDERS
+
+
+@pytest.mark.parametrize(("runtime", "wide"), [("any", "1"), ("tensorrt", "1"), ("cpu", "")])
+def test_int8_with_all_bits_does_not_overflow_on_older_cpus(tmp_path, runtime, wide):
+    backend = open_backend(write_model(tmp_path / "m.onnx", FIXED, precision="int8", runtime=runtime), "cpu", 1)
+    options = backend._session.get_session_options()
+    assert (options.get_session_config_entry("session.x64quantprecision") if wide else "") == wide
+    assert not needs_wide_sums(interface(runtime=runtime))

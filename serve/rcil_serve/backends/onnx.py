@@ -13,7 +13,7 @@ from rcil_export.description import parse_description
 from rcil_export.interface import INPUT_NAME
 from rcil_export.onnx_texts import damaged, read_texts
 from rcil_export.providers import CPU, CUDA, TENSORRT, is_listed
-from rcil_export.runtimes import choose_provider
+from rcil_export.runtimes import choose_provider, needs_wide_sums
 from rcil_export.sessions import SessionError, open_session
 from rcil_serve.backends.protocol import Outputs, RunError, outputs_of
 
@@ -39,7 +39,8 @@ class OnnxBackend:
         provider = choose_provider(device, self.interface, path)
         others = [name for name in (CUDA, CPU) if name != provider and is_listed(name)] if provider != CPU else []
         try:
-            self._session = open_session(path, threads, (provider, *others), name=str(path))
+            wide = needs_wide_sums(self.interface)
+            self._session = open_session(path, threads, (provider, *others), wide_sums=wide, name=str(path))
         except SessionError as error:
             if "INVALID_PROTOBUF" in error.message:
                 raise damaged(path) from error
