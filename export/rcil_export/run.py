@@ -65,6 +65,8 @@ class Request:
     targets: tuple[Target, ...] = ("onnx",)
     flavour: Literal["auto", "rtx", "classic"] = "auto"
     gpus: tuple[str, ...] = ()
+    timing_cache: bool = True
+    """See `EngineOptions.timing_cache`."""
     calibrate: Path | None = None
     calibration: CalibrationOptions | None = None
     images: Path | None = None
@@ -216,6 +218,7 @@ def _build(request: Request, source: Path, target: Path, listen: Listener | None
         flavour=request.flavour,
         gpus=request.gpus,
         profile=request.interface.shape.profile,
+        timing_cache=request.timing_cache,
     )
     return build_engine(source, target, options, listen)
 
