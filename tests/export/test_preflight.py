@@ -55,6 +55,7 @@ FOR_CPU = INTERFACE.model_copy(update={"runtime": "cpu"})
 WRONG = {
     "GPUs without an engine": ({"gpus": ("sm86",)}, ConfigError, "--gpu is about engines"),
     "flavour without an engine": ({"flavour": "rtx"}, ConfigError, "--flavour is about engines"),
+    "the form for CPUs on Triton": ({"interface": FOR_CPU, "triton": "models", "name": "new"}, ConfigError, "on GPUs"),
     "an engine of the form for CPUs": (
         {"interface": FOR_CPU, "targets": ("onnx", "engine")},
         ConfigError,
