@@ -35,12 +35,21 @@ def _interface(
     opset: int | None,
     runtime: str,
 ) -> Interface:
-    from rcil_export.interface import DEFAULT_OPSETS, PRECISIONS, InputKind, Interface, check_opset, parse_outputs
+    from rcil_export.interface import (
+        DEFAULT_OPSETS,
+        PRECISIONS,
+        RUNTIMES,
+        InputKind,
+        Interface,
+        check_opset,
+        parse_outputs,
+    )
     from rcil_export.shapes import parse_shape
 
-    for value, known in ((precision, PRECISIONS), (kind, get_args(InputKind))):
+    named = (("precision", precision, PRECISIONS), ("input", kind, get_args(InputKind)), ("runtime", runtime, RUNTIMES))
+    for what, value, known in named:
         if value not in known:
-            raise ConfigError(f"there is no '{value}' here", did_you_mean(value, known))
+            raise ConfigError(f"unknown {what} '{value}'", did_you_mean(value, known))
     return Interface.model_validate(
         {
             "shape": parse_shape(size, dynamic, batch),
@@ -74,6 +83,7 @@ def export(
     outputs: o.OutputNames = "mask",
     kind: o.InputName = "uint8",
     opset: o.OpsetNumber = None,
+    runtime: o.RuntimeName = "any",
     calibrate: o.Calibrate = None,
     calibration: o.CalibrationMethod = "percentile",
     images: o.Images = None,
@@ -123,9 +133,7 @@ def export(
     request = Request(
         model=model,
         output=output,
-        interface=_interface(
-            size, dynamic, batch, precision, outputs, kind, opset, "tensorrt" if "engine" in targets else "cpu"
-        ),
+        interface=_interface(size, dynamic, batch, precision, outputs, kind, opset, runtime),
         targets=targets,
         flavour=flavour,
         gpus=_names(gpu),
@@ -207,9 +215,7 @@ def onnx(
     outputs: o.OutputNames = "mask",
     kind: o.InputName = "uint8",
     opset: o.OpsetNumber = None,
-    runtime: Annotated[
-        Literal["cpu", "tensorrt"], typer.Option("--for", help="Where it is to be fast; it runs anywhere.")
-    ] = "cpu",
+    runtime: o.RuntimeName = "any",
     calibrate: o.Calibrate = None,
     calibration: o.CalibrationMethod = "percentile",
     miou_drop: Annotated[float, typer.Option(min=0, help="Points of mIoU that int8 may lose.")] = 1.0,
@@ -267,8 +273,10 @@ def engine(
     from rcil_export.engine.build import build_engine
     from rcil_export.engine.options import EngineOptions
     from rcil_export.onnx_file import load_document, texts_of
+    from rcil_export.runtimes import check_engine_form
 
     interface = parse_any_description(texts_of(load_document(graph)), graph).interface
+    check_engine_form(interface, graph)
     build = EngineOptions(
         precision=interface.precision,
         flavour=flavour,
@@ -404,7 +412,7 @@ def bench(
     from rcil_export.devices import provider_of
 
     shaped = size is not None or batch != 1
-    interface = _interface(size, None, str(batch), "fp32", "mask", "uint8", None, "cpu") if shaped else None
+    interface = _interface(size, None, str(batch), "fp32", "mask", "uint8", None, "any") if shaped else None
     timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=(provider_of(device),))
     report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
     if output is not None:

@@ -10,7 +10,7 @@ import typer
 from rcil.completion import CHECKPOINTS, DEPLOYED, files, one_of, some_of
 from rcil.options import AsJson, Device, DryRunFlag, MaxImages, Trust
 from rcil_export.devices import DEVICES
-from rcil_export.interface import OUTPUTS, PRECISIONS, InputKind
+from rcil_export.interface import OUTPUTS, PRECISIONS, RUNTIMES, InputKind
 
 __all__ = ["AsJson", "Device", "DryRunFlag", "MaxImages", "Trust"]
 
@@ -48,6 +48,14 @@ InputName = Annotated[
     ),
 ]
 OpsetNumber = Annotated[int | None, typer.Option("--opset", help="ONNX opset, 18 to 23. [default: 18, for bf16 22]")]
+RuntimeName = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        help="any: right on every runtime. cpu: faster on CPUs, and for nothing else. tensorrt: as any.",
+        autocompletion=one_of(*RUNTIMES),
+    ),
+]
 Gpus = Annotated[str, typer.Option("--gpu", metavar="SM,SM", help="GPUs to build for, such as sm86,sm89.")]
 Calibrate = Annotated[
     Path | None, typer.Option("--calibrate", help="Images of the site, to measure ranges on; not for fp32.")

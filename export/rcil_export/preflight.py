@@ -21,6 +21,7 @@ from rcil_export.engine.flavour import Flavour, find_flavour
 from rcil_export.engine.targets import choose_gpus
 from rcil_export.fold_checkpoint import load_deployable
 from rcil_export.precision.half import check_op
+from rcil_export.runtimes import check_engine_form
 from rcil_export.triton.repository import check_publishable
 from rcil_export.triton.serving import Serving
 
@@ -98,11 +99,19 @@ def check_engine_and_rounds(request: Request | ClassifierRequest) -> Flavour | N
     if request.rounds:
         LatencyOptions(rounds=request.rounds)
     if "engine" not in request.targets:
-        if request.gpus:
-            raise ConfigError(
-                f"--gpu {','.join(request.gpus)} is for engines, and none is to be built", "Add --target onnx,engine."
-            )
+        _refuse_engine_options(request)
         return None
+    check_engine_form(request.interface, "the graph asked for")
     flavour = find_flavour(request.flavour)
     choose_gpus(flavour, request.gpus, request.interface.precision)
     return flavour
+
+
+def _refuse_engine_options(request: Request | ClassifierRequest) -> None:
+    """Options about engines say nothing where none is built: the user expects one."""
+    for name, given in (("--gpu", bool(request.gpus)), ("--flavour", request.flavour != "auto")):
+        if given:
+            raise ConfigError(
+                f"{name} is about engines, and no engine is asked for",
+                f"Add `--target onnx,engine`, or leave {name} out.",
+            )
