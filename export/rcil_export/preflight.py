@@ -13,10 +13,12 @@ from rcil_export.check.artefact import CheckpointArtefact
 from rcil_export.check.images import CheckImages, images_for
 from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.lineage import check_parent
-from rcil_export.convert import feeds_for
+from rcil_export.convert_int8 import check_vnni
 from rcil_export.engine.flavour import Flavour, find_flavour
 from rcil_export.engine.targets import choose_gpus
 from rcil_export.fold_checkpoint import load_deployable
+from rcil_export.precision.feeds import find_feeds
+from rcil_export.precision.split import split_images
 from rcil_export.triton.repository import check_publishable
 
 if TYPE_CHECKING:
@@ -41,15 +43,10 @@ def preflight(request: Request) -> Prepared:
     """Raise for all that the export would trip over later; nothing is converted and nothing written."""
     flavour = check_engine_and_rounds(request)
     model, metadata = load_deployable(request.model, force=request.force)
-    images = images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
+    check_vnni(request.vnni, request.interface)
+    images = _images_to_compare(request, metadata)
     if images.data is not None:
         rows_by_value(images.data, model.names)
-    if request.interface.precision != "fp32":
-        feeds_for(request.calibrate, metadata, request.interface)
-    if request.interface.precision == "int8" and request.calibrate is not None:  # whose masks give the score
-        scored = images_for(request.calibrate, request.interface.shape, most=1)
-        if scored.data is not None:
-            rows_by_value(scored.data, model.names)
     if request.parent is not None:
         check_parent(CheckpointArtefact(str(request.model), model, metadata), request.parent)
     if request.triton is not None:
@@ -63,6 +60,15 @@ def preflight(request: Request) -> Prepared:
             force=request.force,
         )
     return Prepared(model, metadata, images)
+
+
+def _images_to_compare(request: Request, metadata: Metadata) -> CheckImages:
+    """The images that outputs are compared on; for int8 those that judged the conversion."""
+    if request.interface.precision == "int8":
+        return split_images(request.calibrate, request.images, metadata, request.interface).judged
+    if request.interface.precision != "fp32":
+        find_feeds(request.calibrate, metadata, request.interface)
+    return images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
 
 
 def check_engine_and_rounds(request: Request | ClassifierRequest) -> Flavour | None:

@@ -31,6 +31,7 @@ from rcil_export.check.report import as_document, write_html
 from rcil_export.check.result import Result
 from rcil_export.check_engine import check_engine
 from rcil_export.convert import convert, deployed_metadata
+from rcil_export.convert_int8 import Vnni
 from rcil_export.convert_types import Converted, Say
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.options import EngineOptions
@@ -67,6 +68,8 @@ class Request:
     gpus: tuple[str, ...] = ()
     calibrate: Path | None = None
     calibration: CalibrationOptions | None = None
+    vnni: Vnni | None = None
+    """Whether the CPU that will run an int8 graph has VNNI; None: as this machine."""
     images: Path | None = None
     """To compare outputs on; `calibrate` or generated ones without."""
     parent: Path | None = None
@@ -124,8 +127,10 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
                 deployed,
                 request.interface,
                 calibrate=request.calibrate,
-                miou_drop=limits_for("fp32", request.interface.precision, request.limits).miou_drop,
+                images=request.images,
+                limits=limits_for("fp32", request.interface.precision, request.limits),
                 calibration=request.calibration,
+                vnni=request.vnni or "auto",
                 say=say,
             )
         made = [folder / ONNX_NAME]
