@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rcil.errors import RcilError
-from rcil_export.check.artefact import Artefact, EngineArtefact, open_artefact
+from rcil_export.check.artefact import Artefact, EngineArtefact, OnnxArtefact, open_artefact
 from rcil_export.check.bisect import bisect as find_layer
 from rcil_export.check.bisect import check_same_network
 from rcil_export.check.images import common_shape, fit, images_for
 from rcil_export.check.limits import limits_for, parse_limits
 from rcil_export.check.outputs import compare_outputs
 from rcil_export.check.outputs_report import OutputsReport
+from rcil_export.check.quantisation import quantisation_result
+from rcil_export.check.rebuild import layer_reference
 from rcil_export.check.result import Item, Result
 
 
@@ -48,12 +50,15 @@ def check_files(
         results = [outputs.as_result()]
         if bisect and not any(isinstance(artefact, EngineArtefact) for artefact in (a, b)):
             results.append(_bisected(a, b, images, allowed.node))
+        if isinstance(b, OnnxArtefact) and b.precision == "int8":
+            results.append(quantisation_result(a, b, images))
     return results, outputs
 
 
 def _bisected(a: Artefact, b: Artefact, images: Path | None, tolerance: float) -> Result:
     try:
         check_same_network(a, b)
+        a = layer_reference(a, b)
     except RcilError as error:
         item = Item("layers", "Layer by layer", None, error.message, "two forms of one network")
         return Result("bisect", f"Layers of {b.name} against {a.name}", (item,))

@@ -18,7 +18,7 @@ from rcil.errors import ConfigError, RcilError, did_you_mean
 from rcil.files import scratch, sha256_of, working_in
 from rcil.log import stage
 from rcil.nn import Segmenter
-from rcil_export.check.artefact import CheckpointArtefact, open_artefact
+from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
 from rcil_export.check.bisect import bisect
 from rcil_export.check.certificate import ENGINE_GPUS, certify
 from rcil_export.check.images import CheckImages
@@ -27,6 +27,8 @@ from rcil_export.check.limits import limits_for
 from rcil_export.check.lineage import compare_with_parent
 from rcil_export.check.outputs import compare_outputs
 from rcil_export.check.outputs_report import OutputsReport
+from rcil_export.check.quantisation import quantisation_result
+from rcil_export.check.rebuild import layer_reference
 from rcil_export.check.report import as_document, write_html
 from rcil_export.check.result import Result
 from rcil_export.check_engine import check_engine
@@ -234,7 +236,10 @@ def _check(
         candidate.name = graph.name
         limits = limits_for("fp32", request.interface.precision, request.limits)
         outputs = compare_outputs(reference, candidate, images, limits)
-        layers = bisect(reference, candidate, next(iter(images)).pixels, limits.node)
+        layers = bisect(layer_reference(reference, candidate), candidate, next(iter(images)).pixels, limits.node)
+        rounding = []
+        if isinstance(candidate, OnnxArtefact) and converted.record is not None and candidate.precision == "int8":
+            rounding.append(quantisation_result(reference, candidate, None, measured=converted.record.ranges))
     latency = (
         LatencyOptions(rounds=request.rounds, warmup=1, threads=torch.get_num_threads()) if request.rounds else None
     )
@@ -248,7 +253,7 @@ def _check(
         gpus=request.gpus or ENGINE_GPUS,
         conversions=converted.repeat,
     )
-    results = [outputs.as_result(), layers.as_result(), certificate]
+    results = [outputs.as_result(), layers.as_result(), *rounding, certificate]
     if request.parent is not None:
         results.append(_since_parent(request, images))
     return tuple(results), (outputs,)
