@@ -130,8 +130,8 @@ def test_a_forged_record_does_not_hide_a_wrong_scale(files, folder, factor, same
     images = folder
     if not same_images:
         images = tmp_path
-        for path in sorted(folder.iterdir()):  # the same scenes in other light
-            cv2.imwrite(str(tmp_path / path.name), (cv2.imread(str(path)) * 0.985).astype(np.uint8))
+        for image in record.images:  # the same scenes in other light
+            cv2.imwrite(str(tmp_path / image.name), (cv2.imread(str(folder / image.name)) * 0.985).astype(np.uint8))
     used = [name.removesuffix("_scale") for name in scale_names(document)]
     for value in (used[0], VALUE, used[-1]):
         low, high = record.ranges[value]
