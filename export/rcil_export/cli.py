@@ -70,6 +70,7 @@ def export(
     ] = "onnx",
     gpu: o.Gpus = "",
     flavour: o.Flavour = "auto",
+    timing_cache: o.TimingCache = True,
     outputs: o.OutputNames = "mask",
     kind: o.InputName = "uint8",
     opset: o.OpsetNumber = None,
@@ -118,6 +119,7 @@ def export(
         targets=targets,
         flavour=flavour,
         gpus=_names(gpu),
+        timing_cache=timing_cache,
         calibrate=calibrate,
         calibration=CalibrationOptions(calibration),
         vnni=vnni,
@@ -247,6 +249,7 @@ def engine(
     path: Annotated[Path, typer.Option("-o", "--output", help="The engine to write; its sidecar goes beside it.")],
     gpu: o.Gpus = "",
     flavour: o.Flavour = "auto",
+    timing_cache: o.TimingCache = True,
     as_json: o.AsJson = False,
 ) -> None:
     """Build a TensorRT engine of an ONNX file, a classifier's too, in the precision that the file is in.
@@ -266,6 +269,7 @@ def engine(
         flavour=flavour,
         gpus=_names(gpu),
         profile=interface.shape.profile,
+        timing_cache=timing_cache,
     )
     with progress_line("engine") as bar:
         sidecar = build_engine(graph, path, build, lambda phase, done, total: bar(done, total))

@@ -76,3 +76,10 @@ DeviceName = Annotated[
 Flavour = Annotated[
     Literal["auto", "rtx", "classic"], typer.Option("--flavour", help="Which TensorRT builds the engine.")
 ]
+TimingCache = Annotated[
+    bool,
+    typer.Option(
+        "--timing-cache/--no-timing-cache",
+        help="Classic TensorRT: keep measurements, so that the next build is faster.",
+    ),
+]

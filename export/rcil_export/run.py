@@ -68,6 +68,8 @@ class Request:
     targets: tuple[Target, ...] = ("onnx",)
     flavour: Literal["auto", "rtx", "classic"] = "auto"
     gpus: tuple[str, ...] = ()
+    timing_cache: bool = True
+    """See `EngineOptions.timing_cache`."""
     calibrate: Path | None = None
     calibration: CalibrationOptions | None = None
     vnni: Vnni | None = None
@@ -223,6 +225,7 @@ def _build(request: Request, source: Path, target: Path, listen: Listener | None
         flavour=request.flavour,
         gpus=request.gpus,
         profile=request.interface.shape.profile,
+        timing_cache=request.timing_cache,
     )
     return build_engine(source, target, options, listen)
 
