@@ -149,7 +149,8 @@ def _structure_item(found: Mapping[str, Rounding], expected: Mapping[str, Roundi
         if kinds[0] != kinds[1] or rounding.scale.shape != other.scale.shape:
             return Item("int8_structure", title, False, f"{_layer(name)} has another type or shape", required)
     convs = sum(rounding.steps is not None for rounding in expected.values())
-    return Item("int8_structure", title, True, f"{convs} convs and {len(expected) - convs} pairs", required)
+    values = (len(expected) - convs) // 2
+    return Item("int8_structure", title, True, f"the weights of {convs} convs and {values} values", required)
 
 
 def _worst(errors: Iterator[tuple[str, float]]) -> tuple[str, float]:
@@ -159,27 +160,31 @@ def _worst(errors: Iterator[tuple[str, float]]) -> tuple[str, float]:
 
 
 def _weight_item(found: Mapping[str, Rounding], weights: Mapping[str, Array]) -> Item:
-    """Distance to the folded weights, and the mean of it over each channel, which shifts the channel's output."""
+    """Distance to the folded weights, and the mean of it over each channel, which shifts the channel's output.
 
-    def errors(measure: Callable[[Array], float]) -> Iterator[tuple[str, float]]:
+    The mean of honest errors is near zero, unless most weights of a channel are below half a step; so the mean is
+    compared with that of the nearest steps.
+    """
+
+    def errors(measure: Callable[[Array, Array], float]) -> Iterator[tuple[str, float]]:
         for name, rounding in found.items():
             if rounding.steps is not None:
-                scale = rounding.scale.astype(np.float64).reshape(-1, 1, 1, 1)
-                yield _layer(name), measure(rounding.steps - weights[name] / scale)
+                exact = weights[name] / rounding.scale.astype(np.float64).reshape(-1, 1, 1, 1)
+                yield _layer(name), measure(rounding.steps - exact, np.rint(exact) - exact)
 
-    def mean_sigmas(error: Array) -> float:
-        rows = error.reshape(len(error), -1)
+    def mean_sigmas(error: Array, nearest: Array) -> float:
+        rows = (error - nearest).reshape(len(error), -1)
         return float(np.abs(rows.mean(axis=1)).max() * rows.shape[1] ** 0.5 / ROUNDING_SIGMA)
 
-    layer, largest = _worst(errors(lambda error: float(np.abs(error).max())))
+    layer, largest = _worst(errors(lambda error, _: float(np.abs(error).max())))
     mean_layer, mean = _worst(errors(mean_sigmas))
+    shifted = f"; the mean of a channel is {mean:.1f} standard deviations off, at {mean_layer}" if mean > 0 else ""
     return Item(
         "int8_weights",
         "Weights",
         largest <= MAX_STEP_ERROR and mean <= MAX_MEAN_SIGMAS,
-        f"at most {largest:.3f} steps from the folded weights, at {layer}; "
-        f"mean of a channel within {mean:.1f} standard deviations of zero, at {mean_layer}",
-        f"within half a step; mean within {MAX_MEAN_SIGMAS:g} standard deviations",
+        f"at most {largest:.3f} steps from the folded weights, at {layer}{shifted}",
+        f"within half a step; the mean of a channel within {MAX_MEAN_SIGMAS:g} standard deviations of honest rounding",
         {"steps": largest, "layer": layer, "mean_sigmas": mean, "mean_layer": mean_layer},
     )
 
