@@ -58,7 +58,7 @@ def check_files(
 def _bisected(a: Artefact, b: Artefact, images: Path | None, tolerance: float) -> Result:
     try:
         check_same_network(a, b)
-        a = layer_reference(a, b)
+        a, _ = layer_reference(a, b)
     except RcilError as error:
         item = Item("layers", "Layer by layer", None, error.message, "two forms of one network")
         return Result("bisect", f"Layers of {b.name} against {a.name}", (item,))

@@ -239,10 +239,12 @@ def _check(
         candidate.name = graph.name
         limits = limits_for("fp32", request.interface.precision, request.limits)
         outputs = compare_outputs(reference, candidate, images, limits)
-        layers = bisect(layer_reference(reference, candidate), candidate, next(iter(images)).pixels, limits.node)
+        first, rebuilt = layer_reference(reference, candidate)
+        layers = bisect(first, candidate, next(iter(images)).pixels, limits.node)
         rounding = []
-        if isinstance(candidate, OnnxArtefact) and converted.record is not None and candidate.precision == "int8":
-            rounding.append(quantisation_result(reference, candidate, None, measured=converted.record.ranges))
+        if rebuilt is not None and isinstance(candidate, OnnxArtefact) and converted.record is not None:
+            ranges = converted.record.ranges
+            rounding.append(quantisation_result(reference, candidate, None, measured=ranges, rebuilt=rebuilt))
     latency = (
         LatencyOptions(rounds=request.rounds, warmup=1, threads=torch.get_num_threads()) if request.rounds else None
     )

@@ -1,9 +1,11 @@
+import cv2
 import onnx
 import pytest
 from exports import described
 from precision_graphs import small_network
 from sites import make_site
 
+from rcil.checkpoint.file import save
 from rcil.errors import ConfigError
 from rcil_export import convert_int8
 from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact
@@ -20,6 +22,7 @@ from rcil_export.precision import cpu_features
 from rcil_export.precision.cpu_features import has_vnni, kernels_are_exact
 from rcil_export.precision.search import search
 from rcil_export.precision.split import split_images
+from rcil_export.run import Request, run_export
 from rcil_export.shapes import InputShape
 
 NAMES = ("background", "ball", "other", "cone")
@@ -132,3 +135,27 @@ def test_weights_for_vnni_run_as_written_where_there_is_none(monkeypatch):
     image = next(iter(generated_images(1, (48, 64)))).pixels
     with OnnxArtefact("int8", documents["yes"], *description_of(documents["yes"])) as artefact:
         assert artefact.predict(image).mask.shape == (48, 64)
+
+
+def test_an_int8_export_passes_the_check_that_its_search_passed_and_repeats_to_the_byte(tmp_path):
+    """The checkpoint goes in, the report judges the images that were held back, and all roundings are right."""
+    model, metadata = small_network(interface=int8())
+    save(tmp_path / "model.safetensors", model, metadata)
+    for index, image in enumerate(generated_images(9, (48, 64), seed=3)):
+        cv2.imwrite(str(tmp_path / f"{index}.png"), image.pixels[..., ::-1])
+    request = Request(
+        tmp_path / "model.safetensors",
+        tmp_path / "out",
+        int8(),
+        calibrate=tmp_path,
+        limits={"agreement": 0.9, "agreement_old_new": 0.8},
+        rounds=0,
+    )
+    exported = run_export(request)
+    by_key = {result.key: result for result in exported.results}
+    assert by_key["outputs"].ok and by_key["quantisation"].ok and by_key["bisect"].ok
+    assert all(item.passed is True for item in by_key["quantisation"].items)
+    assert exported.document["conversion"]["judged_on"] == 3 and exported.document["conversion"]["judged_apart"]
+    first = exported.files["model.onnx"].read_bytes()
+    again = run_export(request)
+    assert again.files["model.onnx"].read_bytes() == first

@@ -1,8 +1,8 @@
-"""What int8 costs in masks, by the bits of the weights, the method of calibration, and two ways to correct rounding.
+"""What int8 costs in masks, by the bits of the weights, the method of calibration, and the way weights are rounded.
 
 Every form is the whole network in int8, with no conv left in fp32, in the form for CPUs, judged on images that did not
-calibrate it. Mean correction adds to every bias what rounding the weights takes from the mean of its channel.
-Balanced rounding moves the weights nearest to a border between two steps, so that the errors of a channel sum to zero.
+calibrate it. Exports use balanced rounding. Mean correction, which they do not use, takes from every bias what the
+rounded weights add to the mean of its channel on the calibration images.
 
 Example:
     python tools/bench/int8.py step1.safetensors camvid --size 180x240 --json int8.json
@@ -35,7 +35,7 @@ from rcil_export.precision.feeds import Feed
 from rcil_export.precision.graph import constants_of
 from rcil_export.precision.int8 import calibrate, quantise
 from rcil_export.precision.split import split_images
-from rcil_export.precision.weights import MAX_STEPS, WeightBits
+from rcil_export.precision.weights import WeightBits
 from rcil_export.sessions import open_session
 from rcil_export.shapes import InputShape, parse_size
 
@@ -96,22 +96,15 @@ def mean_corrected(document: onnx.ModelProto, exact: onnx.ModelProto, means: dic
     return copy
 
 
-def balanced(document: onnx.ModelProto, exact: onnx.ModelProto, bits: WeightBits) -> onnx.ModelProto:
-    """A copy in which the rounding errors of every channel sum to half a step at most."""
+def at_nearest_steps(document: onnx.ModelProto, exact: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy whose weights are all at their nearest steps, whatever their errors sum to."""
     copy = onnx.ModelProto.FromString(document.SerializeToString())
-    constants = constants_of(copy)
-    errors = rounding_errors(document, exact)
-    for name, (_, weight) in kernels(copy).items():
-        tensor = constants[weight.input[0]]
-        scale = numpy_helper.to_array(constants[weight.input[1]]).astype(np.float64)
-        steps = numpy_helper.to_array(tensor).astype(np.int64).reshape(len(scale), -1)
-        error = errors[name].reshape(len(scale), -1) / scale[:, None]
-        for row, wrong in zip(steps, error, strict=True):
-            total = float(wrong.sum())
-            count, sign = round(abs(total)), int(np.sign(total))
-            row[np.argsort(-sign * wrong, kind="stable")[:count]] -= sign
-        rounded = steps.clip(-MAX_STEPS[bits], MAX_STEPS[bits]).astype(np.int8).reshape(tuple(tensor.dims))
-        tensor.CopyFrom(numpy_helper.from_array(rounded, tensor.name))
+    constants, source = constants_of(copy), constants_of(exact)
+    for _, weight in kernels(copy).values():
+        tensor, scale = constants[weight.input[0]], numpy_helper.to_array(constants[weight.input[1]])
+        right = numpy_helper.to_array(source[tensor.name.removesuffix("_quantized")])
+        steps = np.rint(right / scale.reshape(-1, 1, 1, 1)).astype(np.int8)
+        tensor.CopyFrom(numpy_helper.from_array(steps, tensor.name))
     return copy
 
 
@@ -135,13 +128,13 @@ def main() -> None:
     for method in METHODS:
         calibration = calibrate(exact, images.feeds, CalibrationOptions(method))
         for bits in BITS:
-            plain = for_cpu(quantise(exact, calibration, bits).without(()))
-            even = balanced(plain, exact, bits)
+            balanced = for_cpu(quantise(exact, calibration, bits).without(()))
+            nearest = at_nearest_steps(balanced, exact)
             forms = {
-                "nearest": plain,
-                "mean correction": mean_corrected(plain, exact, means),
-                "balanced": even,
-                "balanced, mean correction": mean_corrected(even, exact, means),
+                "nearest": nearest,
+                "nearest, mean correction": mean_corrected(nearest, exact, means),
+                "balanced": balanced,
+                "balanced, mean correction": mean_corrected(balanced, exact, means),
             }
             for rounding, document in forms.items():
                 with OnnxArtefact("int8", document, *description_of(document)) as artefact:

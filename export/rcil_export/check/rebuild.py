@@ -56,18 +56,18 @@ def _fp32_graph(reference: Artefact, candidate: OnnxArtefact) -> onnx.ModelProto
     return to_onnx(model, reference.metadata, interface)
 
 
-def layer_reference(reference: Artefact, candidate: Artefact) -> Artefact:
+def layer_reference(reference: Artefact, candidate: Artefact) -> tuple[Artefact, Rebuilt | None]:
     """What the layers of `candidate` are compared with: the reference itself, or that in int8 for an int8 file.
 
     Raises:
         RcilError: The layers of the two cannot be compared.
     """
     if "int8" not in (reference.precision, candidate.precision):
-        return reference
+        return reference, None
     rebuilt = rebuild(reference, candidate) if isinstance(candidate, OnnxArtefact) else None
     if rebuilt is None or candidate.precision != "int8":
         raise RcilError(
             f"the layers of {candidate.name} cannot be compared with those of {reference.name}",
             "Compare an int8 file with its checkpoint or with the fp32 graph.",
         )
-    return expected_artefact(reference, rebuilt)
+    return expected_artefact(reference, rebuilt), rebuilt
