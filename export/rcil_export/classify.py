@@ -16,11 +16,13 @@ from rcil.classify.network import fold_classifier
 from rcil.console import write_json
 from rcil.files import sha256_of
 from rcil.images import Image
-from rcil_export.check.certificate import ENGINE_GPUS
+from rcil_export.certificate.certify import certify
+from rcil_export.certificate.engine import ENGINE_GPUS
 from rcil_export.check.images import fit, generated_images, images_for
+from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.limits import limits_for
 from rcil_export.check.report import as_document, write_html
-from rcil_export.classify_checks import certify_classifier, compare_scores
+from rcil_export.classify_checks import compare_scores
 from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.convert import deployed_metadata
 from rcil_export.convert_types import Say
@@ -37,6 +39,7 @@ from rcil_export.run import (
     ONNX_NAME,
     Exported,
     Target,
+    hashes_of,
     put_into,
     report_paths,
     workshop,
@@ -92,13 +95,23 @@ def export_classifier(
             made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
         say("checking")
         limits = limits_for("fp32", "fp32", request.limits)
+        threads = torch.get_num_threads()
+        latency = LatencyOptions(rounds=request.rounds, warmup=1, threads=threads) if request.rounds else None
         results = (
             compare_scores(model, folded, document, deployed, request.interface, images, limits),
-            certify_classifier(folded, deployed, request.interface, request.gpus or ENGINE_GPUS, request.rounds),
+            certify(
+                made[0],
+                request.model,
+                request.interface,
+                engine=True,
+                latency=latency,
+                memory=latency is not None,
+                gpus=request.gpus or ENGINE_GPUS,
+            ),
         )
         ok = all(result.ok for result in results)
         facts = _facts(request, deployed, document, made)
-        report = {"facts": facts, **as_document(results)}
+        report = {"facts": facts, "sha256": hashes_of(request.model, made), **as_document(results)}
         html, json = report_paths(folder, ok=ok)
         write_html(html, f"Export of {request.model.name}", facts, results)
         write_json(json, report)

@@ -9,12 +9,13 @@ from typing import Any
 import onnx
 
 from rcil.errors import RcilError
-from rcil_export.check.certificate import Conversion
 from rcil_export.interface import Precision
 from rcil_export.precision.record import ConversionRecord, store_record
 from rcil_export.precision.replay import replay
 
 Say = Callable[[str], None]
+Conversion = Callable[[onnx.ModelProto], onnx.ModelProto]
+"""An fp32 graph -> the same graph in another precision."""
 
 
 class PrecisionError(RcilError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +18,10 @@ from rcil.errors import ConfigError, RcilError, did_you_mean
 from rcil.files import scratch, sha256_of, working_in
 from rcil.log import stage
 from rcil.nn import Segmenter
+from rcil_export.certificate.certify import certify
+from rcil_export.certificate.engine import ENGINE_GPUS
 from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
 from rcil_export.check.bisect import bisect
-from rcil_export.check.certificate import ENGINE_GPUS, certify
 from rcil_export.check.images import CheckImages
 from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.limits import limits_for
@@ -153,7 +154,12 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
                 results, outputs = (*results, result), (*outputs, *more)
         ok = all(result.ok for result in results)
         facts = _facts(request, metadata, converted, sidecar, folder)
-        document = {"facts": facts, "conversion": converted.notes, **as_document(results, outputs)}
+        document = {
+            "facts": facts,
+            "sha256": hashes_of(request.model, made),
+            "conversion": converted.notes,
+            **as_document(results, outputs),
+        }
         html, json = report_paths(folder, ok=ok)
         write_html(html, f"Export of {request.model.name}", facts, results, outputs)
         write_json(json, document)
@@ -249,14 +255,14 @@ def _check(
         LatencyOptions(rounds=request.rounds, warmup=1, threads=torch.get_num_threads()) if request.rounds else None
     )
     certificate = certify(
-        model,
-        metadata,
+        graph,
+        request.model,
         request.interface,
         engine="engine" in request.targets,
         latency=latency,
         memory=latency is not None,
         gpus=request.gpus or ENGINE_GPUS,
-        conversions=converted.repeat,
+        replays=converted.repeat,
     )
     results = [outputs.as_result(), layers.as_result(), *rounding, certificate]
     if request.parent is not None:
@@ -268,6 +274,11 @@ def _since_parent(request: Request, images: CheckImages) -> Result:
     assert request.parent is not None
     limits = limits_for("fp32", "fp32", request.limits)
     return compare_with_parent(request.model, request.parent, images, limits).as_result()
+
+
+def hashes_of(checkpoint: Path, made: Sequence[Path]) -> dict[str, str]:
+    """Whole hashes of the checkpoint and of every file that was made from it, by what they are."""
+    return {"checkpoint": sha256_of(checkpoint), **{path.name: sha256_of(path) for path in made}}
 
 
 def _facts(

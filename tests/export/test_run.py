@@ -59,6 +59,8 @@ def test_one_command_makes_everything_and_the_report_says_so(checkpoint, tmp_pat
     file = read_onnx(out / "model.onnx")
     assert file.metadata.architecture.folded
     assert file.metadata.lineage[-1].parent_sha256 == sha256_of(checkpoint)
+    report = json.loads((out / "report.json").read_text())
+    assert report["sha256"] == {"checkpoint": sha256_of(checkpoint), "model.onnx": sha256_of(out / "model.onnx")}
     assert any("checking" in line for line in said)
 
 
@@ -83,7 +85,7 @@ def test_a_wrong_fold_leaves_a_report_and_no_model(checkpoint, tmp_path, monkeyp
     assert sorted(path.name for path in out.iterdir()) == ["report.failed.html", "report.failed.json"]
     assert json.loads((out / "report.failed.json").read_text())["ok"] is False
     failed = [item.key for result in exported.results for item in result.items if item.passed is False]
-    assert failed == ["layers"]
+    assert failed == ["layers", "weights"]
     assert "backbone.stages.2.0.conv1" in exported.results[1].items[0].measured
 
 

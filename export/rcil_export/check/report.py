@@ -16,19 +16,26 @@ MOST_SWAPS = 12
 
 def verdict(item: Item) -> str:
     """One word."""
-    return {True: "pass", False: "FAIL", None: "–"}[item.passed]
+    return "undecided" if item.undecided else {True: "pass", False: "FAIL", None: "–"}[item.passed]
 
 
 def as_text(results: Sequence[Result]) -> str:
     """A short table: what was checked, what was found, what was required."""
     lines: list[str] = []
-    width = max((len(item.title) for result in results for item in result.items), default=0)
+    items = [item for result in results for item in result.items]
+    width = max((len(item.title) for item in items), default=0)
+    said = max([4, *(len(verdict(item)) for item in items)])
     for result in results:
         lines.append(result.title)
+        lines += [f"  about the {what} with sha256 {value}" for what, value in result.sha256.items()]
         for item in result.items:
-            lines.append(f"  {verdict(item):4}  {item.title:{width}}  {item.measured}")
+            how = f" ({item.kind})" if item.passed and item.kind else ""
+            lines.append(f"  {verdict(item):{said}}  {item.title:{width}}  {item.measured}{how}")
             if item.passed is False:
-                lines.append(f"        {'':{width}}  required: {item.required}")
+                lines.append(f"  {'':{said}}  {'':{width}}  required: {item.required}")
+    undecided = [item.title for result in results for item in result.undecided]
+    if undecided:
+        lines.append(f"Undecided, so not shown: {'; '.join(undecided)}")
     return "\n".join(lines)
 
 
@@ -45,7 +52,9 @@ def write_html(
         outputs: Comparisons that have pictures and more numbers.
     """
     failed = [item.title for result in results for item in result.items if item.passed is False]
+    undecided = [item.title for result in results for item in result.undecided]
     subtitle = f"FAILED: {', '.join(failed)}" if failed else "Everything that could be checked here passed."
+    subtitle += f" Undecided: {', '.join(undecided)}." if undecided else ""
     blocks: list[Block] = [TableBlock("What was checked", ("", ""), list(facts.items()), prose=True)]
     blocks += [result_table(result) for result in results]
     for report in outputs:
@@ -58,8 +67,14 @@ def write_html(
 
 def result_table(result: Result) -> TableBlock:
     """One line for each thing that was checked."""
-    rows = [(item.title, verdict(item), item.measured, item.required) for item in result.items]
-    return TableBlock(result.title, ("", "", "measured", "required"), rows, prose=True)
+    shows = any(item.kind for item in result.items)
+    rows = [
+        (item.title, verdict(item), *((item.kind or "",) if shows else ()), item.measured, item.required)
+        for item in result.items
+    ]
+    columns = ("", "", *(("kind",) if shows else ()), "measured", "required")
+    note = "; ".join(f"{what}: sha256 {value}" for what, value in result.sha256.items())
+    return TableBlock(result.title, columns, rows, note, prose=True)
 
 
 def _output_blocks(report: OutputsReport) -> list[Block]:
