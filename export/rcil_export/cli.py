@@ -86,6 +86,7 @@ def export(
     runtime: o.RuntimeName = "any",
     calibrate: o.Calibrate = None,
     calibration: o.CalibrationMethod = "percentile",
+    vnni: o.VnniChoice = None,
     images: o.Images = None,
     previous: Annotated[
         Path | None,
@@ -140,6 +141,7 @@ def export(
         timing_cache=timing_cache,
         calibrate=calibrate,
         calibration=CalibrationOptions(calibration),
+        vnni=vnni,
         images=images,
         parent=previous or parent,
         limits=parse_limits(limits),
@@ -218,7 +220,11 @@ def onnx(
     runtime: o.RuntimeName = "any",
     calibrate: o.Calibrate = None,
     calibration: o.CalibrationMethod = "percentile",
-    miou_drop: Annotated[float, typer.Option(min=0, help="Points of mIoU that int8 may lose.")] = 1.0,
+    vnni: o.VnniChoice = None,
+    miou_drop: Annotated[
+        float | None, typer.Option(min=0, help="Points of mIoU that int8 may lose. [default: 1]")
+    ] = None,
+    limits: o.LimitTexts = "",
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -226,7 +232,9 @@ def onnx(
 
     Example: `rcil-export onnx step1.safetensors -o model.onnx --dynamic 256x256:512x1024:1024x2048 --batch 1:4:8`
     """
+    from rcil_export.check.limits import limits_for, parse_limits
     from rcil_export.convert import convert, deployed_metadata
+    from rcil_export.convert_int8 import check_vnni
     from rcil_export.fold_checkpoint import load_deployable
     from rcil_export.onnx_file import write_onnx
     from rcil_export.precision.int8 import CalibrationOptions
@@ -234,14 +242,17 @@ def onnx(
 
     require_other_file(path, model, "the checkpoint it is made from")
     interface = _interface(size, dynamic, batch, precision, outputs, kind, opset, runtime)
+    changes = parse_limits(limits) | ({} if miou_drop is None else {"miou_drop": miou_drop})
+    target_vnni = check_vnni(vnni, interface)
     network, metadata = load_deployable(model, force=force)
     converted = convert(
         network,
         deployed_metadata(metadata, model),
         interface,
         calibrate=calibrate,
-        miou_drop=miou_drop,
+        limits=limits_for("fp32", "int8", changes) if precision == "int8" else None,
         calibration=CalibrationOptions(calibration),
+        vnni=target_vnni,
         say=teller(as_json=as_json),
     )
     write_onnx(path, converted.document)

@@ -63,6 +63,14 @@ Calibrate = Annotated[
 CalibrationMethod = Annotated[
     Literal["percentile", "entropy"], typer.Option("--calibration", help="How int8 chooses ranges.")
 ]
+VnniChoice = Annotated[
+    Literal["auto", "yes", "no"] | None,
+    typer.Option(
+        "--vnni",
+        help="Whether the CPU that will run int8 has VNNI or ARM dot products: 8-bit weights if so, else 7-bit ones. "
+        "auto: as this machine. [default: auto]",
+    ),
+]
 Images = Annotated[
     Path | None, typer.Option("--images", help="Images to compare outputs on; a site folder also gives mIoU.")
 ]

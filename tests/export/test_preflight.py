@@ -73,7 +73,7 @@ WRONG = {
     "gpu": ({"targets": ("onnx", "engine"), "gpus": ("sm1",), "flavour": "rtx"}, ConfigError, "build for 'sm1'"),
     "calibration": ({"calibrate": "empty", "images": "photos", "interface": INT8}, RcilError, "holds no images"),
     "calibration of other classes": (
-        {"calibrate": "site", "images": "photos", "interface": INT8},
+        {"calibrate": "site", "interface": INT8},
         RcilError,
         "shares no class with the model",
     ),

@@ -149,7 +149,7 @@ def main() -> None:
     twin.load_state_dict(folded.state_dict())
     exact = to_onnx(folded, metadata, interface)
     start = time.perf_counter()
-    int8 = for_cpu(quantise(exact, calibrate(exact, find_feeds(None, metadata, interface))).without(()))
+    int8 = for_cpu(quantise(exact, calibrate(exact, find_feeds(None, metadata, interface)), 7).without(()))
     print(f"int8: calibrated and quantised in {time.perf_counter() - start:.0f} s")
     documents = {
         "folded": exact,
