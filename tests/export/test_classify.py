@@ -104,7 +104,7 @@ def test_one_command_makes_everything_and_the_report_says_so(checkpoint, tmp_pat
     request = ClassifierRequest(checkpoint, out, ClassifierInterface(shape=InputShape.of(32, 32)), rounds=0)
     exported = export_classifier(request)
     assert exported.ok
-    assert {path.name for path in out.iterdir()} == {"model.onnx", "report.html", "report.json"}
+    assert {path.name for path in out.iterdir()} == {"model.onnx", "report.html", "report.json", "model_card.md"}
     document = json.loads((out / "report.json").read_text())
     verdicts = {item["key"]: item["passed"] for result in document["results"] for item in result["items"]}
     keys = {"fold_error", "fold_labels", "onnx_error", "onnx_labels", "graph", "weights", "parameters", "macs"}
