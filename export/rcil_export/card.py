@@ -129,7 +129,7 @@ def _checks(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _verdict(item: Mapping[str, Any]) -> str:
-    """In words; what nobody required anything of is no undecided check. A pass says whether it was proved or measured."""
+    """In words. What is for information is no undecided check; a pass says whether it was proved or measured."""
     if item["passed"] is None and item["required"] == INFORMATION:
         return INFORMATION
     kind = item.get("kind") if item["passed"] else None
