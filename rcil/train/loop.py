@@ -130,9 +130,10 @@ def train_step(
         if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
             if settings.settle:
                 settle_norms(student, _images(job, epoch, share))
-            miou = _validate(student.eval(), job)
+            seen = _validate(student.eval(), job)
+            miou = seen.all
             if miou > position.best_miou:
-                position.best_miou, position.best_epoch = miou, epoch
+                position.best_miou, position.best_epoch, position.best_classes = miou, epoch, seen.iou_by_class
                 if processes.leads:
                     save(best, student, job.metadata)
             position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
@@ -141,7 +142,7 @@ def train_step(
             state.save(saved)
     processes.wait()
     end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
-    return method.finish(_placed(load(best)[0], job), teacher, job.info, _whole(job, listen, end))
+    return method.finish(load(best)[0].to(processes.device), teacher, job.info, _whole(job, listen, end))
 
 
 def evaluate_together(
@@ -162,8 +163,8 @@ def evaluate_together(
     return as_report(confusion, metadata, data, len(samples))
 
 
-def _validate(model: Segmenter, job: StepJob) -> float:
-    """Mean IoU of the held-out images; on a GPU in the precision of the training, as many pixels as it trains on.
+def _validate(model: Segmenter, job: StepJob) -> EvalReport:
+    """The held-out images; on a GPU in the precision of the training, as many pixels as it trains on.
 
     On a CPU one image at a time in fp32: it gains nothing from larger batches.
     """
@@ -172,7 +173,7 @@ def _validate(model: Segmenter, job: StepJob) -> float:
     if processes.device.type == "cuda":
         piece = settings.batch // (processes.count * settings.accumulate)
         how = {"dtype": DTYPES[settings.precision], "pixels": piece * settings.crop**2}
-    return evaluate_together(model, job.metadata, job.data, job.validation, job.scale, processes, **how).all
+    return evaluate_together(model, job.metadata, job.data, job.validation, job.scale, processes, **how)
 
 
 def _placed(model: Segmenter, job: StepJob) -> Segmenter:

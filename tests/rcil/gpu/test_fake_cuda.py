@@ -32,14 +32,15 @@ DEFAULT = [
 def cases():
     """A few in the default run, all methods in all number formats in the long one."""
     yield from (pytest.param(*case, id="-".join(map(str, case[:2]))) for case in DEFAULT)
+    formats = (
+        ("fp32", False, RESNET),
+        ("fp16", True, RESNET),
+        ("bf16", True, RESNET),
+        ("fp16", False, "network.backbone=resnet50"),
+        ("bf16", True, LITE),
+    )
     for name in (*METHODS, *OPTIONS):
-        for precision, channels_last, network in (
-            ("fp32", False, RESNET),
-            ("bf16", True, RESNET),
-            ("fp16", True, RESNET),
-            ("fp16", False, "network.backbone=resnet50"),
-            ("bf16", True, LITE),
-        ):
+        for precision, channels_last, network in formats if name in METHODS else formats[:2]:
             case = (name, precision, channels_last, network)
             if case not in DEFAULT:
                 title = f"{name}-{precision}-{network.rpartition('=')[2].split(',')[0]}"
@@ -61,7 +62,7 @@ def test_a_run_stays_on_the_gpu_and_hardly_waits(gpu, task_file, tmp_path, name,
         for found in calls:
             assert found.total() <= allowed[phase], f"{phase}: {dict(found)}"
     assert {phase: count["cpu"] for phase, count in kernels.items() if count["cpu"]} == {}, "computed on the CPU"
-    assert kernels["learn"]["cuda"] > 100, "nothing was computed"
+    assert kernels["learn"]["cuda"] > 30, "nothing was computed"
 
 
 @pytest.mark.parametrize(
