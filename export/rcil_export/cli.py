@@ -12,6 +12,7 @@ from rcil.console import DefaultCommand, make_app, print_json, progress_line, ru
 from rcil.errors import ConfigError, did_you_mean
 from rcil_export import options as o
 from rcil_export.allocator import keep_freed_memory
+from rcil_export.sign_command import sign, verify_signature
 
 if TYPE_CHECKING:
     from rcil_export.interface import Interface
@@ -352,43 +353,8 @@ def check(
         )
 
 
-@app.command()
-def sign(
-    target: Annotated[Path, typer.Argument(help="A delivered folder, a checkpoint, or a single ONNX file.")],
-    key: Annotated[Path, typer.Option("--key", help="EC private key, PEM.")],
-    password: o.SignPassword = None,
-    as_json: o.AsJson = False,
-) -> None:
-    """Sign a delivered folder as it is, or a single file; the statement is model.sig in it, or NAME.sig beside it.
-
-    Example: `rcil-export sign step0.safetensors --key key.pem`
-    """
-    from rcil_export.sign_command import sign_target
-
-    statement = sign_target(target, key, password)
-    if as_json:
-        print_json({"statement": str(statement.path), "key": statement.fingerprint, "files": statement.digests})
-    else:
-        typer.echo(f"{statement.path}: {len(statement.digests)} files, key {statement.fingerprint}")
-
-
-@app.command("verify-signature")
-def verify_signature(
-    target: Annotated[Path, typer.Argument(help="A delivered folder, or a model file.")],
-    trust: Annotated[list[Path], typer.Option("--trust", help="Public key (PEM) of a signer. Can be repeated.")],
-    as_json: o.AsJson = False,
-) -> None:
-    """Check that a model is as it was signed, with one of the keys that are named. Exit code 12 if not.
-
-    Example: `rcil-export verify-signature deployed --trust key.pub`
-    """
-    from rcil.signing import verify
-
-    statement = verify(target, trust)
-    if as_json:
-        print_json({"statement": str(statement.path), "key": statement.fingerprint, "files": statement.digests})
-    else:
-        typer.echo(f"{target}: as it was signed; {len(statement.digests)} files, key {statement.fingerprint}")
+app.command()(sign)
+app.command()(verify_signature)
 
 
 @app.command()
