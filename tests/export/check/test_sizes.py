@@ -96,3 +96,14 @@ def test_sizes_that_take_too_much_are_said_to_be_left_out(monkeypatch):
     run, left = items(graph())
     assert run.passed is True and left.passed is None and left.not_checked
     assert left.measured.startswith("not run: ") and "96x112" in left.measured
+
+
+def test_below_fp32_other_classes_warn_and_wrong_logits_fail():
+    network, interface = models.folded(), Interface(shape=OPEN)
+    wrong = WrongWhenOdd("graph", models.document(network, interface), models.metadata(network), interface)
+    reference = models.checkpoint(models.model())
+    rounded = DEFAULTS["int8"].model_copy(update={"agreement": 0.9999})
+    (item,) = size_items(reference, wrong, IMAGE, rounded)
+    assert item.passed is None and item.warning and item.measured.startswith("WARNING: at ")
+    (item,) = size_items(reference, wrong, IMAGE, DEFAULTS["fp16"].model_copy(update={"error": 1e-3}))
+    assert item.passed is False
