@@ -1,4 +1,4 @@
-"""A classifier against its exported form: the same scores and labels, and no extra cost."""
+"""A classifier against its exported form: the same scores and labels."""
 
 from __future__ import annotations
 
@@ -13,23 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rcil.checkpoint.metadata import ClassifierMetadata
-from rcil.classify.network import ImageClassifier, plain_classifier_twin
+from rcil.classify.network import ImageClassifier
 from rcil.evaluate import as_input
 from rcil.images import Image
-from rcil.nn import cost
 from rcil_export.check.artefact import RunError, run_session
-from rcil_export.check.certificate import cost_items, engine_item, graph_item, latency_item, memory_item
-from rcil_export.check.graph import first_difference
-from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.limits import Limits
 from rcil_export.check.result import Item, Result
 from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.image_input import image_input
 from rcil_export.interface import INPUT_NAME, Interface
-from rcil_export.onnx_graph.classify_export import classifier_to_onnx
-from rcil_export.onnx_graph.ends import input_dims
 from rcil_export.sessions import open_session
-from rcil_export.shapes import InputShape
 
 
 @torch.no_grad()
@@ -119,37 +112,3 @@ def _pair(
             {"share": share, "images": len(first)},
         ),
     )
-
-
-def certify_classifier(
-    folded: ImageClassifier,
-    metadata: ClassifierMetadata,
-    interface: ClassifierInterface,
-    gpus: tuple[str, ...],
-    rounds: int,
-) -> Result:
-    """Whether the deployed form costs what a network that never had RC blocks costs; see `check.certificate.certify`.
-
-    Args:
-        folded: The deployed form.
-        metadata: Its description.
-        interface: What the exported graph takes and gives.
-        gpus: Compute capabilities to build engines for.
-        rounds: Timed runs; 0 leaves latency and memory out.
-    """
-    twin = plain_classifier_twin(folded)
-    batch, height, width = interface.shape.usual
-    fixed = interface.model_copy(update={"shape": InputShape.of(height, width, batch)})
-    difference = first_difference(*(classifier_to_onnx(one, metadata, interface) for one in (folded, twin)))
-    own = classifier_to_onnx(folded, metadata, fixed)
-    items = [graph_item(difference, len(own.graph.node))]
-    items += cost_items(own, cost(twin, (height, width)))
-    if difference is None:
-        twin.load_state_dict(folded.state_dict())
-    plain = classifier_to_onnx(twin, metadata, fixed)
-    items.append(engine_item(own, plain, "fp32", gpus))
-    if rounds:
-        options = LatencyOptions(rounds=rounds, warmup=1, threads=torch.get_num_threads())
-        shape = tuple(int(side) for side in input_dims(fixed.shape, fixed))
-        items += [latency_item(own, plain, shape, options), memory_item(own, plain, shape, options.threads)]
-    return Result("certificate", "No extra cost over a plain network", tuple(items))

@@ -16,19 +16,25 @@ MOST_SWAPS = 12
 
 def verdict(item: Item) -> str:
     """One word."""
+    if item.undecided:
+        return "undecided"
     return "warn" if item.warning else {True: "pass", False: "FAIL", None: "–"}[item.passed]
 
 
 def as_text(results: Sequence[Result]) -> str:
     """A short table: what was checked, what was found, what was required."""
     lines: list[str] = []
-    width = max((len(item.title) for result in results for item in result.items), default=0)
+    items = [item for result in results for item in result.items]
+    width = max((len(item.title) for item in items), default=0)
+    said = max([4, *(len(verdict(item)) for item in items)])
     for result in results:
         lines.append(result.title)
+        lines += [f"  about the {what} with sha256 {value}" for what, value in result.sha256.items()]
         for item in result.items:
-            lines.append(f"  {verdict(item):4}  {item.title:{width}}  {item.measured}")
+            how = f" ({item.kind})" if item.passed and item.kind else ""
+            lines.append(f"  {verdict(item):{said}}  {item.title:{width}}  {item.measured}{how}")
             if item.passed is False:
-                lines.append(f"        {'':{width}}  required: {item.required}")
+                lines.append(f"  {'':{said}}  {'':{width}}  required: {item.required}")
     return "\n".join([*lines, summary(results)])
 
 
@@ -39,6 +45,7 @@ def summary(results: Sequence[Result]) -> str:
     parts = {
         "FAILED": [item.title for item in items if item.passed is False],
         "warnings": [item.title for item in items if item.warning],
+        "undecided, so not shown": [item.title for item in items if item.undecided],
         "not checked": _not_checked(results),
     }
     return "; ".join([f"{passed} passed", *(f"{key}: {', '.join(names)}" for key, names in parts.items() if names)])
@@ -72,8 +79,14 @@ def write_html(
 
 def result_table(result: Result) -> TableBlock:
     """One line for each thing that was checked."""
-    rows = [(item.title, verdict(item), item.measured, item.required) for item in result.items]
-    return TableBlock(result.title, ("", "", "measured", "required"), rows, prose=True)
+    shows = any(item.kind for item in result.items)
+    rows = [
+        (item.title, verdict(item), *((item.kind or "",) if shows else ()), item.measured, item.required)
+        for item in result.items
+    ]
+    columns = ("", "", *(("kind",) if shows else ()), "measured", "required")
+    note = "; ".join(f"{what}: sha256 {value}" for what, value in result.sha256.items())
+    return TableBlock(result.title, columns, rows, note, prose=True)
 
 
 def _output_blocks(report: OutputsReport) -> list[Block]:

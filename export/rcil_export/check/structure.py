@@ -11,7 +11,7 @@ from rcil.checkpoint.metadata import ClassifierMetadata, Metadata
 from rcil.classify.network import HeadSpec, build_classifier
 from rcil.errors import RcilError
 from rcil.nn.build import build, build_form, plain_twin
-from rcil_export.check.graph import first_difference
+from rcil_export.certificate.difference import first_difference
 from rcil_export.check.interface_match import interface_item
 from rcil_export.check.reduction import reduce
 from rcil_export.check.result import Item, Result
