@@ -26,8 +26,8 @@ ARRAYS = 8
 """Arrays of the size of the logits that a comparison holds."""
 SLACK = 3
 """Below fp32 one image of one size may differ by so many times what all images may. Rounding flips more pixels of small
-images, and int8 was calibrated at one size: honest files of untrained networks were seen to keep 62 % of the classes. So
-there a size fails by the error of its logits alone, and one with few equal classes gets a warning."""
+images, and int8 is calibrated at one size: honest files of untrained networks kept only 62 % of the classes. So a size
+fails there by the error of its logits alone, and one with few equal classes gets a warning."""
 
 Size = tuple[int, int]
 
