@@ -24,8 +24,10 @@ from rcil.log import is_quiet, listening
 _ANYWHERE = ("-q", "--quiet", "-v", "--verbose", "--debug")
 """Options of the script that are understood behind its commands too."""
 _PACKAGES = {
-    **dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard", "onnx", "onnxruntime"), "cpu"),
+    **dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard", "onnx"), "train"),
+    "onnxruntime": "cpu",
     **dict.fromkeys(("av", "fastapi", "uvicorn", "prometheus_client", "multipart"), "serve"),
+    **dict.fromkeys(("model_signing", "cryptography", "OpenSSL"), "sign"),
 }
 
 
@@ -131,6 +133,15 @@ def progress_line(title: str) -> Iterator[Callable[[int, int], None]]:
 def teller(*, as_json: bool) -> Callable[[str], None]:
     """Where notices go: to the results, beside them if those are JSON, nowhere if none are wanted."""
     return (lambda text: None) if is_quiet() else partial(typer.echo, err=as_json)
+
+
+def announce_device(name: str | None, *, as_json: bool) -> None:
+    """Say on which GPU a command runs, and refuse one that is not there before any work begins."""
+    from rcil.devices import choose_device, device_notices
+
+    asked, say = name or "auto", teller(as_json=as_json)
+    for line in device_notices(choose_device(asked), asked):
+        say(line)
 
 
 def write_json(path: Path, document: object) -> None:

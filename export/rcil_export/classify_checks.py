@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -14,7 +16,7 @@ from rcil.checkpoint.metadata import ClassifierMetadata
 from rcil.classify.network import ImageClassifier
 from rcil.evaluate import as_input
 from rcil.images import Image
-from rcil_export.check.artefact import run_session
+from rcil_export.check.artefact import RunError, run_session
 from rcil_export.check.limits import Limits
 from rcil_export.check.result import Item, Result
 from rcil_export.classify_interface import ClassifierInterface
@@ -52,7 +54,7 @@ def compare_scores(
         trained.append(_row(model(x)))
         deployed.append(_row(folded(x)))
         batch = np.stack([image_input(metadata, layout, image)] * interface.shape.batch.low)
-        outputs = run_session(session, {INPUT_NAME: batch}, "the exported graph")
+        outputs = run_classifier(session, batch)
         labels.append(int(outputs["label"][0]))
         scores.append(outputs["scores"][0].astype(np.float64))
     as_trained, as_folded, as_graph = (np.stack(rows) for rows in (trained, deployed, scores))
@@ -61,6 +63,15 @@ def compare_scores(
         *_pair("onnx", "ONNX Runtime against folded network", as_folded, as_graph, np.array(labels), limits),
     )
     return Result("outputs", f"Scores and labels on {len(images)} images", items)
+
+
+def run_classifier(session: ort.InferenceSession, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Labels and scores of a batch in the layout of the graph, one of each for every image."""
+    outputs = run_session(session, {INPUT_NAME: batch}, "the exported graph")
+    for name in ("label", "scores"):
+        if name not in outputs or len(outputs[name]) != len(batch):
+            raise RunError(f"the exported graph gives no {name} for each image", "Export it again.")
+    return outputs
 
 
 def _row(scores: Tensor) -> NDArray[np.float64]:

@@ -16,7 +16,9 @@ MOST_SWAPS = 12
 
 def verdict(item: Item) -> str:
     """One word."""
-    return "undecided" if item.undecided else {True: "pass", False: "FAIL", None: "–"}[item.passed]
+    if item.undecided:
+        return "undecided"
+    return "warn" if item.warning else {True: "pass", False: "FAIL", None: "–"}[item.passed]
 
 
 def as_text(results: Sequence[Result]) -> str:
@@ -33,10 +35,24 @@ def as_text(results: Sequence[Result]) -> str:
             lines.append(f"  {verdict(item):{said}}  {item.title:{width}}  {item.measured}{how}")
             if item.passed is False:
                 lines.append(f"  {'':{said}}  {'':{width}}  required: {item.required}")
-    undecided = [item.title for result in results for item in result.undecided]
-    if undecided:
-        lines.append(f"Undecided, so not shown: {'; '.join(undecided)}")
-    return "\n".join(lines)
+    return "\n".join([*lines, summary(results)])
+
+
+def summary(results: Sequence[Result]) -> str:
+    """One line: what failed, what calls for a look, and what nobody checked."""
+    items = [item for result in results for item in result.items]
+    passed = sum(item.passed is True for item in items)
+    parts = {
+        "FAILED": [item.title for item in items if item.passed is False],
+        "warnings": [item.title for item in items if item.warning],
+        "undecided, so not shown": [item.title for item in items if item.undecided],
+        "not checked": _not_checked(results),
+    }
+    return "; ".join([f"{passed} passed", *(f"{key}: {', '.join(names)}" for key, names in parts.items() if names)])
+
+
+def _not_checked(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(item.title for result in results for item in result.items if item.not_checked))
 
 
 def write_html(
@@ -51,10 +67,6 @@ def write_html(
         results: Everything that was found.
         outputs: Comparisons that have pictures and more numbers.
     """
-    failed = [item.title for result in results for item in result.items if item.passed is False]
-    undecided = [item.title for result in results for item in result.undecided]
-    subtitle = f"FAILED: {', '.join(failed)}" if failed else "Everything that could be checked here passed."
-    subtitle += f" Undecided: {', '.join(undecided)}." if undecided else ""
     blocks: list[Block] = [TableBlock("What was checked", ("", ""), list(facts.items()), prose=True)]
     blocks += [result_table(result) for result in results]
     for report in outputs:
@@ -62,7 +74,7 @@ def write_html(
     for times in _latencies(results):
         note = "Runs took turns in one process, in an order shuffled anew each round."
         blocks.append(ImageBlock("Time of one image", latency_histogram(times), "Histogram of run times", note))
-    write_page(path, title, subtitle, blocks)
+    write_page(path, title, summary(results), blocks)
 
 
 def result_table(result: Result) -> TableBlock:
@@ -117,4 +129,10 @@ def as_document(results: Sequence[Result], outputs: Sequence[OutputsReport] = ()
     """JSON-ready; comparisons of outputs with every number behind them."""
     detailed = {report.as_result().title: report.as_document() for report in outputs}
     listed = [{**detailed.get(result.title, {}), **result.as_document()} for result in results]
-    return {"ok": all(result.ok for result in results), "results": listed}
+    warnings = [item.measured for result in results for item in result.items if item.warning]
+    return {
+        "ok": all(result.ok for result in results),
+        "not_checked": _not_checked(results),
+        "warnings": warnings,
+        "results": listed,
+    }

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 Kind = Literal["proved", "measured"]
 
+FOR_INFORMATION = "for information"
+"""What an item requires that only tells something."""
+
 
 @dataclass(frozen=True)
 class Item:
@@ -25,6 +28,13 @@ class Item:
     """`proved`: it follows for every image from what was compared. `measured`: it was seen here, on these runs."""
     undecided: bool = False
     """It was measured, and the measurement shows neither that it holds nor that it does not."""
+    warning: bool = False
+    """Nothing is proved wrong, but a person should look at it; `passed` is None."""
+
+    @property
+    def not_checked(self) -> bool:
+        """Whether something that should have been checked was not; what is told for information does not count."""
+        return self.passed is None and not (self.warning or self.undecided) and self.required != FOR_INFORMATION
 
     def as_document(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -36,6 +46,7 @@ class Item:
             "required": self.required,
             **({"kind": self.kind} if self.kind is not None else {}),
             **({"undecided": True} if self.undecided else {}),
+            **({"warning": True} if self.warning else {}),
             **({"detail": self.detail} if self.detail else {}),
         }
 
@@ -54,11 +65,6 @@ class Result:
     def ok(self) -> bool:
         """Whether nothing failed; what could not be checked or decided does not count."""
         return all(item.passed is not False for item in self.items)
-
-    @property
-    def undecided(self) -> tuple[Item, ...]:
-        """What was measured without a verdict."""
-        return tuple(item for item in self.items if item.undecided)
 
     def as_document(self) -> dict[str, Any]:
         """JSON-ready."""
