@@ -1,5 +1,5 @@
 """`python -m rcil`."""
 
-from rcil.cli import main
+from rcil.cli.app import main
 
 main()

@@ -1,5 +1,5 @@
 """`python -m rcil_export`."""
 
-from rcil_export.cli import main
+from rcil_export.cli.app import main
 
 main()

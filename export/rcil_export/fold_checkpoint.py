@@ -11,10 +11,10 @@ import torch
 from onnx import TensorProto
 
 from rcil.checkpoint.file import load_for_inference, save
-from rcil.checkpoint.metadata import LineageEntry, Metadata
-from rcil.devices import choose_device
-from rcil.errors import GateError, RcilError
-from rcil.files import sha256_of
+from rcil.core.errors import GateError, RcilError
+from rcil.core.files import sha256_of
+from rcil.hardware.devices import choose_device
+from rcil.model.metadata import LineageEntry, Metadata
 from rcil.nn import Segmenter, cost, fold, plain_twin
 from rcil_export.certificate.difference import MAX_ULPS, distances
 from rcil_export.certificate.weights import deployed_weights, open_tensors

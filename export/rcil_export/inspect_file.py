@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rcil.checkpoint.header import read_header
-from rcil.checkpoint.metadata import Metadata
-from rcil.errors import CheckpointError
-from rcil_export.description import parse_any_description
+from rcil.core.errors import CheckpointError
+from rcil.model.header import read_header
+from rcil.model.metadata import Metadata
 from rcil_export.engine.inspect import describe_engine
+from rcil_export.graph.description import parse_any_description
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def describe(path: Path) -> dict[str, Any]:
 
 def _graph(path: Path) -> dict[str, Any]:
     """Of a graph that gives masks, or of a classifier's."""
-    from rcil_export.onnx_file import load_document, texts_of
+    from rcil_export.graph.onnx_file import load_document, texts_of
     from rcil_export.precision.record import read_record
 
     document = load_document(path)

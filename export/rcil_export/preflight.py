@@ -6,29 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rcil.checkpoint.metadata import Metadata
-from rcil.dry_run import require_place
-from rcil.errors import ConfigError, RcilError
-from rcil.evaluate import rows_by_value
+from rcil.cli.dry_run import require_place
+from rcil.core.errors import ConfigError, RcilError
+from rcil.evaluation.evaluate import rows_by_value
+from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
 from rcil_export.check.artefact import CheckpointArtefact
-from rcil_export.check.images import CheckImages, images_for
-from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.lineage import check_parent
-from rcil_export.convert_int8 import check_vnni
-from rcil_export.delivery import check_signing
+from rcil_export.check.outputs.images import CheckImages, images_for
+from rcil_export.delivery.complete import check_signing
 from rcil_export.engine.flavour import Flavour, find_flavour
 from rcil_export.engine.targets import choose_gpus
 from rcil_export.fold_checkpoint import load_deployable
 from rcil_export.precision.feeds import find_feeds
 from rcil_export.precision.half import check_op
-from rcil_export.precision.split import split_images
-from rcil_export.runtimes import check_engine_form
+from rcil_export.precision.int8.convert import check_vnni
+from rcil_export.precision.int8.split import split_images
+from rcil_export.runtime.forms import check_engine_form
+from rcil_export.timing.interleaved import LatencyOptions
 from rcil_export.triton.repository import check_publishable
 from rcil_export.triton.serving import Serving
 
 if TYPE_CHECKING:
-    from rcil_export.classify import ClassifierRequest
+    from rcil_export.classify.run import ClassifierRequest
     from rcil_export.run import Request
 
 MOST_IMAGES = 32

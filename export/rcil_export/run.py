@@ -12,43 +12,43 @@ import onnxruntime
 import torch
 
 from rcil import __version__
-from rcil.checkpoint.metadata import Metadata
-from rcil.console import write_json
-from rcil.errors import ConfigError, RcilError, did_you_mean
-from rcil.files import scratch, sha256_of, working_in
-from rcil.log import stage
+from rcil.cli.console import write_json
+from rcil.core.errors import ConfigError, RcilError, did_you_mean
+from rcil.core.files import scratch, sha256_of, working_in
+from rcil.core.log import stage
+from rcil.core.signing import PARENT_NAME, SIGNATURE_NAME
+from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
-from rcil.signing import PARENT_NAME, SIGNATURE_NAME
-from rcil_export.card import CARD_NAME
 from rcil_export.certificate.certify import certify
 from rcil_export.certificate.engine import ENGINE_GPUS
 from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
-from rcil_export.check.bisect import bisect
-from rcil_export.check.images import CheckImages
-from rcil_export.check.latency import LatencyOptions
+from rcil_export.check.document import check_document
+from rcil_export.check.engine import check_engine
+from rcil_export.check.layers.bisect import bisect
+from rcil_export.check.layers.quantisation import quantisation_result
+from rcil_export.check.layers.rebuild import layer_reference
 from rcil_export.check.limits import limits_for
 from rcil_export.check.lineage import compare_with_parent
-from rcil_export.check.outputs import compare_outputs
-from rcil_export.check.outputs_report import OutputsReport
-from rcil_export.check.quantisation import quantisation_result
-from rcil_export.check.rebuild import layer_reference
+from rcil_export.check.outputs.compare import compare_outputs
+from rcil_export.check.outputs.images import CheckImages
+from rcil_export.check.outputs.report import OutputsReport
 from rcil_export.check.report import as_document, write_html
 from rcil_export.check.result import Result
-from rcil_export.check_document import check_document
-from rcil_export.check_engine import check_engine
-from rcil_export.convert import convert, deployed_metadata
-from rcil_export.convert_int8 import Vnni
-from rcil_export.convert_types import Converted, Say
-from rcil_export.delivery import complete
+from rcil_export.delivery.card import CARD_NAME
+from rcil_export.delivery.complete import complete
+from rcil_export.delivery.signing_options import Signing
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.options import EngineOptions
 from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import EngineSidecar, sidecar_path
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.precision.int8 import CalibrationOptions
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.precision.convert import convert, deployed_metadata
+from rcil_export.precision.converted import Converted, Say
+from rcil_export.precision.int8.convert import Vnni
+from rcil_export.precision.int8.quantise import CalibrationOptions
 from rcil_export.preflight import preflight
-from rcil_export.signing_options import Signing
+from rcil_export.timing.interleaved import LatencyOptions
 from rcil_export.triton.repository import publish
 from rcil_export.triton.serving import Serving
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 
 
 def require_other_file(target: Path, source: Path, what: str) -> None:

@@ -11,13 +11,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.header import METADATA_KEY, Header, read_header
-from rcil.checkpoint.metadata import CLASSIFIER_HINT, CostInfo, Metadata
 from rcil.checkpoint.norm_convert import convert_norms, norm_eps
-from rcil.errors import CheckpointError
-from rcil.files import replacing
-from rcil.log import log
+from rcil.core.errors import CheckpointError
+from rcil.core.files import replacing
+from rcil.core.log import log
+from rcil.model.architecture import Architecture
+from rcil.model.header import METADATA_KEY, Header, read_header
+from rcil.model.metadata import CLASSIFIER_HINT, CostInfo, Metadata
 from rcil.nn.add_branches import single_branch
 from rcil.nn.build import build, build_form, plain_twin
 from rcil.nn.cost import cost

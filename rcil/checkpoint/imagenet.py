@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from rcil.architecture import Backbone
 from rcil.checkpoint.importers import import_file
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
+from rcil.model.architecture import Backbone
 
 
 @contextlib.contextmanager

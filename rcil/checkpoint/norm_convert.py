@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rcil.nn.efficientnet_lite import NORM_EPS
+from rcil.nn.architectures.efficientnet_lite import NORM_EPS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rcil.architecture import Architecture, NormKind
+    from rcil.model.architecture import Architecture, NormKind
 
 
 def norm_eps(arch: Architecture) -> float:

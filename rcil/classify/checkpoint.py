@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from rcil.checkpoint.file import check_tensors, read_tensors, write_tensors
-from rcil.checkpoint.header import read_header
-from rcil.checkpoint.metadata import ClassifierMetadata, CostInfo
 from rcil.classify.network import HeadSpec, ImageClassifier, build_classifier, plain_classifier_twin
-from rcil.errors import CheckpointError
+from rcil.core.errors import CheckpointError
+from rcil.model.header import read_header
+from rcil.model.metadata import ClassifierMetadata, CostInfo
 from rcil.nn.cost import cost
 
 

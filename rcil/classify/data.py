@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.classify.task import DataSection
-from rcil.data.errors import DataError, existing_folder, is_text, printable, readable
-from rcil.errors import MissingDependencyError
-from rcil.images import SUFFIXES, Image, read_rgb
+from rcil.core.errors import MissingDependencyError
+from rcil.core.images import SUFFIXES, Image, read_rgb
+from rcil.core.reading import DataError, existing_folder, is_text, printable, readable
 
 TEST_SHARE = 0.3
 HELD_OUT_SHARE = 0.2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rcil.classify.run import prepare
 from rcil.classify.task import ClassifyTask
-from rcil.dry_run import DryRun, require_place
+from rcil.cli.dry_run import DryRun, require_place
 
 CELLS = 4
 """Of a comparison with one seed: two methods, without and with RC."""

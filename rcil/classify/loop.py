@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rcil.checkpoint.metadata import IMAGENET_MEAN, IMAGENET_STD
 from rcil.classify.data import LabelledImages
 from rcil.classify.methods import ClassifyMethod, HeadSizes
 from rcil.classify.network import ImageClassifier, fold_classifier
 from rcil.classify.task import TrainingSection
-from rcil.errors import TrainingError
-from rcil.images import Image
-from rcil.nn.settle import settle_norms
+from rcil.core.errors import TrainingError
+from rcil.core.images import Image
+from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD
+from rcil.nn.recalibrate_norms import settle_norms
 from rcil.train.loop import Event, Listener
 
 SCALE_LR = 0.01

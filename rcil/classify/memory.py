@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field, TypeAdapter
 from torch import Tensor
 
-from rcil.errors import TrainingError
+from rcil.core.errors import TrainingError
 
 Memory = dict[str, list[int]]
 """Places among the training images by class."""

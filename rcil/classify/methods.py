@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
-from rcil.architecture import RC, BranchWeight, DropChance, MixKind
 from rcil.classify.heads import CosineClassifier
 from rcil.classify.kmeans import kmeans
 from rcil.classify.losses import heads_distillation, nca, pod_flat, pod_spatial
@@ -21,6 +20,7 @@ from rcil.classify.network import HeadSpec, ImageClassifier, Outputs
 from rcil.classify.task import MethodName, Positive, Section
 from rcil.losses._maps import class_schedule
 from rcil.methods.base import LossTerms
+from rcil.model.architecture import RC, BranchWeight, DropChance, MixKind
 from rcil.nn.classifier import IncrementalClassifier
 from rcil.train.task import explained
 

@@ -9,12 +9,12 @@ from typing import Literal, overload
 import torch
 from torch import Tensor, nn
 
-from rcil.architecture import Architecture
 from rcil.classify.heads import CosineClassifier, FoldedCosine, random_cosine
+from rcil.model.architecture import Architecture
+from rcil.nn.architectures.deeplab import pool
+from rcil.nn.architectures.resnet import ResNet
 from rcil.nn.classifier import IncrementalClassifier
-from rcil.nn.deeplab import pool
 from rcil.nn.fold import FoldReport, fold_layers
-from rcil.nn.resnet import ResNet
 from rcil.nn.segmenter import MapKind
 from rcil.nn.step import next_architecture, next_branches
 

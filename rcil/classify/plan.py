@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rcil.classify.task import ProtocolSection
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 
 
 def class_steps(names: Sequence[str], protocol: ProtocolSection, seed: int) -> tuple[tuple[str, ...], ...]:

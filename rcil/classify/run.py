@@ -12,9 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.header import read_header
-from rcil.checkpoint.metadata import ClassifierMetadata, LineageEntry, class_table, recorded
 from rcil.classify.checkpoint import load_classifier, save_classifier
 from rcil.classify.data import ClassificationData, LabelledImages, load_data
 from rcil.classify.loop import StepJob, embed, predict, settle, train_step, tune
@@ -23,12 +20,15 @@ from rcil.classify.methods import ClassifyMethod, HeadSizes, make_classify_metho
 from rcil.classify.network import ImageClassifier, build_classifier, next_step
 from rcil.classify.plan import class_steps
 from rcil.classify.task import ClassifyTask
-from rcil.console import write_json
-from rcil.devices import choose_device
-from rcil.errors import TrainingError
-from rcil.files import sha256_of, working_in
-from rcil.train.claim import claim
+from rcil.cli.console import write_json
+from rcil.core.errors import TrainingError
+from rcil.core.files import sha256_of, working_in
+from rcil.hardware.devices import choose_device
+from rcil.model.architecture import Architecture
+from rcil.model.header import read_header
+from rcil.model.metadata import ClassifierMetadata, LineageEntry, class_table, recorded
 from rcil.train.loop import Listener
+from rcil.train.run_record import claim
 
 Say = Callable[[str], None]
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.data.errors import DataError
+from rcil.core.images import read_rgb
+from rcil.core.reading import DataError
 from rcil.data.scan import MaskContent, scan
 from rcil.data.site import pair_files, read_classes
 from rcil.data.types import IGNORE, ClassSpec, Sample, SegmentationData
-from rcil.images import read_rgb
 
 FEW_PIXELS, FEW_IMAGES = 1000, 5
 """A class below either is unlikely to be learned."""

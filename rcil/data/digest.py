@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from rcil.core.files import sha256_of
 from rcil.data.types import Sample
-from rcil.files import sha256_of
 
 
 def data_digest(samples: Iterable[Sample]) -> str:

@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.core.errors import ConfigError, did_you_mean
 from rcil.data.types import IGNORE, Sample
-from rcil.errors import ConfigError, did_you_mean
 
 BACKGROUND = 0
 Setting = Literal["overlapped", "disjoint"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.data.masks import read_mask
+from rcil.core.masks import read_mask
 from rcil.data.types import IGNORE, Sample, SegmentationData
 
 

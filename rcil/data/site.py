@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rcil.data.errors import DataError, existing_folder, is_text, printable, read_lines
+from rcil.core.documents import parse_json, parse_yaml
+from rcil.core.files import replacing
+from rcil.core.images import SUFFIXES
+from rcil.core.palette import colour_of
+from rcil.core.reading import DataError, existing_folder, is_text, printable, read_lines
 from rcil.data.types import ClassSpec, Sample, SegmentationData
-from rcil.documents import parse_json, parse_yaml
-from rcil.files import replacing
-from rcil.images import SUFFIXES
-from rcil.palette import colour_of
 
 LAYOUT = (
     "A site folder has images/<split>/*.jpg, masks/<split>/*.png and classes.txt, one name a line, background first."

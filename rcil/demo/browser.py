@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from rcil.errors import RcilError, first_line
-from rcil.files import replacing
-from rcil.log import log
+from rcil.core.errors import RcilError, first_line
+from rcil.core.files import replacing
+from rcil.core.log import log
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SIZE = (1120, 700)

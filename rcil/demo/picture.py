@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rcil.checkpoint.metadata import Metadata
-from rcil.data.masks import read_mask
+from rcil.core.drawing import Image, grid, legend, lut_of, overlay
+from rcil.core.images import read_rgb
+from rcil.core.masks import read_mask
 from rcil.data.scan import scan
 from rcil.data.types import Sample, SegmentationData
-from rcil.drawing import Image, grid, legend, lut_of, overlay
-from rcil.evaluate import rows_by_value, segment
-from rcil.images import read_rgb
+from rcil.evaluation.evaluate import rows_by_value, segment
+from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
 
 

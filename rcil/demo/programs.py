@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rcil.checkpoint.file import load
+from rcil.core.errors import RcilError
+from rcil.core.images import read_rgb, write_image
 from rcil.data.site import read_site
 from rcil.demo.picture import pick
-from rcil.errors import RcilError
-from rcil.evaluate import segment
-from rcil.images import read_rgb, write_image
+from rcil.evaluation.evaluate import segment
 
 
 def deploy(output: Path, step1: Path, site: Path, names: tuple[str, ...], force: list[str]) -> dict[str, Any]:

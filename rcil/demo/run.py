@@ -8,20 +8,20 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from rcil.add_class.request import make_request
-from rcil.add_class.run import Display, add_class
 from rcil.checkpoint.file import load
-from rcil.console import write_json
-from rcil.data.generate import make_site
-from rcil.data.generate.site import made_with
+from rcil.cli.console import write_json
+from rcil.core.errors import ConfigError
+from rcil.core.files import replacing, working_in
+from rcil.core.images import write_image
 from rcil.data.site import read_site
 from rcil.demo.browser import photograph_page
 from rcil.demo.picture import draw_grid, pick
 from rcil.demo.programs import deploy, export, show_clip
-from rcil.errors import ConfigError
-from rcil.files import replacing, working_in
-from rcil.images import write_image
 from rcil.report.plots import class_bars
+from rcil.scenes import make_site
+from rcil.scenes.site import made_with
+from rcil.site.request import make_request
+from rcil.site.run import Display, add_class
 from rcil.train.loop import Listener
 from rcil.train.run import run_task
 from rcil.train.task import Task

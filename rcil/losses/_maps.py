@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.losses._maps import class_schedule, mean_of_layers, paired
 from rcil.losses._precision import full_precision
 

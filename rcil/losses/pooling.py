@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rcil.errors import ConfigError, did_you_mean
+from rcil.core.errors import ConfigError, did_you_mean
 from rcil.losses._maps import paired
 from rcil.losses._precision import full_precision
 from rcil.losses.pcd import WINDOWS, channel_distance, spatial_distance

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from rcil.errors import ConfigError, did_you_mean
+from rcil.core.errors import ConfigError, did_you_mean
 from rcil.losses._precision import full_precision
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional as F
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.losses._precision import full_precision
 from rcil.losses._reduce import Reduction, reduce_pixels
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rcil.errors import ConfigError, did_you_mean
+from rcil.core.errors import ConfigError, did_you_mean
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import FineTuning, Joint
 from rcil.methods.ilt import Ilt

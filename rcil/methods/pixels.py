@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rcil.core.log import stage
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
-from rcil.log import stage
 from rcil.nn import Segmenter
 
 PER_IMAGE = 300

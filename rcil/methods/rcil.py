@@ -9,12 +9,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from rcil.architecture import RC, BranchWeight, DropChance, MixKind
-from rcil.errors import ConfigError, did_you_mean
+from rcil.core.errors import ConfigError, did_you_mean
 from rcil.losses import PCD_FACTORS, WINDOWS, pcd_maps, pcd_official
 from rcil.losses.pooling import PoolKind
 from rcil.methods.base import LossTerms, Method, StepInfo, with_branches
 from rcil.methods.mib import unbiased_terms
+from rcil.model.architecture import RC, BranchWeight, DropChance, MixKind
 from rcil.nn import Maps, Segmenter, begin_step
 from rcil.nn.classifier import RowStart
 from rcil.nn.segmenter import MapKind

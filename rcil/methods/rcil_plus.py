@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.losses import UNNAMED, certain_labels, completed_cross_entropy, sigmoid_step, taught_cross_entropy
 from rcil.losses.icarl import binary_cross_entropy
 from rcil.methods.base import LossTerms, StepInfo

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rcil.log import stage
+from rcil.core.log import stage
 from rcil.methods.pixels import Pixels
 from rcil.nn import Segmenter
 

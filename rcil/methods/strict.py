@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
 from rcil.methods.mib import step_cross_entropy

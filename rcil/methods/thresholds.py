@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.losses import Convention, EntropyHistogram
 from rcil.methods.base import StepInfo
 from rcil.nn import Maps

@@ -3,10 +3,10 @@
 from rcil.nn.build import build, plain_twin
 from rcil.nn.cost import Cost, cost
 from rcil.nn.fold import FoldReport, fold
-from rcil.nn.rc import RCConv
 from rcil.nn.segmenter import Maps, Segmenter
 from rcil.nn.step import begin_step
-from rcil.nn.sync import synchronise_norms
+from rcil.nn.units.rc import RCConv
+from rcil.nn.units.sync import synchronise_norms
 
 __all__ = [
     "Cost",

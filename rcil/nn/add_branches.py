@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rcil.architecture import RC
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
+from rcil.model.architecture import RC
 from rcil.nn.build import build
 from rcil.nn.segmenter import Segmenter
 

@@ -12,7 +12,7 @@ from torch import nn
 from rcil.nn.segmenter import Segmenter
 
 if TYPE_CHECKING:
-    from rcil.architecture import Architecture
+    from rcil.model.architecture import Architecture
 
 
 def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:

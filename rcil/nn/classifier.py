@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rcil.errors import ConfigError
-from rcil.nn.convnorm import conv_like
+from rcil.core.errors import ConfigError
+from rcil.nn.units.convnorm import conv_like
 
 RowStart = Literal["background", "balanced", "random"]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rcil.nn.fold import M, count_parameters, duplicate
-from rcil.nn.norms import is_inplace
+from rcil.nn.units.norms import is_inplace
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from rcil.nn.classifier import IncrementalClassifier
-from rcil.nn.convnorm import ConvNorm, ConvSum
-from rcil.nn.norms import is_norm
-from rcil.nn.rc import RCConv
 from rcil.nn.segmenter import Segmenter
+from rcil.nn.units.convnorm import ConvNorm, ConvSum
+from rcil.nn.units.norms import is_norm
+from rcil.nn.units.rc import RCConv
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -10,10 +10,10 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from rcil.nn.convnorm import ConvNorm, ConvSum, add_shift, kernel_of, set_before_norm, set_kernel
 from rcil.nn.fold import replace_modules
-from rcil.nn.rc import RCConv
 from rcil.nn.segmenter import Segmenter
+from rcil.nn.units.convnorm import ConvNorm, ConvSum, add_shift, kernel_of, set_before_norm, set_kernel
+from rcil.nn.units.rc import RCConv
 
 
 @torch.no_grad()

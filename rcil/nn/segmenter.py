@@ -9,11 +9,11 @@ from typing import Literal, overload
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rcil.architecture import Architecture
+from rcil.model.architecture import Architecture
+from rcil.nn.architectures.deeplab import DeepLabHead
+from rcil.nn.architectures.efficientnet_lite import EfficientNetLite0
+from rcil.nn.architectures.resnet import ResNet
 from rcil.nn.classifier import IncrementalClassifier
-from rcil.nn.deeplab import DeepLabHead
-from rcil.nn.efficientnet_lite import EfficientNetLite0
-from rcil.nn.resnet import ResNet
 
 MapKind = Literal["before", "after"]
 

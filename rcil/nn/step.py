@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from torch import nn
 
-from rcil.architecture import Architecture
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
+from rcil.model.architecture import Architecture
 from rcil.nn.classifier import RowStart
 from rcil.nn.fold import replace_modules
-from rcil.nn.rc import RCConv
 from rcil.nn.segmenter import Segmenter
+from rcil.nn.units.rc import RCConv
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from rcil.errors import ConfigError, did_you_mean
+from rcil.core.errors import ConfigError, did_you_mean
 
 _SUFFIX = ".yaml"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rcil.class_names import CITYSCAPES, VOC
+from rcil.data.class_names import CITYSCAPES, VOC
 from rcil.data.datasets.ade import CLASSES as ADE_CLASSES
 from rcil.data.datasets.cityscapes import CITIES
 from rcil.presets import preset_names

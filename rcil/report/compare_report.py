@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rcil.files import replacing
+from rcil.core.files import replacing
 from rcil.report.html import Block, ImageBlock, TableBlock, write_page
 from rcil.report.plots import Curve, Panel, step_curves
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rcil.console import write_json
-from rcil.errors import ConfigError
-from rcil.files import replacing
+from rcil.cli.console import write_json
+from rcil.core.errors import ConfigError
+from rcil.core.files import replacing
 from rcil.report.html import Block, Cell, ImageBlock, TableBlock, TextBlock, write_page
 from rcil.report.models import ClassHistory, Evaluated, as_document, headings, histories, labelled_by_step, labels
 from rcil.report.plots import Curve, Panel, class_bars, confusion_plot, step_curves

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from rcil.files import replacing
+from rcil.core.files import replacing
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """Tells the browser to fetch nothing, so that a page can be opened anywhere and mailed around."""

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rcil.checkpoint.file import load_for_inference
-from rcil.checkpoint.header import read_header
-from rcil.checkpoint.metadata import Metadata
+from rcil.core.errors import ConfigError, did_you_mean
 from rcil.data.site import read_site
-from rcil.devices import choose_device
-from rcil.errors import ConfigError, did_you_mean
-from rcil.evaluate import EvalReport, evaluate
+from rcil.evaluation.evaluate import EvalReport, evaluate
+from rcil.hardware.devices import choose_device
+from rcil.model.header import read_header
+from rcil.model.metadata import Metadata
 
 
 @dataclass(frozen=True)

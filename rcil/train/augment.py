@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.core.images import Image
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
-from rcil.images import Image
 
 Mask = NDArray[np.uint8]
 

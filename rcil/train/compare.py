@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcil.architecture import RC
-from rcil.console import write_json
-from rcil.errors import ConfigError
-from rcil.files import replacing
+from rcil.cli.console import write_json
+from rcil.core.errors import ConfigError
+from rcil.core.files import replacing
 from rcil.methods import make_method
+from rcil.model.architecture import RC
 from rcil.report.compare_report import as_text, write_comparison
 from rcil.train.loop import Listener
 from rcil.train.plan import make_plan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rcil.architecture import NormKind
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
+from rcil.model.architecture import NormKind
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +57,7 @@ def _check_on_gpu(norm: NormKind, settings: TrainingSection, device: torch.devic
 
 def inplace_abn_has_cuda() -> bool:
     """Whether the installed inplace-abn has kernels for GPUs; only such a build can reduce statistics of several."""
-    from rcil.nn.norms import inplace_abn_classes
+    from rcil.nn.units.norms import inplace_abn_classes
 
     inplace_abn_classes()
     from inplace_abn import _backend

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from rcil.hardware.processes import device_for
 from rcil.methods import Method, make_method
 from rcil.nn import Segmenter, fold
 from rcil.nn.cost import cost
@@ -15,7 +16,6 @@ from rcil.train.compatibility import check_compatible
 from rcil.train.loader import epoch_order
 from rcil.train.memory import peak_memory
 from rcil.train.plan import Plan, make_plan
-from rcil.train.processes import device_for
 from rcil.train.run import check_pieces, first_network
 from rcil.train.task import Task
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from rcil.checkpoint.metadata import Metadata
+from rcil.core.errors import RcilError
 from rcil.data.types import Sample
-from rcil.errors import RcilError
-from rcil.evaluate import as_input, read_pair
+from rcil.evaluation.evaluate import as_input, read_pair
+from rcil.model.metadata import Metadata
 from rcil.train.augment import random_crop, resized
 from rcil.train.task import TrainingSection
 

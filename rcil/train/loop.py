@@ -14,18 +14,18 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from rcil.checkpoint.file import load, save
-from rcil.checkpoint.metadata import Metadata
+from rcil.core.errors import TrainingError
+from rcil.core.log import log
 from rcil.data.types import Sample, SegmentationData
-from rcil.errors import TrainingError
-from rcil.evaluate import EvalReport, as_report, measure
-from rcil.log import log
+from rcil.evaluation.evaluate import EvalReport, as_report, measure
+from rcil.hardware.processes import ALONE, Processes, cudnn_tuned
 from rcil.methods import LossTerms, Method, StepInfo
+from rcil.model.metadata import Metadata
 from rcil.nn import Maps, Segmenter, fold
-from rcil.nn.settle import settle_norms
-from rcil.nn.sync import synchronise_norms
+from rcil.nn.recalibrate_norms import settle_norms
+from rcil.nn.units.sync import synchronise_norms
 from rcil.train.loader import Batch, Crops, Share, batches
 from rcil.train.memory import check_memory, peak_memory, weights_on
-from rcil.train.processes import ALONE, Processes, cudnn_tuned
 from rcil.train.skipping import MAX_OVERFLOWS_IN_A_ROW, Undo, not_finite
 from rcil.train.state import Position, StepState
 from rcil.train.task import TrainingSection
@@ -156,7 +156,7 @@ def evaluate_together(
     dtype: torch.dtype = torch.float32,
     pixels: int | None = None,
 ) -> EvalReport:
-    """`rcil.evaluate.evaluate`, every process with its share of the samples; all get the same report."""
+    """`rcil.evaluation.evaluate.evaluate`, every process with its share of the samples; all get the same report."""
     share = samples[processes.rank :: processes.count]
     confusion = measure(model, metadata, data, share, scale=scale, dtype=dtype, pixels=pixels)
     confusion.matrix = processes.sum_array(confusion.matrix)

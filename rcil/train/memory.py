@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rcil.errors import TrainingError
+from rcil.core.errors import TrainingError
 from rcil.nn import Segmenter
 from rcil.nn.cost import on_meta
 from rcil.train.task import TrainingSection

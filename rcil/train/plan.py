@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.log import log
 from rcil.data.datasets import domains_of, open_dataset
 from rcil.data.datasets.cityscapes import legacy_cut
 from rcil.data.protocol import (
@@ -23,8 +25,6 @@ from rcil.data.protocol import (
 from rcil.data.scan import present_classes
 from rcil.data.site import read_site
 from rcil.data.types import Sample, SegmentationData
-from rcil.errors import ConfigError, did_you_mean
-from rcil.log import log
 from rcil.train.task import ProtocolSection, Task
 
 

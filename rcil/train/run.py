@@ -9,11 +9,21 @@ from typing import Any, TypeVar
 
 import torch
 
-from rcil.architecture import Architecture
 from rcil.checkpoint.file import load, load_backbone, save
-from rcil.checkpoint.header import read_header
 from rcil.checkpoint.imagenet import installed_weights
-from rcil.checkpoint.metadata import (
+from rcil.cli.console import write_json
+from rcil.core.errors import ConfigError, TrainingError
+from rcil.core.files import replacing, sha256_of, working_in
+from rcil.core.log import log, stage
+from rcil.data.digest import data_digest
+from rcil.data.protocol import memory_table, training_table
+from rcil.data.scan import id_table
+from rcil.hardware.determinism import deterministic
+from rcil.hardware.processes import Processes, join
+from rcil.methods import Method, StepInfo, make_method
+from rcil.model.architecture import Architecture
+from rcil.model.header import read_header
+from rcil.model.metadata import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     LITE_MEAN,
@@ -23,22 +33,12 @@ from rcil.checkpoint.metadata import (
     Metadata,
     recorded,
 )
-from rcil.console import write_json
-from rcil.data.digest import data_digest
-from rcil.data.protocol import memory_table, training_table
-from rcil.data.scan import id_table
-from rcil.errors import ConfigError, TrainingError
-from rcil.files import replacing, sha256_of, working_in
-from rcil.log import log, stage
-from rcil.methods import Method, StepInfo, make_method
 from rcil.nn import Segmenter, build
-from rcil.train.claim import claim
 from rcil.train.compatibility import check_compatible
-from rcil.train.determinism import deterministic
 from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Event, Listener, StepJob, evaluate_together, train_step
 from rcil.train.plan import Plan, StepPlan, make_plan
-from rcil.train.processes import Processes, join
+from rcil.train.run_record import claim
 from rcil.train.state import read_state, write_state
 from rcil.train.task import NetworkSection, Task
 from rcil.train.tensorboard import both, tensorboard

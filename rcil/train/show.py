@@ -16,15 +16,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from rcil.console import print_json
-from rcil.devices import device_notices
-from rcil.dry_run import DryRun, require_place
-from rcil.log import is_quiet
+from rcil.cli.console import print_json
+from rcil.cli.dry_run import DryRun, require_place
+from rcil.core.log import is_quiet
+from rcil.hardware.devices import device_notices
+from rcil.hardware.processes import device_for
 from rcil.train.compare import cell_of, check_methods
 from rcil.train.estimate import StepEstimate, estimate
 from rcil.train.loop import Event, Listener
 from rcil.train.memory import GIB
-from rcil.train.processes import device_for
 from rcil.train.task import Task, TrainingSection
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from rcil.checkpoint.importers.torch_file import holds_its_numbers
-from rcil.errors import TrainingError, first_line
-from rcil.files import replacing
+from rcil.core.errors import TrainingError, first_line
+from rcil.core.files import replacing
 from rcil.methods import Method
 from rcil.nn import Segmenter
 from rcil.train.skipping import Skipped

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rcil.architecture import Backbone, Channels, Depth, NormKind
-from rcil.device_names import check_device_name
-from rcil.documents import parse_yaml
-from rcil.errors import ConfigError, did_you_mean
+from rcil.core.device_names import check_device_name
+from rcil.core.documents import parse_yaml
+from rcil.core.errors import ConfigError, did_you_mean
+from rcil.model.architecture import Backbone, Channels, Depth, NormKind
 from rcil.presets import preset_names, preset_text
 from rcil.train.compatibility import check_norm_precision
 

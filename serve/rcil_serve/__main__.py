@@ -1,5 +1,5 @@
 """`python -m rcil_serve`."""
 
-from rcil_serve.cli import main
+from rcil_serve.cli.app import main
 
 main()

@@ -8,7 +8,7 @@ import sys
 
 import cv2
 
-from rcil.checkpoint.header import read_header
+from rcil.model.header import read_header
 
 
 def test_quick_demo(tmp_path):

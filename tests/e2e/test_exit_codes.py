@@ -8,7 +8,7 @@ from pathlib import Path
 import rcil
 import rcil_export
 import rcil_serve
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 MEANINGS = {

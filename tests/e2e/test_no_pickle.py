@@ -13,11 +13,11 @@ from sites import write_sample
 from typer.testing import CliRunner
 
 from rcil.checkpoint.importers.torch_file import read_tensors
-from rcil.cli import app as rcil
-from rcil.errors import CheckpointError, RcilError
+from rcil.cli.app import app as rcil
+from rcil.core.errors import CheckpointError, RcilError
 from rcil.train.state import read_state
-from rcil_export.cli import app as rcil_export
-from rcil_serve.cli import app as rcil_serve
+from rcil_export.cli.app import app as rcil_export
+from rcil_serve.cli.app import app as rcil_serve
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for name in ("rcil", "export", "serve", "tools") for path in (ROOT / name).rglob("*.py"))
@@ -130,7 +130,7 @@ def test_no_source_loads_code_or_decodes_unseen(path):
         assert not fixed.get("shell") and not fixed.get("allow_pickle"), name
         assert name != "torch.load" or fixed.get("weights_only") is True, name
         if name in {"cv2.imread", "cv2.imdecode", "cv2.VideoCapture"} and not place.startswith("tools/"):
-            assert place in decoders, f"{name}: use rcil.images or rcil.data.masks"
+            assert place in decoders, f"{name}: use rcil.core.images or rcil.core.masks"
         if name == "av.open":
             assert place.startswith("tools/") or place in {
                 "rcil/doctor.py",

@@ -6,7 +6,7 @@ from networks import at_step, small_arch
 from pages import ROOT, commands
 
 from rcil.checkpoint.file import load, save
-from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.model.metadata import Metadata, class_table
 
 README = (ROOT / "README.md").read_text()
 

@@ -14,9 +14,9 @@ from official_recipe import state_dict
 from pages import ROOT, blocks, commands
 from sites import write_sample
 
-from rcil.architecture import Architecture
 from rcil.checkpoint.file import save
-from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import begin_step, build
 
 NAMES = ["background", "road", "person", "car", "forklift"]

@@ -22,7 +22,7 @@ HELD = {
 HOLD = """
 import sys
 from pathlib import Path
-from rcil.files import working_in
+from rcil.core.files import working_in
 with working_in(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

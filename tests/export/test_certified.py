@@ -7,16 +7,16 @@ import torch
 from networks import randomise
 from torch.nn import functional
 
-from rcil.architecture import Architecture
 from rcil.checkpoint.file import load_backbone, save
 from rcil.checkpoint.imagenet import installed_weights
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.evaluate import as_input
+from rcil.evaluation.evaluate import as_input
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import begin_step, build
-from rcil_export.check.images import generated_images
-from rcil_export.interface import Interface
+from rcil_export.check.outputs.images import generated_images
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import InputShape
 from rcil_export.run import Request, run_export
-from rcil_export.shapes import InputShape
 
 CERTIFICATE = ("graph", "weights", "parameters", "macs")
 NAMES = [[f"class {i}" for i in range(19)], ["forklift"], ["pallet"]]

@@ -13,12 +13,12 @@ from precision_graphs import feeds_of, small_graph
 from pretended_cuda import CACHE, TOOLS, gpu_wheel, kernel_table, pretended_libraries, run_with
 from served import FIXED, write_model
 
-from rcil_export.interface import OPSETS, OUTPUTS
-from rcil_export.onnx_file import write_onnx
+from rcil_export.graph.interface import OPSETS, OUTPUTS
+from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.precision.half import to_half
-from rcil_export.precision.int8 import calibrate, quantise
+from rcil_export.precision.int8.quantise import calibrate, quantise
 from rcil_export.precision.ranges import measure_ranges
-from rcil_export.providers import CUDA
+from rcil_export.runtime.providers import CUDA
 
 pytestmark = pytest.mark.slow
 
@@ -45,9 +45,9 @@ print(json.dumps(found))
 OPENED = """
 import json, sys
 from pathlib import Path
-from rcil.errors import RcilError
-from rcil.log import listening
-from rcil_serve.backends import open_backend
+from rcil.core.errors import RcilError
+from rcil.core.log import listening
+from rcil_serve.runtime.backends import open_backend
 found = {}
 with listening(30):
     for device in sys.argv[2:]:

@@ -9,12 +9,12 @@ from networks import at_step, small_arch
 from typer.testing import CliRunner
 
 from rcil.checkpoint.file import load, save
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.errors import ConfigError, GateError, RcilError
-from rcil.files import sha256_of
+from rcil.core.errors import ConfigError, GateError, RcilError
+from rcil.core.files import sha256_of
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import Segmenter, fold
 from rcil_export import fold_checkpoint as fold_module
-from rcil_export.cli import app
+from rcil_export.cli.app import app
 from rcil_export.fold_checkpoint import FoldCheckError, fold_checkpoint
 
 

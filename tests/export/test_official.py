@@ -9,9 +9,9 @@ from official_recipe import GOLDEN, image, state_dict
 
 from rcil.checkpoint.file import save
 from rcil.checkpoint.importers.official import segmenter_of
-from rcil_export.interface import Interface
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import InputShape
 from rcil_export.run import Request, run_export
-from rcil_export.shapes import InputShape
 
 
 @pytest.mark.parametrize(

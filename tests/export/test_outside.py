@@ -9,12 +9,12 @@ from onnx import TensorProto, helper
 from servers import FIXED, write_model
 from triton_server import metadata_of
 
-from rcil.checkpoint.header import METADATA_KEY
-from rcil.errors import CheckpointError, ConfigError, RcilError
-from rcil_export.interface import INTERFACE_KEY
-from rcil_export.onnx_file import load_document, read_onnx
-from rcil_export.shapes import parse_shape
-from rcil_serve.backends import open_backend
+from rcil.core.errors import CheckpointError, ConfigError, RcilError
+from rcil.model.header import METADATA_KEY
+from rcil_export.graph.interface import INTERFACE_KEY
+from rcil_export.graph.onnx_file import load_document, read_onnx
+from rcil_export.graph.shapes import parse_shape
+from rcil_serve.runtime.backends import open_backend
 
 
 def with_outside_tensor(path, location):

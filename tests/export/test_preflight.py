@@ -5,19 +5,19 @@ from networks import small_arch
 from sites import make_site
 
 from rcil.checkpoint.file import save
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.errors import ConfigError, MissingDependencyError, RcilError
-from rcil.images import write_image
+from rcil.core.errors import ConfigError, MissingDependencyError, RcilError
+from rcil.core.images import write_image
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
 from rcil_export import run as run_module
-from rcil_export.classify import ClassifierRequest, export_classifier
-from rcil_export.classify_interface import ClassifierInterface
-from rcil_export.convert import deployed_metadata
-from rcil_export.dry_run import dry_run
+from rcil_export.classify.interface import ClassifierInterface
+from rcil_export.classify.run import ClassifierRequest, export_classifier
+from rcil_export.cli.dry_run import dry_run
 from rcil_export.engine import flavour
-from rcil_export.interface import Interface
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import InputShape, parse_shape
+from rcil_export.precision.convert import deployed_metadata
 from rcil_export.run import Request, run_export
-from rcil_export.shapes import InputShape, parse_shape
 from rcil_export.triton.repository import publish
 
 INTERFACE = Interface(shape=InputShape.of(48, 64))

@@ -8,23 +8,23 @@ from exports import described
 from networks import small_arch
 
 from rcil.checkpoint.file import load, save
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.errors import ConfigError, GateError, RcilError
-from rcil.files import sha256_of
+from rcil.core.errors import ConfigError, GateError, RcilError
+from rcil.core.files import sha256_of
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build, fold
-from rcil_export import check_engine
-from rcil_export import convert as convert_module
 from rcil_export import preflight as preflight_module
 from rcil_export import run as run_module
+from rcil_export.check import engine as check_engine
 from rcil_export.check.artefact import OnnxArtefact
 from rcil_export.check.result import Result
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.gpu import Gpu
 from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import description_of, read_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import description_of, read_onnx
+from rcil_export.graph.shapes import InputShape
+from rcil_export.precision import convert as convert_module
 from rcil_export.run import Request, parse_targets, run_export
-from rcil_export.shapes import InputShape
 
 INTERFACE = Interface(shape=InputShape.of(48, 64))
 

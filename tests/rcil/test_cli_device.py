@@ -10,14 +10,14 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from rcil import devices
-from rcil.cli import app
-from rcil.errors import ConfigError, TrainingError
-from rcil.options import with_device
-from rcil.train.claim import claim
+from rcil.cli.app import app
+from rcil.cli.options import with_device
+from rcil.core.errors import ConfigError, TrainingError
+from rcil.hardware import devices
+from rcil.train.run_record import claim
 from rcil.train.show import announce_training
 from rcil.train.task import Task, TrainingSection
-from rcil_export.cli import app as export_app
+from rcil_export.cli.app import app as export_app
 
 COMMANDS = {
     "train": "train task.yaml -o out",
@@ -137,7 +137,7 @@ def test_where_networks_are_measured(monkeypatch, tmp_path):
         raise ConfigError("enough")
 
     monkeypatch.setattr("rcil.report.models.evaluate_models", evaluate)
-    monkeypatch.setattr("rcil.prelabel.prelabel", lambda *args, device, **options: evaluate(*args, device=device))
+    monkeypatch.setattr("rcil.site.prelabel.prelabel", lambda *args, device, **options: evaluate(*args, device=device))
     monkeypatch.setattr("rcil.demo.run.run", lambda *args, device, **options: evaluate(1, 2, 3, device=device))
     for command in ("eval", "prelabel", "demo"):
         runs(command, "--device", "cuda:1")
@@ -146,7 +146,7 @@ def test_where_networks_are_measured(monkeypatch, tmp_path):
 
 
 def test_checks_ignore_what_is_no_document():
-    from rcil.add_class.request import _without_device
+    from rcil.site.request import _without_device
 
     assert _without_device(None) is None
     assert _without_device({"training": {"device": "cpu", "batch": 2}, "seed": 1}) == {

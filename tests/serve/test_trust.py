@@ -10,13 +10,13 @@ from served import write_model
 from servers import client_of
 from servers import write_model as write_served
 
-from rcil.errors import ConfigError, TrustError
-from rcil.files import sha256_of
-from rcil.signing import sign
-from rcil_serve.backends import open as module
-from rcil_serve.backends import open_backend
+from rcil.core.errors import ConfigError, TrustError
+from rcil.core.files import sha256_of
+from rcil.core.signing import sign
 from rcil_serve.http.app import make_app
 from rcil_serve.http.options import HttpOptions
+from rcil_serve.runtime.backends import open as module
+from rcil_serve.runtime.backends import open_backend
 from rcil_serve.watch.promotion import Promotion
 
 LOAD = "/v2/repository/models/rcil/load"

@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
 from tools.fuzz.cases import Reader
 
 BAD = 3

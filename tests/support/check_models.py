@@ -12,12 +12,12 @@ from networks import at_step, small_arch
 from torch import nn
 
 from rcil.checkpoint.file import save
-from rcil.checkpoint.metadata import LineageEntry, Metadata, class_table
+from rcil.model.metadata import LineageEntry, Metadata, class_table
 from rcil.nn import Segmenter, fold
 from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact
-from rcil_export.interface import Interface
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import InputShape
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import InputShape
 
 SIZE = (64, 80)
 INTERFACE = Interface(shape=InputShape.of(*SIZE))

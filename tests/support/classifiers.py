@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from networks import randomise
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import ClassifierMetadata, class_table
 from rcil.classify.network import HeadSpec, ImageClassifier, build_classifier, next_step
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import ClassifierMetadata, class_table
 from rcil.nn import RCConv
 
 HEADS = {"linear": HeadSpec("linear"), "cosine": HeadSpec("cosine", 3)}

@@ -22,19 +22,23 @@ from served import write_model
 from sites import make_site
 from typer.main import get_command
 
-import rcil.cli
-import rcil_export.cli
-import rcil_serve.cli
-from rcil.architecture import Architecture
+import rcil.cli.app
+import rcil_export.cli.app
+import rcil_serve.cli.app
 from rcil.checkpoint.file import save
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.console import run
+from rcil.cli.console import run
+from rcil.core.signing import sign
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
-from rcil.signing import sign
 
 SCRIPTS = {
     name: get_command(module.app)
-    for name, module in (("rcil", rcil.cli), ("rcil-export", rcil_export.cli), ("rcil-serve", rcil_serve.cli))
+    for name, module in (
+        ("rcil", rcil.cli.app),
+        ("rcil-export", rcil_export.cli.app),
+        ("rcil-serve", rcil_serve.cli.app),
+    )
 }
 FAST = "--size 48x64 --rounds 0"
 QUICK = "--epochs 1 --batch 2 --crop 64 --workers 0 --max-drop 100"

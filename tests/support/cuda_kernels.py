@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, defs
 
-TABLE = Path(__file__).parents[1] / "export" / "onnx_graph" / "cuda_kernels.json"
+TABLE = Path(__file__).parents[1] / "export" / "graph" / "cuda_kernels.json"
 KERNELS: dict[str, list[dict[str, Any]]] = json.loads(TABLE.read_text(encoding="utf-8"))["kernels"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from rcil.data.masks import Mask
+from rcil.core.masks import Mask
 
 
 def stripes(*values: int, side: int = 32) -> Mask:

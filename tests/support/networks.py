@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from rcil.architecture import Architecture
+from rcil.model.architecture import Architecture
 from rcil.nn import Segmenter, begin_step, build
-from rcil.nn.norms import is_norm
+from rcil.nn.units.norms import is_norm
 
 BACKBONES = ["resnet18", "resnet34", "resnet50", "resnet101", "efficientnet_lite0"]
 needs_abn = pytest.mark.skipif(importlib.util.find_spec("inplace_abn") is None, reason="inplace-abn is not installed")

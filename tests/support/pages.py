@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import typer.main
 
-import rcil.cli
-import rcil_export.cli
-import rcil_serve.cli
-from rcil.console import DefaultCommand
+import rcil.cli.app
+import rcil_export.cli.app
+import rcil_serve.cli.app
+from rcil.cli.console import DefaultCommand
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
-SCRIPTS = {"rcil": rcil.cli, "rcil-export": rcil_export.cli, "rcil-serve": rcil_serve.cli}
+SCRIPTS = {"rcil": rcil.cli.app, "rcil-export": rcil_export.cli.app, "rcil-serve": rcil_serve.cli.app}
 LAUNCHERS = {"torchrun": "rcil", "python": "rcil"}
 SHELL = ("", "bash", "sh", "console")
 PATHS = re.compile(r"(?:rcil|export|serve|tests|tools|docs)/[\w./*-]*|[\w/-]+\.py")

@@ -9,13 +9,13 @@ import torch
 from networks import at_step, small_arch
 from onnx import numpy_helper
 
-from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import Segmenter, fold
-from rcil_export.image_input import image_input
-from rcil_export.interface import INPUT_NAME, Interface
-from rcil_export.onnx_file import description_of
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import InputShape
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.image_input import image_input
+from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.graph.onnx_file import description_of
+from rcil_export.graph.shapes import InputShape
 
 FIRST, SECOND = "backbone.stages.0.0.conv1.0", "backbone.stages.0.0.conv2"
 """Two convs of ResNet-18 of which the second alone reads the first, through a leaky ReLU."""

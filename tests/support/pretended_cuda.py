@@ -22,7 +22,7 @@ from typing import Any
 
 import onnxruntime
 
-from rcil_export.onnx_graph import lint
+from rcil_export.graph import lint
 
 CACHE = "RCIL_ORT_GPU"
 """Environment variable: a folder that keeps the wheel, 250 MB, from one run to the next."""

@@ -10,11 +10,11 @@ from clips import picture
 from exports import described, torch_logits
 
 from rcil.nn import fold
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import InputShape, parse_shape
-from rcil_serve.backends.protocol import Outputs
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.graph.shapes import InputShape, parse_shape
+from rcil_serve.runtime.backends.protocol import Outputs
 
 FIXED = InputShape.of(48, 64)
 OPEN = parse_shape(None, "16x16:48x64:512x512", "1:1:4")

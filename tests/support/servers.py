@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from triton_server import SPACING, expected_mask, metadata_of
 from triton_server import write_onnx as write_graph
 
-from rcil.checkpoint.header import METADATA_KEY
-from rcil.checkpoint.metadata import Metadata
-from rcil_export.interface import INTERFACE_KEY, Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.shapes import Extent, InputShape
-from rcil_serve.backends import Backend, Outputs
+from rcil.model.header import METADATA_KEY
+from rcil.model.metadata import Metadata
+from rcil_export.graph.interface import INTERFACE_KEY, Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.graph.shapes import Extent, InputShape
 from rcil_serve.http.run import listen, make_server
+from rcil_serve.runtime.backends import Backend, Outputs
 
 SIZE = (24, 40)
 NAMES = [["background", "road"], ["cone"], ["ball"], ["crate"]]

@@ -28,9 +28,9 @@ from google.protobuf import json_format, text_format
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil_export.interface import Interface
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
+from rcil_export.graph.interface import Interface
 
 TOOLS = Path(__file__).parents[2] / "tools" / "triton"
 SPACING = 40

@@ -34,7 +34,7 @@ FILES = {
     "timing_cache.py": {"config", "timing_cache"},
     "profile.py": {"builder", "config", "network", "profile", "image"},
     "precision.py": {"network", "layer", "conv", "tensor"},
-    "run.py": {"loaded", "runtime_config"},
+    "runner.py": {"loaded", "runtime_config"},
     "slot.py": {"self._context"},
     "runtime_cache.py": {"self._cache", "runtime_config"},
 }
@@ -63,7 +63,7 @@ def text_of(node):
 def needs():
     """(path in the module, number of arguments or None, their keywords) of everything that our source uses."""
     found = set()
-    for path in sorted(ENGINE.glob("*.py")):
+    for path in sorted(ENGINE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
         for node in ast.walk(tree):

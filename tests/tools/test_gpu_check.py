@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
 from tools import gpu_check
 
 IMAGES = [np.full((1, 4, 6, 3), value, np.uint8) for value in (1, 2)]

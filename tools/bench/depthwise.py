@@ -20,9 +20,9 @@ import torch
 from pcd import summary
 from torch import Tensor, nn
 
-from rcil.architecture import Architecture
+from rcil.model.architecture import Architecture
 from rcil.nn import Segmenter, build
-from rcil.nn.depthwise import DilatedDepthwise
+from rcil.nn.architectures.depthwise import DilatedDepthwise
 
 
 def with_plain_convs(model: Segmenter) -> Segmenter:

@@ -27,19 +27,19 @@ import numpy as np
 import onnx
 import torch
 
-from rcil.architecture import Architecture
 from rcil.checkpoint.file import save
-from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build, fold, plain_twin
-from rcil_export.check.latency import bootstrap_ratio, interleaved, percentiles, run_of
-from rcil_export.interface import Interface, Runtime
-from rcil_export.onnx_graph.ends import input_dims
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.precision.cpu import for_cpu
+from rcil_export.graph.ends import input_dims
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface, Runtime
+from rcil_export.graph.shapes import InputShape, parse_size
 from rcil_export.precision.feeds import find_feeds
-from rcil_export.precision.int8 import calibrate, quantise
-from rcil_export.sessions import open_session
-from rcil_export.shapes import InputShape, parse_size
+from rcil_export.precision.int8.cpu import for_cpu
+from rcil_export.precision.int8.quantise import calibrate, quantise
+from rcil_export.runtime.sessions import open_session
+from rcil_export.timing.interleaved import bootstrap_ratio, interleaved, percentiles, run_of
 
 
 def network(backbone: str, first: int) -> tuple[Segmenter, Metadata]:

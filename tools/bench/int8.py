@@ -24,20 +24,20 @@ from onnx import helper, numpy_helper
 from rcil.checkpoint.file import load_for_inference
 from rcil.nn import fold
 from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact
-from rcil_export.check.criterion import Criterion
 from rcil_export.check.limits import limits_for
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import description_of
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.precision.calibration import CalibrationOptions, Method
-from rcil_export.precision.cpu import for_cpu
+from rcil_export.check.outputs.criterion import Criterion
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import description_of
+from rcil_export.graph.shapes import InputShape, parse_size
 from rcil_export.precision.feeds import Feed
 from rcil_export.precision.graph import constants_of
-from rcil_export.precision.int8 import calibrate, quantise
-from rcil_export.precision.split import split_images
-from rcil_export.precision.weights import WeightBits
-from rcil_export.sessions import open_session
-from rcil_export.shapes import InputShape, parse_size
+from rcil_export.precision.int8.calibration import CalibrationOptions, Method
+from rcil_export.precision.int8.cpu import for_cpu
+from rcil_export.precision.int8.quantise import calibrate, quantise
+from rcil_export.precision.int8.split import split_images
+from rcil_export.precision.int8.weights import WeightBits
+from rcil_export.runtime.sessions import open_session
 
 Array = NDArray[Any]
 METHODS: tuple[Method, ...] = ("percentile", "entropy")

@@ -21,15 +21,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
 from rcil_export.certificate.latency import latency_item
-from rcil_export.check.latency import LatencyOptions
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import InputShape
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.graph.shapes import InputShape
+from rcil_export.timing.interleaved import LatencyOptions
 
 NAMES = [["background", "a", "b"]]
 

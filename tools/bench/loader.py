@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from pcd import summary
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.data.generate import make_site
 from rcil.data.site import read_site
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
+from rcil.scenes import make_site
 from rcil.train.loader import Crops, CropSettings, batches
 
 

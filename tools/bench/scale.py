@@ -30,21 +30,21 @@ import onnxruntime
 import torch
 from pcd import status_mb, summary
 
-from rcil.architecture import Architecture
 from rcil.checkpoint.file import save
-from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.data import scan
 from rcil.methods import StepInfo, make_method
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build, cost, fold
 from rcil.train.loader import Crops, CropSettings, batches
 from rcil.train.plan import make_plan
 from rcil.train.task import Task
 from rcil_export.certificate.certify import certify
-from rcil_export.convert import convert
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import InputShape
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.graph.shapes import InputShape
+from rcil_export.precision.convert import convert
 
 BATCH = 4
 CLASSES, SIZES, IMAGES = (2, 10, 30, 100, 300), (128, 256, 384, 512), (100, 1000, 10000)

@@ -28,16 +28,16 @@ import numpy as np
 import torch
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.data.generate import make_scene
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build, fold
-from rcil_export.check.latency import bootstrap_ratio, interleaved, percentiles
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import InputShape, parse_size
-from rcil_serve.backends import open_backend
+from rcil.scenes import make_scene
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.graph.shapes import InputShape, parse_size
+from rcil_export.timing.interleaved import bootstrap_ratio, interleaved, percentiles
+from rcil_serve.runtime.backends import open_backend
 
 LEAST_MS = 100
 """A model that is quicker than this says little about the share of HTTP."""

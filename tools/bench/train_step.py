@@ -30,9 +30,9 @@ import pcd as pcd_bench
 import torch
 from torch import Tensor
 
-from rcil.architecture import Architecture
 from rcil.losses import PCD_FACTORS, unbiased_cross_entropy, unbiased_distillation
 from rcil.methods import LossTerms, StepInfo, make_method
+from rcil.model.architecture import Architecture
 from rcil.nn import Maps, Segmenter, begin_step, build, fold
 
 OLD, NEW = 16, 1

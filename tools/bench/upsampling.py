@@ -20,9 +20,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from rcil_export.check.latency import CLOCKS, Clock, interleaved
-from rcil_export.onnx_graph.nodes import NodeList
-from rcil_export.sessions import open_session
+from rcil_export.graph.nodes import NodeList
+from rcil_export.runtime.sessions import open_session
+from rcil_export.timing.interleaved import CLOCKS, Clock, interleaved
 
 LOW, HIGH = 32, 512
 NHWC = [0, 2, 3, 1]

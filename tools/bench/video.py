@@ -26,19 +26,19 @@ import cv2
 import numpy as np
 import torch
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import LITE_MEAN, LITE_STD, Metadata, class_table
-from rcil.data.generate import make_scene
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import LITE_MEAN, LITE_STD, Metadata, class_table
 from rcil.nn import build, fold
-from rcil_export.check.latency import interleaved
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import InputShape, parse_size
-from rcil_serve.backends import open_backend
-from rcil_serve.painter import Painter, shares
-from rcil_serve.predictor import Predictor
-from rcil_serve.video.outputs.sink import Targets
+from rcil.scenes import make_scene
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.graph.shapes import InputShape, parse_size
+from rcil_export.timing.interleaved import interleaved
+from rcil_serve.runtime.backends import open_backend
+from rcil_serve.runtime.painter import Painter, shares
+from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.outputs.sink import Targets
 from rcil_serve.video.run import VideoRequest, run_video
 
 SIZE = (720, 1280)

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from rcil import __version__
-from rcil.console import write_json
-from rcil.errors import did_you_mean
+from rcil.cli.console import write_json
+from rcil.core.errors import did_you_mean
 from tools.fuzz.cases import case_of, write_case
 from tools.fuzz.engine import Limits, read_once
 from tools.fuzz.readers import PLACES, open_reader

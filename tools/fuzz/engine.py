@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
 from tools.fuzz.cases import Case, Reader, case_of, write_case
 
 Kind = Literal["exception", "no remedy", "hang", "memory", "crash"]

@@ -12,11 +12,11 @@ from typing import Any
 import cv2
 import numpy as np
 
-from rcil.architecture import RC, Architecture
-from rcil.checkpoint.metadata import LineageEntry, Metadata, class_table
-from rcil.image_header import PNG
-from rcil_export.interface import Interface
-from rcil_export.shapes import parse_shape
+from rcil.core.image_header import PNG
+from rcil.model.architecture import RC, Architecture
+from rcil.model.metadata import LineageEntry, Metadata, class_table
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import parse_shape
 from tools.fuzz.cases import Case
 from tools.fuzz.mutate import damaged
 

@@ -7,7 +7,7 @@ import random
 import shutil
 from pathlib import Path
 
-from rcil.files import sha256_of
+from rcil.core.files import sha256_of
 from tools.kill.models import write_checkpoint
 from tools.kill.programs import Words, choose, measure, run
 from tools.kill.tally import Tally, left_in

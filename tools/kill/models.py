@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from rcil.architecture import RC, Architecture
 from rcil.checkpoint.file import save
-from rcil.checkpoint.metadata import IMAGENET_MEAN, IMAGENET_STD, Metadata, class_table
+from rcil.model.architecture import RC, Architecture
+from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD, Metadata, class_table
 from rcil.nn import build
 
 NAMES = ["background", "building", "road"]

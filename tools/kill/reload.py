@@ -19,8 +19,8 @@ from pathlib import Path
 
 import cv2
 
-from rcil.data.generate import make_scene
-from rcil.files import replacing, sha256_of
+from rcil.core.files import replacing, sha256_of
+from rcil.scenes import make_scene
 from tools.kill.clients import ask, clients
 from tools.kill.models import write_checkpoint
 from tools.kill.programs import POLL, Ending, Moment, Pace, Words, choose, kill, measure, run, start, tail

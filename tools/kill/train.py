@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import yaml
 
-from rcil.data.generate import make_site
+from rcil.scenes import make_site
 from rcil.train.state import read_state
 from tools.kill.programs import Condition, Moment, Words, choose, measure, run
 from tools.kill.tally import Tally, left_in

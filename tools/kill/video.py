@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rcil.data.generate import make_site
-from rcil.files import sha256_of
+from rcil.core.files import sha256_of
+from rcil.scenes import make_site
 from tools.kill.models import write_checkpoint
 from tools.kill.programs import Words, choose, measure, run, touched
 from tools.kill.tally import Tally, left_in

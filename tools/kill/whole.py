@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
 
 PNG_END = b"IEND\xaeB`\x82"
 SEGMENT = b"\x18\x53\x80\x67"
@@ -66,7 +66,7 @@ def _state(path: Path) -> None:
 def _graph(path: Path) -> None:
     import onnx
 
-    from rcil_export.onnx_file import read_onnx
+    from rcil_export.graph.onnx_file import read_onnx
 
     try:
         onnx.checker.check_model(read_onnx(path).document)
@@ -106,7 +106,7 @@ def _page(path: Path) -> None:
 
 
 def _picture(path: Path) -> None:
-    from rcil.images import read_rgb
+    from rcil.core.images import read_rgb
 
     if path.suffix == ".png" and not path.read_bytes().endswith(PNG_END):
         raise ValueError("the end of the PNG is missing")

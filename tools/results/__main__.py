@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rcil.errors import RcilError, did_you_mean
+from rcil.core.errors import RcilError, did_you_mean
 from tools.results.cells import cells_of
 from tools.results.data import prepare
 from tools.results.pages import write_table

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rcil.checkpoint.file import load
-from rcil.console import write_json
-from rcil.evaluate import evaluate
+from rcil.cli.console import write_json
+from rcil.evaluation.evaluate import evaluate
 from rcil.methods import make_method
 from rcil.train.plan import make_plan
 from rcil.train.run import run_task

@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.console import write_json
-from rcil.data.generate import make_site
-from rcil.errors import ConfigError
+from rcil.cli.console import write_json
+from rcil.core.errors import ConfigError
+from rcil.scenes import make_site
 
 TILE = (90, 80)
 """CamVid's images are shown at half their size, 180x240 pixels, and cut into six tiles each. Nearly every whole image

@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from rcil.checkpoint.file import load
-from rcil.checkpoint.metadata import Metadata
 from rcil.data.site import read_site
-from rcil.evaluate import evaluate
+from rcil.evaluation.evaluate import evaluate
+from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter, fold
 from tools.results.cells import cells_of
 from tools.results.tables import TABLES

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rcil.console import write_json
-from rcil.files import replacing
+from rcil.cli.console import write_json
+from rcil.core.files import replacing
 from rcil.report.compare_report import as_text, comparison_curves
 from tools.results.cells import Table
 from tools.results.plots import ablation_bars, heat_map

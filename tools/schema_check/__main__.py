@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.console import write_json
+from rcil.cli.console import write_json
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build, fold
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import parse_shape
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.graph.shapes import parse_shape
 from rcil_serve.http.app import make_app
 from rcil_serve.http.options import HttpOptions
 from tools.schema_check.load import under_load

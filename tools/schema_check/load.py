@@ -20,8 +20,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.data.generate import make_scene
-from rcil_serve.backends import open_backend
+from rcil.scenes import make_scene
+from rcil_serve.runtime.backends import open_backend
 from tools.schema_check.sent import HEADER_LENGTH
 
 SIZE = (96, 128)

@@ -11,9 +11,9 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from rcil.checkpoint.header import read_header
-from rcil.errors import CheckpointError, RcilError
-from rcil.files import sha256_of
+from rcil.core.errors import CheckpointError, RcilError
+from rcil.core.files import sha256_of
+from rcil.model.header import read_header
 from rcil_export.certificate.counts import Counts, deployed_counts
 from rcil_export.certificate.difference import first_difference, weight_differences, with_weights_of
 from rcil_export.certificate.engine import ENGINE_GPUS, engine_item
@@ -21,14 +21,14 @@ from rcil_export.certificate.graph import canonical, parameters_and_macs, with_f
 from rcil_export.certificate.latency import latency_item
 from rcil_export.certificate.memory import memory_item
 from rcil_export.certificate.twin import twin_document
-from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.result import Item, Result
-from rcil_export.classify_interface import ClassifierInterface
-from rcil_export.convert import deployed_metadata
-from rcil_export.convert_types import Conversion
-from rcil_export.interface import Interface, Precision
-from rcil_export.onnx_graph.ends import input_dims
-from rcil_export.shapes import InputShape
+from rcil_export.classify.interface import ClassifierInterface
+from rcil_export.graph.ends import input_dims
+from rcil_export.graph.interface import Interface, Precision
+from rcil_export.graph.shapes import InputShape
+from rcil_export.precision.convert import deployed_metadata
+from rcil_export.precision.converted import Conversion
+from rcil_export.timing.interleaved import LatencyOptions
 
 TITLE = "No extra cost over a plain network"
 MAX_LISTED = 3

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import ClassifierMetadata, Metadata
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import ClassifierMetadata, Metadata
 
 Size = tuple[int, int]
 ASPP_3X3 = 3

@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from rcil.errors import first_line
+from rcil.core.errors import first_line
 from rcil_export.certificate.graph import GraphView, canonical, learned_constants, ordered, type_and_dims, type_of
 from rcil_export.certificate.hidden import first_hidden
 

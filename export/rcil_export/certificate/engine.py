@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rcil.errors import ConfigError, MissingDependencyError
+from rcil.core.errors import ConfigError, MissingDependencyError
 from rcil_export.check.result import Item
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.options import EngineOptions
-from rcil_export.interface import Precision
+from rcil_export.graph.interface import Precision
 
 ENGINE_GPUS = ("sm86",)
 

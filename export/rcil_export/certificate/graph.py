@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
 
 PARAMETERS_AT = {"Conv": (1, 2), "BatchNormalization": (1, 2)}
 """Which inputs of a node are trained numbers; the mean and variance of a norm are not."""

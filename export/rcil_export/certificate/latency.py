@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rcil_export.check.latency import CLOCKS, Clock, LatencyOptions, interleaved_by, run_of
 from rcil_export.check.result import Item
-from rcil_export.sessions import CPU, open_session
+from rcil_export.runtime.sessions import CPU, open_session
+from rcil_export.timing.interleaved import CLOCKS, Clock, LatencyOptions, interleaved_by, run_of
 
 LATENCY_LIMIT = 0.02
 """Share by which the delivered graph may be slower than the plain one."""

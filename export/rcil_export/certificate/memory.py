@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rcil_export.check.memory import MemoryMeasureError, peak_memory
 from rcil_export.check.result import Item
+from rcil_export.timing.peak_memory import MemoryMeasureError, peak_memory
 
 MEMORY_LIMIT = 0.1
 """Share by which its peak memory may be larger. Two runs of one and the same file differ by up to 9 %: the allocator

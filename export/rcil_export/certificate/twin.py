@@ -9,17 +9,17 @@ import onnx
 import torch
 from torch import Tensor
 
-from rcil.checkpoint.header import read_header
-from rcil.checkpoint.metadata import ClassifierMetadata, Metadata
 from rcil.classify.network import HeadSpec, ImageClassifier, build_classifier
-from rcil.errors import CheckpointError
+from rcil.core.errors import CheckpointError
+from rcil.model.header import read_header
+from rcil.model.metadata import ClassifierMetadata, Metadata
 from rcil.nn import Segmenter
 from rcil.nn.build import build
 from rcil_export.certificate.weights import deployed_weights, open_tensors
-from rcil_export.classify_interface import ClassifierInterface
-from rcil_export.interface import Interface
-from rcil_export.onnx_graph.classify_export import classifier_to_onnx
-from rcil_export.onnx_graph.export import to_onnx
+from rcil_export.classify.interface import ClassifierInterface
+from rcil_export.classify.to_onnx import classifier_to_onnx
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
 
 
 def twin_document(checkpoint: Path, metadata: Metadata, interface: Interface | ClassifierInterface) -> onnx.ModelProto:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from rcil.architecture import RC, Architecture
-from rcil.errors import CheckpointError
+from rcil.core.errors import CheckpointError
+from rcil.model.architecture import RC, Architecture
 
 Array = NDArray[np.float64]
 Kernel = tuple[Array, Array | None]

@@ -17,22 +17,22 @@ import torch
 from numpy.typing import NDArray
 
 from rcil.checkpoint.file import load_for_inference
-from rcil.checkpoint.metadata import Metadata
-from rcil.errors import ConfigError, RcilError, first_line
-from rcil.evaluate import as_input
-from rcil.images import Image
+from rcil.core.errors import ConfigError, RcilError, first_line
+from rcil.core.images import Image
+from rcil.evaluation.evaluate import as_input
+from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
-from rcil_export.check.tensor_precision import precision_of
-from rcil_export.description import parse_description
-from rcil_export.image_input import image_input
-from rcil_export.interface import INPUT_NAME, Interface, Precision
-from rcil_export.onnx_file import read_onnx
-from rcil_export.onnx_graph.ends import BY_PIXEL, full_logits
+from rcil_export.check.structure.tensor_precision import precision_of
+from rcil_export.graph.description import parse_description
+from rcil_export.graph.ends import BY_PIXEL, full_logits
+from rcil_export.graph.image_input import image_input
+from rcil_export.graph.interface import INPUT_NAME, Interface, Precision
+from rcil_export.graph.onnx_file import read_onnx
+from rcil_export.graph.shapes import InputShape
 from rcil_export.precision.compare import with_rounding
-from rcil_export.precision.cpu_features import kernels_are_exact
 from rcil_export.precision.graph import with_outputs
-from rcil_export.sessions import open_session
-from rcil_export.shapes import InputShape
+from rcil_export.precision.int8.cpu_features import kernels_are_exact
+from rcil_export.runtime.sessions import open_session
 
 Logits = NDArray[np.float32]
 Mask = NDArray[np.int64]
@@ -196,7 +196,7 @@ class EngineArtefact(GraphArtefact):
     """A TensorRT engine on the first GPU."""
 
     def __init__(self, path: Path) -> None:
-        from rcil_export.engine.run import EngineRunner
+        from rcil_export.engine.running.runner import EngineRunner
 
         self._stack = contextlib.ExitStack()
         self.runner = self._stack.enter_context(EngineRunner(path))

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rcil.errors import ConfigError, did_you_mean
-from rcil_export.interface import PRECISIONS, Precision
+from rcil.core.errors import ConfigError, did_you_mean
+from rcil_export.graph.interface import PRECISIONS, Precision
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]

@@ -10,17 +10,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rcil.errors import RcilError
-from rcil.files import sha256_of
+from rcil.core.errors import RcilError
+from rcil.core.files import sha256_of
 from rcil.nn import Segmenter, fold
 from rcil_export.check.artefact import CheckpointArtefact, open_artefact
-from rcil_export.check.bisect import check_same_network
-from rcil_export.check.class_match import match_classes
-from rcil_export.check.images import CheckImages
+from rcil_export.check.layers.bisect import check_same_network
+from rcil_export.check.layers.layer_alignment import unit_paths
 from rcil_export.check.limits import Limits
-from rcil_export.check.outputs import compare_outputs
-from rcil_export.check.outputs_report import OutputsReport
-from rcil_export.check.places import unit_paths
+from rcil_export.check.outputs.class_match import match_classes
+from rcil_export.check.outputs.compare import compare_outputs
+from rcil_export.check.outputs.images import CheckImages
+from rcil_export.check.outputs.report import OutputsReport
 from rcil_export.check.result import FOR_INFORMATION, Item, Result
 
 RowChange = Literal["unchanged", "changed", "new", "gone"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rcil.report.plots import COLOURS, as_png, make_figure
-from rcil_export.check.outputs_report import WorstImage
+from rcil_export.check.outputs.report import WorstImage
 
 FLOOR = 1e-9
 """Errors below this are drawn as none."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rcil.report.html import Block, ImageBlock, TableBlock, write_page
-from rcil_export.check.outputs_report import PARTS, OutputsReport
+from rcil_export.check.outputs.report import PARTS, OutputsReport
 from rcil_export.check.plots import error_histogram, error_map, latency_histogram
 from rcil_export.check.result import Item, Result
 

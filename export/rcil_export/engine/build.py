@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from rcil.files import replacing, sha256_of
+from rcil.core.files import replacing, sha256_of
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import Flavour, find_flavour
 from rcil_export.engine.gpu import find_gpus
@@ -19,8 +19,8 @@ from rcil_export.engine.progress import BuildWatch, Listener, interrupt_stops, m
 from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
 from rcil_export.engine.targets import choose_gpus
 from rcil_export.engine.timing_cache import timing_cache_path, timings_kept
-from rcil_export.interface import INPUT_NAME
-from rcil_export.onnx_file import load_document, texts_of
+from rcil_export.graph.interface import INPUT_NAME
+from rcil_export.graph.onnx_file import load_document, texts_of
 from rcil_export.same_file import require_other_file
 
 _NUMPY_NAMES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}

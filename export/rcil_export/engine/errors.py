@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
 
 
 class EngineError(RcilError):

@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rcil.errors import ConfigError, MissingDependencyError, did_you_mean
+from rcil.core.errors import ConfigError, MissingDependencyError, did_you_mean
 from rcil_export.engine.errors import NoGpuError
 from rcil_export.engine.gpu import find_gpus
 

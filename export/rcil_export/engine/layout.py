@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rcil_export.shapes import Extent, InputShape
+from rcil_export.graph.shapes import Extent, InputShape
 
 CHANNELS = 3
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rcil_export.engine.flavour import FlavourChoice
-from rcil_export.interface import Precision
-from rcil_export.shapes import InputShape
+from rcil_export.graph.interface import Precision
+from rcil_export.graph.shapes import InputShape
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from rcil.errors import ConfigError
-from rcil_export.interface import PRECISIONS, Precision
+from rcil.core.errors import ConfigError
+from rcil_export.graph.interface import PRECISIONS, Precision
 
 _NAMES = {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16"}
 LEAST_SHARE = 0.5

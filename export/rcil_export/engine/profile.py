@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil_export.engine.layout import axis_ranges, sizes_text
-from rcil_export.shapes import InputShape
+from rcil_export.graph.shapes import InputShape
 
 
 def add_profile(builder: Any, config: Any, network: Any, onnx: Path, asked: InputShape | None) -> InputShape | None:

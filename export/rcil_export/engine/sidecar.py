@@ -7,14 +7,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from rcil.errors import CheckpointError
-from rcil.files import sha256_of
-from rcil_export.description import read_described
+from rcil.core.errors import CheckpointError
+from rcil.core.files import sha256_of
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import INSTALL, TITLES, Flavour, FlavourName, installed
 from rcil_export.engine.layout import axis_ranges, is_image, sizes_text
-from rcil_export.interface import Precision
-from rcil_export.shapes import InputShape
+from rcil_export.graph.description import read_described
+from rcil_export.graph.interface import Precision
+from rcil_export.graph.shapes import InputShape
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]*[^/\\\x00.][^/\\\x00]*$")]

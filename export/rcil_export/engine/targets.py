@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil_export.engine.flavour import Flavour
 from rcil_export.engine.gpu import find_gpus
-from rcil_export.interface import Precision
+from rcil_export.graph.interface import Precision
 
 FIRST_BY_DEFAULT = 80
 """NVIDIA advises to build for Turing (sm75) alone: with it among the targets all the others get slower kernels."""

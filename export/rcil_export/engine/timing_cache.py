@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rcil.errors import RcilError
-from rcil.files import replacing
-from rcil.log import log
+from rcil.core.errors import RcilError
+from rcil.core.files import replacing
+from rcil.core.log import log
 from rcil_export.engine.flavour import Flavour
 from rcil_export.engine.gpu import Gpu
 

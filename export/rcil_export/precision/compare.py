@@ -9,11 +9,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from rcil_export.onnx_graph.ends import full_logits
+from rcil_export.graph.ends import full_logits
 from rcil_export.precision.feeds import Feed
 from rcil_export.precision.graph import with_outputs
 from rcil_export.precision.ranges import float_values
-from rcil_export.sessions import open_session
+from rcil_export.runtime.sessions import open_session
 
 Rows = NDArray[np.int64]
 

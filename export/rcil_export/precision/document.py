@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx
 
-from rcil.errors import ConfigError
-from rcil_export.interface import Interface, Precision
-from rcil_export.onnx_file import description_of
-from rcil_export.onnx_graph.export import describe
-from rcil_export.onnx_graph.lint import check_graph
+from rcil.core.errors import ConfigError
+from rcil_export.graph.export import describe
+from rcil_export.graph.interface import Interface, Precision
+from rcil_export.graph.lint import check_graph
+from rcil_export.graph.onnx_file import description_of
 
 
 def fp32_interface(document: onnx.ModelProto, wanted: Precision) -> Interface:

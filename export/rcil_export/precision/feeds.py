@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.checkpoint.metadata import Metadata
-from rcil.data.errors import DataError
-from rcil_export.check.images import CheckImages, fit, images_for, images_of, photographs_of
-from rcil_export.image_input import image_input
-from rcil_export.interface import INPUT_NAME, Interface
-from rcil_export.shapes import InputShape
+from rcil.core.reading import DataError
+from rcil.model.metadata import Metadata
+from rcil_export.check.outputs.images import CheckImages, fit, images_for, images_of, photographs_of
+from rcil_export.graph.image_input import image_input
+from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.graph.shapes import InputShape
 
 Feed = dict[str, NDArray[Any]]
 

@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil_export.precision.document import finish, fp32_interface
 from rcil_export.precision.graph import constants_of, replace_nodes
 from rcil_export.precision.ranges import Ranges, float_values

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rcil_export.precision.feeds import Feed
 from rcil_export.precision.graph import constants_of, with_outputs
-from rcil_export.sessions import open_session
+from rcil_export.runtime.sessions import open_session
 
 SUMS = ("Conv", "GlobalAveragePool", "AveragePool")
 

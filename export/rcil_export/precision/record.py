@@ -12,13 +12,13 @@ import onnx
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from rcil import __version__
-from rcil.errors import CheckpointError
-from rcil.files import sha256_of
-from rcil_export.check.images import GENERATED_VERSION
-from rcil_export.description import first_problem
-from rcil_export.precision.calibration import CalibrationOptions, Span
+from rcil.core.errors import CheckpointError
+from rcil.core.files import sha256_of
+from rcil_export.check.outputs.images import GENERATED_VERSION
+from rcil_export.graph.description import first_problem
 from rcil_export.precision.feeds import Feeds
-from rcil_export.precision.weights import WeightBits
+from rcil_export.precision.int8.calibration import CalibrationOptions, Span
+from rcil_export.precision.int8.weights import WeightBits
 
 CONVERSION_KEY = "rcil.conversion"
 """In the ONNX file's metadata, beside the model's own."""

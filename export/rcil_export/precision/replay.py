@@ -7,16 +7,16 @@ from pathlib import Path
 
 import onnx
 
-from rcil.data.errors import DataError, existing_folder
-from rcil.errors import CheckpointError
-from rcil.files import sha256_of
-from rcil_export.check.images import GENERATED_VERSION, generated_images, image_files, photographs_of
-from rcil_export.onnx_file import description_of
-from rcil_export.precision.cpu import in_form
+from rcil.core.errors import CheckpointError
+from rcil.core.files import sha256_of
+from rcil.core.reading import DataError, existing_folder
+from rcil_export.check.outputs.images import GENERATED_VERSION, generated_images, image_files, photographs_of
+from rcil_export.graph.onnx_file import description_of
 from rcil_export.precision.feeds import Feeds, feeds_from
 from rcil_export.precision.half import to_half_keeping
 from rcil_export.precision.half_measured import half_within
-from rcil_export.precision.int8 import Calibration, calibrate, quantise
+from rcil_export.precision.int8.cpu import in_form
+from rcil_export.precision.int8.quantise import Calibration, calibrate, quantise
 from rcil_export.precision.ranges import measure_ranges
 from rcil_export.precision.record import (
     ConversionRecord,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rcil_export.interface import Precision
-from rcil_export.shapes import InputShape
+from rcil_export.graph.interface import Precision
+from rcil_export.graph.shapes import InputShape
 from rcil_export.triton.serving import Serving, serving_text
 from rcil_export.triton.signature import Signature, Tensor
 from rcil_export.triton.step_file import Backend

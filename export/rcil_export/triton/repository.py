@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rcil.checkpoint.metadata import Metadata
-from rcil.errors import ConfigError, GateError, RcilError, TrustError
-from rcil.files import building, replacing, sha256_of, working_in
-from rcil.signing import verify
+from rcil.core.errors import ConfigError, GateError, RcilError, TrustError
+from rcil.core.files import building, replacing, sha256_of, working_in
+from rcil.core.signing import verify
+from rcil.model.metadata import Metadata
 from rcil_export.engine.flavour import TITLES
 from rcil_export.engine.sidecar import check_unchanged
-from rcil_export.interface import Interface
-from rcil_export.shapes import Extent
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import Extent
 from rcil_export.triton import step_file
 from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
 from rcil_export.triton.serving import Serving, check_serving

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rcil.errors import ConfigError
-from rcil_export.interface import Precision
+from rcil.core.errors import ConfigError
+from rcil_export.graph.interface import Precision
 from rcil_export.triton.step_file import Backend
 
 Kind = Literal["auto", "cpu", "gpu"]

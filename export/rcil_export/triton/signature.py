@@ -6,9 +6,9 @@ from enum import Enum
 
 from pydantic import BaseModel, ConfigDict
 
-from rcil.errors import ConfigError
-from rcil_export.interface import INPUT_NAME, Interface, Output
-from rcil_export.shapes import Extent
+from rcil.core.errors import ConfigError
+from rcil_export.graph.interface import INPUT_NAME, Interface, Output
+from rcil_export.graph.shapes import Extent
 
 UINT8_CLASSES = 256
 """A mask of more classes is int32."""

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rcil.checkpoint.metadata import ClassInfo
-from rcil_export.description import read_described
-from rcil_export.shapes import Extent
+from rcil.model.metadata import ClassInfo
+from rcil_export.graph.description import read_described
+from rcil_export.graph.shapes import Extent
 from rcil_export.triton.signature import Signature
 
 FILE_NAME = "step.json"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from rcil.checkpoint.importers.backbones import efficientnet_lite0, imagenet_abn, torchvision_resnet
 from rcil.checkpoint.importers.official import segmenter_of
 from rcil.checkpoint.importers.torch_file import read_tensors
-from rcil.errors import CheckpointError, first_line
+from rcil.core.errors import CheckpointError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rcil.architecture import NormKind
-    from rcil.checkpoint.metadata import Metadata
+    from rcil.model.architecture import NormKind
+    from rcil.model.metadata import Metadata
 
 __all__ = ["import_file"]
 

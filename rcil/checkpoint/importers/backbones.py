@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rcil.architecture import Architecture
 from rcil.checkpoint.importers.official import translate
 from rcil.checkpoint.importers.resnet_shape import count_blocks, resnet_fields
-from rcil.checkpoint.metadata import IMAGENET_MEAN, IMAGENET_STD, LITE_MEAN, LITE_STD, LineageEntry, Metadata, Triple
-from rcil.errors import CheckpointError
-from rcil.files import sha256_of
-from rcil.nn.efficientnet_lite import LITE0, STAGE_ENDS
+from rcil.core.errors import CheckpointError
+from rcil.core.files import sha256_of
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD, LITE_MEAN, LITE_STD, LineageEntry, Metadata, Triple
+from rcil.nn.architectures.efficientnet_lite import LITE0, STAGE_ENDS
 
 if TYPE_CHECKING:
     from torch import Tensor

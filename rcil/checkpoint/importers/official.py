@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
-from rcil.architecture import RC, Architecture
 from rcil.checkpoint.file import check_tensors
 from rcil.checkpoint.importers.resnet_shape import Blocks, count_blocks, resnet_fields
-from rcil.checkpoint.metadata import LineageEntry, Metadata, class_table
 from rcil.checkpoint.norm_convert import convert_norms
-from rcil.errors import CheckpointError
-from rcil.files import sha256_of
+from rcil.core.errors import CheckpointError
+from rcil.core.files import sha256_of
+from rcil.model.architecture import RC, Architecture
+from rcil.model.metadata import LineageEntry, Metadata, class_table
 from rcil.nn.build import build, build_form
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rcil.architecture import NormKind
+    from rcil.model.architecture import NormKind
     from rcil.nn.segmenter import Segmenter
 
 EPS = 1e-5

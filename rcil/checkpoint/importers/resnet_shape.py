@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rcil.architecture import BOTTLENECK, RESNET_BLOCKS
-from rcil.errors import CheckpointError
+from rcil.core.errors import CheckpointError
+from rcil.model.architecture import BOTTLENECK, RESNET_BLOCKS
 
 Blocks = tuple[int, int, int, int]
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rcil.errors import CheckpointError, first_line
+from rcil.core.errors import CheckpointError, first_line
 
 # Where known programs keep their weights inside the saved dict.
 _CONTAINERS = ("model_state", "state_dict", "model")

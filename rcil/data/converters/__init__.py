@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from rcil.cli.dry_run import DryRun, require_place
+from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.reading import DataError, readable, require_free
 from rcil.data.converters import coco, cvat, labelme, yolo
 from rcil.data.converters.annotations import Annotations
 from rcil.data.converters.site_writer import ConvertSummary, write_site
-from rcil.data.errors import DataError, readable, require_free
-from rcil.dry_run import DryRun, require_place
-from rcil.errors import ConfigError, did_you_mean
 
 __all__ = ["FORMATS", "ConvertSummary", "convert", "dry_run"]
 

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from rcil.data.errors import DataError, read_bytes
-from rcil.data.masks import Mask
+from rcil.core.errors import ConfigError
+from rcil.core.images import decoded, refuse_before_decoding
+from rcil.core.masks import Mask
+from rcil.core.reading import DataError, read_bytes
 from rcil.data.types import IGNORE
-from rcil.errors import ConfigError
-from rcil.images import decoded, refuse_before_decoding
 
 SUFFIXES = {".jpg": ".jpg", ".jpeg": ".jpg", ".png": ".png"}
 """Image suffix in an export, in lower case -> suffix in a site folder."""

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from rcil.core.masks import Mask
+from rcil.core.reading import DataError
 from rcil.data.converters.annotations import (
     Annotations,
     Picture,
@@ -25,8 +27,6 @@ from rcil.data.converters.annotations import (
     safe_path,
     split_names,
 )
-from rcil.data.errors import DataError
-from rcil.data.masks import Mask
 from rcil.data.types import IGNORE
 
 _HINT = "Expected a COCO instances file, with images, annotations and categories."

@@ -11,6 +11,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from rcil.core.masks import Mask
+from rcil.core.reading import DataError, existing_folder, read_lines
 from rcil.data.converters.annotations import (
     Annotations,
     Picture,
@@ -21,8 +23,6 @@ from rcil.data.converters.annotations import (
     safe_path,
     split_names,
 )
-from rcil.data.errors import DataError, existing_folder, read_lines
-from rcil.data.masks import Mask
 
 _HINT = "Export from CVAT as 'Segmentation mask 1.1' and unpack the archive."
 _BLACK = 0

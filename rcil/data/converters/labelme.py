@@ -14,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from rcil.core.errors import did_you_mean
+from rcil.core.masks import Mask, decode_mask
+from rcil.core.reading import DataError, existing_folder, read_lines
 from rcil.data.converters.annotations import (
     Annotations,
     Picture,
@@ -24,9 +27,6 @@ from rcil.data.converters.annotations import (
     read_json,
     safe_path,
 )
-from rcil.data.errors import DataError, existing_folder, read_lines
-from rcil.data.masks import Mask, decode_mask
-from rcil.errors import did_you_mean
 
 _HINT = "Expected the folder with labelme's json files."
 _DRAWN = {"polygon": 3, "rectangle": 2, "circle": 2, "mask": 2}

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from rcil.core.files import building, replacing
+from rcil.core.masks import write_mask
+from rcil.core.reading import DataError
 from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, read_colours
-from rcil.data.errors import DataError
-from rcil.data.masks import write_mask
-from rcil.files import building, replacing
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import numpy.typing as npt
 
+from rcil.core.documents import yaml_entries
+from rcil.core.masks import Mask
+from rcil.core.reading import DataError, existing_folder, read_lines, read_text
 from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, below, class_table, fill_polygon, no_split
-from rcil.data.errors import DataError, existing_folder, read_lines, read_text
-from rcil.data.masks import Mask
-from rcil.documents import yaml_entries
 
 _HINT = "Expected images/<split>/*, labels/<split>/*.txt, and the names in data.yaml or classes.txt."
 _YAML_HINT = "Write them as 'names: [a, b]', as a list of '- a' lines or as '0: a' lines; or give classes.txt."

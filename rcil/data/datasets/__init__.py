@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.reading import readable
 from rcil.data.datasets.ade import read_ade
 from rcil.data.datasets.cityscapes import CITIES, read_cityscapes
 from rcil.data.datasets.voc import read_voc
-from rcil.data.errors import readable
 from rcil.data.types import Sample, SegmentationData
-from rcil.errors import ConfigError, did_you_mean
 
 READERS: dict[str, Callable[[Path], SegmentationData]] = {
     "voc": read_voc,

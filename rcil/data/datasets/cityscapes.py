@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rcil.class_names import CITYSCAPES
+from rcil.core.reading import DataError, existing_folder
+from rcil.data.class_names import CITYSCAPES
 from rcil.data.datasets.samples import checked_split
-from rcil.data.errors import DataError, existing_folder
 from rcil.data.types import ClassSpec, Sample, SegmentationData
 
 CITIES = (

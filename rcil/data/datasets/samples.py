@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from rcil.data.errors import DataError, is_text, printable
+from rcil.core.reading import DataError, is_text, printable
 from rcil.data.types import Sample
 
 

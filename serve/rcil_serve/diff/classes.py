@@ -10,10 +10,10 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.checkpoint.metadata import ClassInfo
-from rcil.errors import ConfigError
-from rcil.palette import colour_of
-from rcil_serve.painter import BACKGROUND
+from rcil.core.errors import ConfigError
+from rcil.core.palette import colour_of
+from rcil.model.metadata import ClassInfo
+from rcil_serve.runtime.painter import BACKGROUND
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`rcil-serve diff`; `rcil_serve.cli` registers it."""
+"""`rcil-serve diff`; `rcil_serve.cli.app` registers it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from rcil.completion import one_of
-from rcil.console import print_json, teller
-from rcil_serve.options import (
+from rcil.cli.completion import one_of
+from rcil.cli.console import print_json, teller
+from rcil_serve.cli.options import (
     MODELS,
     AlphaOption,
     AsJson,
@@ -79,11 +79,11 @@ def diff(
 
     Example: `rcil-serve diff deployed/model.onnx candidate/model.onnx yard.mp4 -o changes`
     """
+    from rcil_serve.cli.dry_run import diff_dry_run
     from rcil_serve.diff.run import DiffRequest, run_diff
-    from rcil_serve.dry_run import diff_dry_run
-    from rcil_serve.endings import complain, sigterm_as_interrupt
-    from rcil_serve.video.sources import Selection
-    from rcil_serve.video.sources.live import LiveOptions
+    from rcil_serve.stream.shutdown import complain, sigterm_as_interrupt
+    from rcil_serve.stream.sources import Selection
+    from rcil_serve.stream.sources.live import LiveOptions
 
     request = DiffRequest(
         old=old,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rcil_serve.backends import Backend
 from rcil_serve.diff.findings import Findings
-from rcil_serve.video.outputs.receipt import Status
-from rcil_serve.video.sources import Source
+from rcil_serve.runtime.backends import Backend
+from rcil_serve.stream.outputs.receipt import Status
+from rcil_serve.stream.sources import Source
 
 ENDINGS: dict[Status, str] = {
     "running": "",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.checkpoint.metadata import ClassInfo
-from rcil.drawing import Colour
+from rcil.core.drawing import Colour
+from rcil.model.metadata import ClassInfo
 from rcil_serve.diff.classes import CommonClasses
-from rcil_serve.painter import BACKGROUND
+from rcil_serve.runtime.painter import BACKGROUND
 
 
 @dataclass(frozen=True)

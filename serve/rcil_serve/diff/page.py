@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from rcil.checkpoint.metadata import ClassInfo
-from rcil.files import replacing
+from rcil.core.files import replacing
+from rcil.model.metadata import ClassInfo
 from rcil.report.html import document
 from rcil_serve.diff.findings import Findings, headline, percent
 from rcil_serve.diff.kinds import KINDS, SAME
 from rcil_serve.diff.matrix import matrix_table
 from rcil_serve.diff.plots import timeline_plot
 from rcil_serve.diff.tally import BadSecond, Shares
-from rcil_serve.painter import BACKGROUND
+from rcil_serve.runtime.painter import BACKGROUND
 
 MOST_TRANSITIONS = 12
 OWN_STYLE = """

@@ -8,11 +8,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.images import Image
-from rcil_serve.backends.protocol import Mask
+from rcil.core.images import Image
 from rcil_serve.diff.classes import CommonClasses, match_classes
 from rcil_serve.diff.kinds import KINDS, kind_table
-from rcil_serve.predictor import Predictor, Segmentation
+from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.predictor import Predictor, Segmentation
 
 
 class Codes:

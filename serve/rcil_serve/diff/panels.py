@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from rcil.drawing import drawable, legend
-from rcil.images import Image
-from rcil_serve.backends.protocol import Mask
+from rcil.core.drawing import drawable, legend
+from rcil.core.images import Image
 from rcil_serve.diff.classes import CommonClasses
 from rcil_serve.diff.kinds import KINDS, SAME, kind_classes
 from rcil_serve.diff.pair import Codes
-from rcil_serve.painter import BACKGROUND, Painter
+from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.painter import BACKGROUND, Painter
 
 CAPTION = 26
 """Height of a line of text."""

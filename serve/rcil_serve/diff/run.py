@@ -9,10 +9,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from rcil.console import write_json
-from rcil.errors import RcilError
-from rcil.files import working_in
-from rcil_serve.backends import Backend, open_backend
+from rcil.cli.console import write_json
+from rcil.core.errors import RcilError
+from rcil.core.files import working_in
 from rcil_serve.diff.describe import facts_of, titles, warnings_about
 from rcil_serve.diff.findings import Findings, findings_of, headline
 from rcil_serve.diff.page import write_page
@@ -21,14 +20,15 @@ from rcil_serve.diff.panels import Panels, jpeg
 from rcil_serve.diff.sink import MovieSink, TallySink
 from rcil_serve.diff.tally import Tally
 from rcil_serve.diff.views import NARROWEST, fitting, open_view
-from rcil_serve.places import require_apart
-from rcil_serve.predictor import Layout, Predictor
-from rcil_serve.video.latencies import Stages
-from rcil_serve.video.outputs.receipt import Receipt, Status, describe_model
-from rcil_serve.video.pipeline import run_pipeline
-from rcil_serve.video.recorder import Recorder, Show
-from rcil_serve.video.sources import Selection, Source, open_source
-from rcil_serve.video.sources.live import LiveOptions
+from rcil_serve.runtime.backends import Backend, open_backend
+from rcil_serve.runtime.predictor import Layout, Predictor
+from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.output_checks import require_apart
+from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model
+from rcil_serve.stream.pipeline import run_pipeline
+from rcil_serve.stream.recorder import Recorder, Show
+from rcil_serve.stream.sources import Selection, Source, open_source
+from rcil_serve.stream.sources.live import LiveOptions
 
 
 @dataclass(frozen=True)

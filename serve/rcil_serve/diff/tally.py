@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil_serve.backends.protocol import Mask
 from rcil_serve.diff.kinds import HARM, KINDS
 from rcil_serve.diff.pair import Codes
-from rcil_serve.video.frames import Frame
-from rcil_serve.video.outputs.timeline import Timeline
+from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.stream.frames import Frame
+from rcil_serve.stream.outputs.timeline import Timeline
 
 MOST_SECONDS = 10
 """How many of the worst seconds are kept."""

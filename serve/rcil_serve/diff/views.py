@@ -7,14 +7,14 @@ from typing import Literal, Protocol, get_args
 import cv2
 import numpy as np
 
-from rcil.errors import ConfigError, did_you_mean
-from rcil.images import Image
-from rcil_serve.backends.protocol import Mask
+from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.images import Image
 from rcil_serve.diff.classes import CommonClasses
 from rcil_serve.diff.kinds import FORGOTTEN, SAME
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, beside, caption, key, scaled
 from rcil_serve.diff.tally import Shares
-from rcil_serve.video.frames import Frame
+from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.stream.frames import Frame
 
 ViewName = Literal["side", "wipe", "none"]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)

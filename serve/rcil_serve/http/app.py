@@ -13,17 +13,19 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-from rcil.errors import RcilError
-from rcil_serve.backends import open_backend
-from rcil_serve.http import routes_page, routes_segment, routes_v2
-from rcil_serve.http.door import AccessLog, Patience, TokenCheck
+from rcil.core.errors import RcilError
 from rcil_serve.http.metrics import Metrics
+from rcil_serve.http.middleware import AccessLog, Patience, TokenCheck
 from rcil_serve.http.models import Models
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.refusal import RefusalError, in_words
+from rcil_serve.http.protocol.refusal import RefusalError, in_words
 from rcil_serve.http.reload import Opener, Reloader, open_model
+from rcil_serve.http.routes import page as routes_page
+from rcil_serve.http.routes import segment as routes_segment
+from rcil_serve.http.routes import v2 as routes_v2
 from rcil_serve.http.service import Service
 from rcil_serve.http.workers import Workers
+from rcil_serve.runtime.backends import open_backend
 
 log = logging.getLogger(__name__)
 FREE = frozenset({"/v2/health/live", "/v2/health/ready", *routes_page.PARTS})

@@ -1,4 +1,4 @@
-"""`rcil-serve http`; `rcil_serve.cli` registers it."""
+"""`rcil-serve http`; `rcil_serve.cli.app` registers it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from rcil_serve.cli.options import DeviceOption, ModelOption, PreviousOption, ThreadsOption, TrustOption
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.options import DeviceOption, ModelOption, PreviousOption, ThreadsOption, TrustOption
 
 
 def http(

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rcil.images import Image
-from rcil_export.shapes import InputShape
-from rcil_serve.backends.protocol import Mask, RunError
+from rcil.core.images import Image
+from rcil_export.graph.shapes import InputShape
 from rcil_serve.http.models import Model
-from rcil_serve.watch.classes import match
-from rcil_serve.watch.overlap import pair_counts, plain_overlap
+from rcil_serve.runtime.backends.protocol import Mask, RunError
+from rcil_serve.watch.measures.classes import match
+from rcil_serve.watch.measures.overlap import pair_counts, plain_overlap
 
 
 @dataclass(frozen=True)

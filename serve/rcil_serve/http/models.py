@@ -6,11 +6,11 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from rcil.checkpoint.metadata import ClassInfo
-from rcil.images import Image
-from rcil_serve.backends import Backend
-from rcil_serve.http.refusal import RefusalError
-from rcil_serve.predictor import Predictor
+from rcil.core.images import Image
+from rcil.model.metadata import ClassInfo
+from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.runtime.backends import Backend
+from rcil_serve.runtime.predictor import Predictor
 
 CURRENT, PREVIOUS = "current", "previous"
 

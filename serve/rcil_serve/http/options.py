@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from rcil.data.generate import make_scene
-from rcil.errors import RcilError, TrustError
-from rcil.images import Image
-from rcil_serve.backends import Backend
+from rcil.core.errors import RcilError, TrustError
+from rcil.core.images import Image
+from rcil.scenes import make_scene
 from rcil_serve.http.compare import agreement, checked_mask, missing
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
-from rcil_serve.http.refusal import RefusalError
+from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.runtime.backends import Backend
 
 Opener = Callable[[Path], Backend]
 SAMPLE = (360, 640)

@@ -10,16 +10,16 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rcil.images import Image
-from rcil_serve.backends.protocol import Mask
-from rcil_serve.http.body import Body, read_body, unpacked
+from rcil.core.images import Image
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
 from rcil_serve.http.options import HttpOptions
+from rcil_serve.http.protocol.body import Body, read_body, unpacked
 from rcil_serve.http.reload import Reloader
 from rcil_serve.http.stopwatch import Stopwatch
 from rcil_serve.http.workers import Workers
-from rcil_serve.painter import shares
+from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.painter import shares
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`rcil-serve video`; `rcil_serve.cli` registers it."""
+"""`rcil-serve video`; `rcil_serve.cli.app` registers it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcil.console import print_json, teller
-from rcil.log import is_quiet
-from rcil_serve.options import (
+from rcil.cli.console import print_json, teller
+from rcil.core.log import is_quiet
+from rcil_serve.cli.options import (
     AlphaOption,
     AsJson,
     AttemptsOption,
@@ -43,7 +43,7 @@ from rcil_serve.options import (
 )
 
 if TYPE_CHECKING:
-    from rcil_serve.video.recorder import Progress
+    from rcil_serve.stream.recorder import Progress
 
 
 def video(
@@ -86,12 +86,12 @@ def video(
 
         rcil-serve video rtsp://camera.local/1 -m deployed/model.onnx -o gate.mp4 --end 3600
     """
-    from rcil_serve.dry_run import video_dry_run
-    from rcil_serve.endings import complain, sigterm_as_interrupt
-    from rcil_serve.video.outputs.sink import Targets
+    from rcil_serve.cli.dry_run import video_dry_run
+    from rcil_serve.stream.outputs.sink import Targets
+    from rcil_serve.stream.shutdown import complain, sigterm_as_interrupt
+    from rcil_serve.stream.sources import Selection
+    from rcil_serve.stream.sources.live import LiveOptions
     from rcil_serve.video.run import VideoRequest, default_receipt, run_video
-    from rcil_serve.video.sources import Selection
-    from rcil_serve.video.sources.live import LiveOptions
 
     request = VideoRequest(
         source=source,

@@ -1,4 +1,4 @@
-"""`rcil-serve watch`; `rcil_serve.cli` registers it."""
+"""`rcil-serve watch`; `rcil_serve.cli.app` registers it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from rcil.log import is_quiet
-from rcil_serve.options import (
+from rcil.core.log import is_quiet
+from rcil_serve.cli.options import (
     MODELS,
     AsJson,
     AttemptsOption,
@@ -101,10 +101,10 @@ def watch(
 
         rcil-serve watch 0 -m live.onnx --shadow step3.onnx --promote-after 2000 --promote-link live.onnx
     """
-    from rcil_serve.endings import complain, sigterm_as_interrupt
+    from rcil_serve.stream.shutdown import complain, sigterm_as_interrupt
+    from rcil_serve.stream.sources import Selection
+    from rcil_serve.stream.sources.live import LiveOptions
     from rcil_serve.video.run import default_receipt
-    from rcil_serve.video.sources import Selection
-    from rcil_serve.video.sources.live import LiveOptions
     from rcil_serve.watch.alarms import AlarmError, Limits
     from rcil_serve.watch.promotion import Promotion
     from rcil_serve.watch.request import WatchRequest

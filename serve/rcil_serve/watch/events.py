@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rcil_serve.video.outputs.lines import not_written, open_lines
+from rcil_serve.stream.outputs.growing_file import not_written, open_lines
 
 
 @dataclass(frozen=True)

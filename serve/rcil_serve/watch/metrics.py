@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from rcil.errors import ConfigError
-from rcil_serve.video.frames import Counts
-from rcil_serve.watch.readings import Measure
-from rcil_serve.watch.standing import Standing
+from rcil.core.errors import ConfigError
+from rcil_serve.stream.frames import Counts
+from rcil_serve.watch.measures.readings import Measure
+from rcil_serve.watch.status import Standing
 
 HOST = "127.0.0.1"
 HELP = {

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from rcil.errors import ConfigError, RcilError
-from rcil.files import replacing, sha256_of
-from rcil_serve.backends.open import signed_sha256
+from rcil.core.errors import ConfigError, RcilError
+from rcil.core.files import replacing, sha256_of
+from rcil_serve.runtime.backends.open import signed_sha256
 
 COMMAND_SECONDS = 60.0
 LONGEST_LINE = 4096

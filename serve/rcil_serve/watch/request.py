@@ -7,10 +7,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from rcil.errors import ConfigError
-from rcil_serve.predictor import Layout
-from rcil_serve.video.sources import Selection
-from rcil_serve.video.sources.live import LiveOptions
+from rcil.core.errors import ConfigError
+from rcil_serve.runtime.predictor import Layout
+from rcil_serve.stream.sources import Selection
+from rcil_serve.stream.sources.live import LiveOptions
 from rcil_serve.watch.alarms import Limits
 from rcil_serve.watch.promotion import Promotion
 from rcil_serve.watch.trial import TrialRule

@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rcil.errors import RcilError
-from rcil_serve.backends.protocol import Mask, RunError
-from rcil_serve.endings import in_brief
-from rcil_serve.predictor import Predictor
-from rcil_serve.video.frames import Frame
-from rcil_serve.video.outputs.receipt import describe_model
-from rcil_serve.watch.classes import match
+from rcil.core.errors import RcilError
+from rcil_serve.runtime.backends.protocol import Mask, RunError
+from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.frames import Frame
+from rcil_serve.stream.outputs.receipt import describe_model
+from rcil_serve.stream.shutdown import in_brief
 from rcil_serve.watch.events import Event, EventLog
+from rcil_serve.watch.measures.classes import match
 from rcil_serve.watch.promotion import Promotion
 from rcil_serve.watch.trial import Trial, TrialRule, Verdict
 

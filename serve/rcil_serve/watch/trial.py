@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rcil.errors import ConfigError
-from rcil_serve.backends.protocol import Mask
-from rcil_serve.painter import BACKGROUND
-from rcil_serve.watch.classes import Matching
-from rcil_serve.watch.overlap import Overlap, overlap_of, pair_counts
+from rcil.core.errors import ConfigError
+from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.painter import BACKGROUND
+from rcil_serve.watch.measures.classes import Matching
+from rcil_serve.watch.measures.overlap import Overlap, overlap_of, pair_counts
 
 
 @dataclass(frozen=True)

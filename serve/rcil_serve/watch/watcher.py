@@ -6,21 +6,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rcil.errors import ConfigError
-from rcil_serve.painter import shares
-from rcil_serve.predictor import Predictor
-from rcil_serve.video.frames import Sound
-from rcil_serve.video.pipeline import Seen
+from rcil.core.errors import ConfigError
+from rcil_serve.runtime.painter import shares
+from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.frames import Sound
+from rcil_serve.stream.pipeline import Seen
 from rcil_serve.watch.alarms import Alarms, Change
-from rcil_serve.watch.baseline import Reference
-from rcil_serve.watch.classes import match
 from rcil_serve.watch.events import Event, EventLog
-from rcil_serve.watch.history import History
-from rcil_serve.watch.meters import AgreementMeter, DriftMeter, FlickerMeter
-from rcil_serve.watch.readings import Measure, Reading
-from rcil_serve.watch.relay import Relay
+from rcil_serve.watch.measures.baseline import Reference
+from rcil_serve.watch.measures.classes import match
+from rcil_serve.watch.measures.history import History
+from rcil_serve.watch.measures.meters import AgreementMeter, DriftMeter, FlickerMeter
+from rcil_serve.watch.measures.readings import Measure, Reading
 from rcil_serve.watch.shadow import Shadow
-from rcil_serve.watch.standing import Standing
+from rcil_serve.watch.status import Standing
+from rcil_serve.watch.swappable_predictor import Relay
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,18 @@ import pytest
 from delivered import by_key, deliver, save_checkpoint
 from onnx import helper, numpy_helper
 
-from rcil.errors import CheckpointError, ConfigError, MissingDependencyError
-from rcil.files import sha256_of
-from rcil.nn import convnorm, cost, plain_twin
-from rcil.nn.rc import DropPathMix, RCConv
+from rcil.core.errors import CheckpointError, ConfigError, MissingDependencyError
+from rcil.core.files import sha256_of
+from rcil.nn import cost, plain_twin
+from rcil.nn.units import convnorm
+from rcil.nn.units.rc import DropPathMix, RCConv
 from rcil_export.certificate import certify as module
 from rcil_export.certificate import engine as engine_module
 from rcil_export.certificate.certify import certify
 from rcil_export.certificate.engine import engine_item
 from rcil_export.engine.errors import EngineError
-from rcil_export.interface import Interface
-from rcil_export.shapes import InputShape, parse_shape
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import InputShape, parse_shape
 
 FIXED = Interface(shape=InputShape.of(48, 64))
 OPEN = Interface(shape=parse_shape(None, "32x32:48x64:96x96", "1:2:4"), outputs=("mask", "confidence", "logits"))

@@ -2,9 +2,9 @@ import pytest
 import torch
 from networks import BACKBONES, small_arch
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import ClassifierMetadata, Metadata, class_table
 from rcil.classify.network import HeadSpec, build_classifier
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import ClassifierMetadata, Metadata, class_table
 from rcil.nn import build, cost
 from rcil_export.certificate.counts import deployed_counts
 

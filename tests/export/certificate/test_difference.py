@@ -11,8 +11,8 @@ from rcil_export.certificate.difference import (
     with_weights_of,
 )
 from rcil_export.certificate.graph import canonical, with_fixed_size
-from rcil_export.interface import Interface
-from rcil_export.shapes import InputShape, parse_shape
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import InputShape, parse_shape
 
 STEM = "backbone.stem.0"
 

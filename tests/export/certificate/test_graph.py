@@ -5,14 +5,14 @@ import pytest
 from networks import at_step, small_arch
 from onnx import TensorProto, helper, numpy_helper
 
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import cost, fold, plain_twin
 from rcil_export.certificate.difference import first_difference
 from rcil_export.certificate.graph import canonical, parameters_and_macs
-from rcil_export.interface import Interface
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import InputShape, parse_shape
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import InputShape, parse_shape
 
 SIZE = (48, 64)
 FIXED = InputShape.of(*SIZE)

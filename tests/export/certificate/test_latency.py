@@ -9,10 +9,10 @@ from rcil_export.certificate import latency as module
 from rcil_export.certificate import memory as memory_module
 from rcil_export.certificate.latency import STUDENT, Ratio, latency_item, latency_verdict, ratio_of, time_in_sessions
 from rcil_export.certificate.memory import memory_item
-from rcil_export.check.latency import LatencyOptions
-from rcil_export.check.memory import MemoryMeasureError
 from rcil_export.check.report import as_text
 from rcil_export.check.result import Result
+from rcil_export.timing.interleaved import LatencyOptions
+from rcil_export.timing.peak_memory import MemoryMeasureError
 
 TIMES = {"delivered": [10.0], "plain": [10.0]}
 

@@ -4,11 +4,11 @@ import torch
 from networks import BACKBONES, NORMS, at_step, randomise, small_arch
 from torch import nn
 
-from rcil.architecture import RC
 from rcil.checkpoint.file import ROWS, _tensors_of, load_for_inference, save
-from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.classify.network import HeadSpec, build_classifier, fold_classifier, next_step
-from rcil.errors import CheckpointError
+from rcil.core.errors import CheckpointError
+from rcil.model.architecture import RC
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import begin_step, build, fold
 from rcil_export.certificate.weights import Tensors, deployed_weights, open_tensors
 

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-from rcil.errors import CheckpointError, ConfigError, RcilError
-from rcil.evaluate import as_input
+from rcil.core.errors import CheckpointError, ConfigError, RcilError
+from rcil.evaluation.evaluate import as_input
 from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, RunError, open_artefact
-from rcil_export.check.images import generated_images
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.sessions import SessionError
-from rcil_export.shapes import InputShape, parse_shape
+from rcil_export.check.outputs.images import generated_images
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.graph.shapes import InputShape, parse_shape
+from rcil_export.runtime.sessions import SessionError
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@ from itertools import pairwise
 
 import pytest
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil_export.check.limits import DEFAULTS, limits_for, parse_limits
-from rcil_export.interface import PRECISIONS
+from rcil_export.graph.interface import PRECISIONS
 
 
 def test_the_less_exact_of_two_decides():

@@ -6,14 +6,14 @@ import check_models as models
 import pytest
 import torch
 
-from rcil.errors import RcilError
-from rcil.files import sha256_of
+from rcil.core.errors import RcilError
+from rcil.core.files import sha256_of
 from rcil.nn import fold
 from rcil.nn.step import begin_step
-from rcil_export.check.images import generated_images
+from rcil_export.check.layers.layer_alignment import unit_paths
 from rcil_export.check.limits import DEFAULTS
 from rcil_export.check.lineage import compare_with_parent, layer_deltas, row_deltas
-from rcil_export.check.places import unit_paths
+from rcil_export.check.outputs.images import generated_images
 
 LAYER = "backbone.stages.2.0.conv1"
 

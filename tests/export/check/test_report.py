@@ -5,14 +5,14 @@ import pytest
 from exports import described
 
 from rcil.checkpoint.file import save
+from rcil_export.check.files import check_files
 from rcil_export.check.plots import error_histogram, latency_histogram
 from rcil_export.check.report import as_document, as_text, summary, write_html
 from rcil_export.check.result import FOR_INFORMATION, Item, Result
-from rcil_export.check_files import check_files
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import InputShape
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.graph.shapes import InputShape
 
 PASSED = Item("a", "first thing", True, "1", "at most 2")
 FAILED = Item("b", "second thing", False, "<3>", "at most 2", {"times_ms": {"x": [1.0, 2.0], "y": [1.5, 1.0]}})

@@ -5,8 +5,9 @@ from types import ModuleType
 
 import pytest
 
-from rcil_export.engine import build, flavour, run, targets
+from rcil_export.engine import build, flavour, targets
 from rcil_export.engine.gpu import Gpu
+from rcil_export.engine.running import runner as run
 
 
 @pytest.fixture

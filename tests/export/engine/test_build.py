@@ -10,8 +10,8 @@ import onnx as onnx_package
 import pytest
 from onnx_models import segmenter
 
-from rcil.errors import CheckpointError, ConfigError, RcilError
-from rcil.files import sha256_of
+from rcil.core.errors import CheckpointError, ConfigError, RcilError
+from rcil.core.files import sha256_of
 from rcil_export.engine import build, targets
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.errors import EngineError

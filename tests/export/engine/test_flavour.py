@@ -3,7 +3,7 @@ from types import ModuleType
 
 import pytest
 
-from rcil.errors import ConfigError, MissingDependencyError
+from rcil.core.errors import ConfigError, MissingDependencyError
 from rcil_export.engine.errors import NoGpuError
 from rcil_export.engine.flavour import find_flavour, flavour_of
 

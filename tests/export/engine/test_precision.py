@@ -1,7 +1,7 @@
 import pytest
 from onnx_models import segmenter
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil_export.engine.log import logger_of
 from rcil_export.engine.precision import check_precision, conv_precisions
 

@@ -1,11 +1,11 @@
 import pytest
 from onnx_models import segmenter
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.layout import axis_ranges, is_image
 from rcil_export.engine.options import EngineOptions
-from rcil_export.shapes import InputShape, parse_shape
+from rcil_export.graph.shapes import InputShape, parse_shape
 
 pytest.importorskip("tensorrt_rtx")
 RANGE = parse_shape(None, "32x32:32x48:64x96", "1:2:4")

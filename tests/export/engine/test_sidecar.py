@@ -5,8 +5,8 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from rcil.errors import CheckpointError
-from rcil.files import sha256_of
+from rcil.core.errors import CheckpointError
+from rcil.core.files import sha256_of
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.sidecar import (
     EngineSidecar,
@@ -16,7 +16,7 @@ from rcil_export.engine.sidecar import (
     read_sidecar,
     sidecar_path,
 )
-from rcil_export.shapes import parse_shape
+from rcil_export.graph.shapes import parse_shape
 
 IMAGE = {"name": "image", "dtype": "uint8", "shape": [1, 4, 6, 3]}
 trt = pytest.importorskip("tensorrt_rtx")

@@ -1,6 +1,6 @@
 import pytest
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil_export.engine.flavour import flavour_of
 from rcil_export.engine.targets import choose_gpus, known_gpus
 

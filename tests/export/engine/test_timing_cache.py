@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
 from rcil_export.engine import timing_cache
 from rcil_export.engine.flavour import Flavour
 from rcil_export.engine.gpu import Gpu

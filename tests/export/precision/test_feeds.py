@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.data.errors import DataError
-from rcil.images import write_image
-from rcil_export.interface import Interface
+from rcil.core.images import write_image
+from rcil.core.reading import DataError
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import InputShape
 from rcil_export.precision.feeds import find_feeds
-from rcil_export.shapes import InputShape
 
 METADATA = Metadata(architecture=Architecture(), classes=class_table([["background", "a"]]))
 

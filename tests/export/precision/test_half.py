@@ -4,14 +4,14 @@ import pytest
 from onnx import TensorProto, numpy_helper
 from precision_graphs import FIRST, SECOND, feeds_of, scaled, small_graph
 
-from rcil.errors import ConfigError
-from rcil_export.onnx_file import description_of
+from rcil.core.errors import ConfigError
+from rcil_export.graph.onnx_file import description_of
+from rcil_export.graph.shapes import parse_shape
 from rcil_export.precision.compare import agreement, rows_of, with_rounding
 from rcil_export.precision.half import LARGEST_FP16, to_half
 from rcil_export.precision.half_measured import half_within
 from rcil_export.precision.ranges import Ranges, float_values, measure_ranges
-from rcil_export.sessions import open_session
-from rcil_export.shapes import parse_shape
+from rcil_export.runtime.sessions import open_session
 
 ALL = ("mask", "confidence", "logits")
 

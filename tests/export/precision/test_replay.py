@@ -6,18 +6,18 @@ import onnx
 import pytest
 from precision_graphs import FIRST, small_graph, small_network
 
-from rcil.data.errors import DataError
-from rcil.errors import CheckpointError
-from rcil_export.check.images import generated_images
+from rcil.core.errors import CheckpointError
+from rcil.core.reading import DataError
 from rcil_export.check.limits import limits_for
-from rcil_export.convert import convert
+from rcil_export.check.outputs.images import generated_images
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.graph.shapes import InputShape
 from rcil_export.inspect_file import describe
-from rcil_export.interface import Interface
-from rcil_export.onnx_file import write_onnx
-from rcil_export.onnx_graph.export import to_onnx
+from rcil_export.precision.convert import convert
 from rcil_export.precision.record import CONVERSION_KEY, ConversionRecord, GeneratedImages, read_record, store_record
 from rcil_export.precision.replay import remeasure, replay
-from rcil_export.shapes import InputShape
 
 LENIENT = limits_for("fp32", "int8", {"agreement": 0, "agreement_old_new": 0})
 PRECISIONS = [("fp16", "cpu"), ("bf16", "cpu"), ("int8", "cpu"), ("int8", "tensorrt")]

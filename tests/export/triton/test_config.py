@@ -1,8 +1,8 @@
 import pytest
 from triton_server import parse_pbtxt
 
-from rcil_export.interface import Interface
-from rcil_export.shapes import Extent, InputShape
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import Extent, InputShape
 from rcil_export.triton.config import Queue, config_text
 from rcil_export.triton.signature import signature_of
 

@@ -5,11 +5,11 @@ import shutil
 import pytest
 from triton_server import metadata_of, parse_pbtxt
 
-from rcil.errors import CheckpointError, ConfigError, GateError, RcilError
-from rcil.files import working_in
+from rcil.core.errors import CheckpointError, ConfigError, GateError, RcilError
+from rcil.core.files import working_in
 from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
-from rcil_export.interface import Interface
-from rcil_export.shapes import Extent, InputShape
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import Extent, InputShape
 from rcil_export.triton import repository as repository_module
 from rcil_export.triton.repository import publish
 from rcil_export.triton.step_file import read_step_file

@@ -12,11 +12,11 @@ import pytest
 from networks import at_step, small_arch
 from triton_server import TOOLS, expected_mask, metadata_of, parse_pbtxt, running, server_folder, write_onnx
 
-from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import fold
-from rcil_export.interface import Interface
-from rcil_export.onnx_graph.export import to_onnx
-from rcil_export.shapes import Extent, InputShape
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import Extent, InputShape
 from rcil_export.triton.config import Queue
 from rcil_export.triton.repository import publish
 from rcil_export.triton.serving import Serving

@@ -1,9 +1,9 @@
 import pytest
 from triton_server import read_by_triton
 
-from rcil.errors import ConfigError
-from rcil_export.interface import Interface
-from rcil_export.shapes import InputShape
+from rcil.core.errors import ConfigError
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import InputShape
 from rcil_export.triton.config import Queue, config_text
 from rcil_export.triton.serving import Serving, check_serving, parse_devices, serving_text
 from rcil_export.triton.signature import signature_of

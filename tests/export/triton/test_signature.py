@@ -1,8 +1,8 @@
 import pytest
 
-from rcil.errors import ConfigError
-from rcil_export.interface import Interface
-from rcil_export.shapes import Extent, InputShape
+from rcil.core.errors import ConfigError
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.shapes import Extent, InputShape
 from rcil_export.triton.signature import DType, signature_of
 
 FREE = InputShape(

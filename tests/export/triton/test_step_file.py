@@ -1,6 +1,6 @@
 import pytest
 
-from rcil.errors import CheckpointError
+from rcil.core.errors import CheckpointError
 from rcil_export.triton.step_file import read_step_file
 
 

@@ -7,9 +7,9 @@ from networks import NORMS, at_step, needs_abn, small_arch
 from safetensors.torch import load_file, save_file
 
 from rcil.checkpoint.file import load, load_backbone, load_into, save, save_backbone
-from rcil.checkpoint.header import METADATA_KEY, read_header
-from rcil.checkpoint.metadata import ClassInfo, LineageEntry, Metadata, class_table
-from rcil.errors import CheckpointError
+from rcil.core.errors import CheckpointError
+from rcil.model.header import METADATA_KEY, read_header
+from rcil.model.metadata import ClassInfo, LineageEntry, Metadata, class_table
 from rcil.nn import begin_step, build, cost, fold
 
 NAMES = [["background", "a", "b"]]

@@ -1,8 +1,8 @@
 import pytest
 
-from rcil.checkpoint.header import read_header
 from rcil.checkpoint.imagenet import installed_weights
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
+from rcil.model.header import read_header
 
 
 def test_the_weights_are_there_while_they_are_needed():

@@ -12,9 +12,9 @@ from official_recipe import GOLDEN, state_dict
 from torch import nn
 
 from rcil.checkpoint.file import load, load_backbone
-from rcil.checkpoint.header import read_header
 from rcil.checkpoint.importers import import_file
-from rcil.errors import CheckpointError
+from rcil.core.errors import CheckpointError
+from rcil.model.header import read_header
 from rcil.nn import build
 
 
@@ -263,7 +263,7 @@ def test_a_resnet_without_a_stage(tmp_path, target):
 
 def test_importing_a_checkpoint_of_our_own_is_not_possible(tmp_path, target):
     from rcil.checkpoint.file import save
-    from rcil.checkpoint.metadata import Metadata, class_table
+    from rcil.model.metadata import Metadata, class_table
 
     model = at_step(small_arch(), 0)
     metadata = Metadata(architecture=model.arch, classes=class_table([list(model.names)]))

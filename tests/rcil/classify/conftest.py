@@ -8,7 +8,7 @@ import yaml
 
 from rcil.classify.run import run_classify
 from rcil.classify.task import load_classify_task
-from rcil.images import write_image
+from rcil.core.images import write_image
 
 COLOURS = {
     "blue": (20, 30, 230),

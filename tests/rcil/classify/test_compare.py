@@ -7,8 +7,8 @@ from rcil.classify import compare as module
 from rcil.classify.compare import compare_classify, row_of
 from rcil.classify.report import accuracy_curves, as_markdown
 from rcil.classify.task import load_classify_task
-from rcil.cli import app
-from rcil.errors import ConfigError
+from rcil.cli.app import app
+from rcil.core.errors import ConfigError
 
 
 def result(*accuracies):

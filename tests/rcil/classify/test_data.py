@@ -7,8 +7,8 @@ import pytest
 from rcil.classify.data import load_data, stratified
 from rcil.classify.plan import class_steps
 from rcil.classify.task import DataSection, ProtocolSection
-from rcil.data.errors import DataError
-from rcil.errors import ConfigError, MissingDependencyError
+from rcil.core.errors import ConfigError, MissingDependencyError
+from rcil.core.reading import DataError
 
 
 def test_digits_are_split_once_and_by_class():

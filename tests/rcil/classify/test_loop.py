@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import torch
 
-from rcil.architecture import Architecture
 from rcil.classify.data import LabelledImages
 from rcil.classify.loop import StepJob, as_planes, augmented, embed, predict, settle, train_step, tune
 from rcil.classify.methods import HeadSizes, make_classify_method
 from rcil.classify.network import build_classifier, next_step
 from rcil.classify.task import TrainingSection
-from rcil.errors import TrainingError
+from rcil.core.errors import TrainingError
+from rcil.model.architecture import Architecture
 
 SETTINGS = TrainingSection(iterations=(60, 4), tune_iterations=3, batch=8, lr=(0.03, 0.05), shift=1)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from rcil.classify.memory import read_memory
-from rcil.errors import TrainingError
+from rcil.core.errors import TrainingError
 
 
 def test_what_was_noted_comes_back(tmp_path):

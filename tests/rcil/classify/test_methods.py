@@ -3,11 +3,11 @@ import math
 import pytest
 import torch
 
-from rcil.architecture import RC, Architecture
 from rcil.classify.losses import heads_distillation, nca, pod_flat, pod_spatial
 from rcil.classify.methods import HeadSizes, make_classify_method
 from rcil.classify.network import Outputs, build_classifier
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
+from rcil.model.architecture import RC, Architecture
 
 
 def outputs(classes, seed):

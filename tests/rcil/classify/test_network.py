@@ -4,10 +4,10 @@ import torch.nn.functional as F
 from networks import randomise
 from torch import nn
 
-from rcil.architecture import RC, Architecture
 from rcil.classify.heads import CosineClassifier, FoldedCosine
 from rcil.classify.network import HeadSpec, build_classifier, fold_classifier, next_step, plain_classifier_twin
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
+from rcil.model.architecture import RC, Architecture
 from rcil.nn import RCConv, cost
 from rcil.nn.fold import count_parameters
 

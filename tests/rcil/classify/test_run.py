@@ -8,15 +8,15 @@ from networks import at_step, small_arch
 from safetensors.torch import load_file
 
 from rcil.checkpoint.file import load, save
-from rcil.checkpoint.header import read_header
-from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.classify import run as module
 from rcil.classify.checkpoint import load_classifier, save_classifier
 from rcil.classify.data import ClassificationData
 from rcil.classify.network import fold_classifier
 from rcil.classify.run import run_classify
-from rcil.errors import CheckpointError, TrainingError
-from rcil.files import sha256_of
+from rcil.core.errors import CheckpointError, TrainingError
+from rcil.core.files import sha256_of
+from rcil.model.header import read_header
+from rcil.model.metadata import Metadata, class_table
 
 
 def test_all_steps_are_trained_kept_and_described(finished):

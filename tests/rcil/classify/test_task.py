@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rcil.classify.task import ClassifyTask, load_classify_task
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 
 
 def test_defaults_are_digits_half_first_then_five_steps(tmp_path):

@@ -8,12 +8,12 @@ import pytest
 from sites import make_site, write_sample
 from typer.testing import CliRunner
 
-from rcil.cli import app
+from rcil.cli.app import app
+from rcil.core.errors import RcilError
 from rcil.data.check import check_site
 from rcil.data.scan import present_classes, scan
 from rcil.data.site import read_site
 from rcil.data.types import SegmentationData
-from rcil.errors import RcilError
 
 
 def call(*arguments):

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rcil.core.errors import ConfigError
 from rcil.data import protocol
 from rcil.data.datasets.cityscapes import CITIES
 from rcil.data.protocol import (
@@ -16,7 +17,6 @@ from rcil.data.protocol import (
     steps_of_domains,
 )
 from rcil.data.types import Sample
-from rcil.errors import ConfigError
 
 TASKS = json.loads((Path(__file__).parents[2] / "golden" / "voc_tasks.json").read_text())["tasks"]
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from sites import make_site, write_sample
 
+from rcil.core.reading import DataError
 from rcil.data import scan
-from rcil.data.errors import DataError
 from rcil.data.site import read_site
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sites import make_site, write_sample
 
-from rcil.data.errors import DataError
+from rcil.core.reading import DataError
 from rcil.data.site import pair_files, read_classes, read_site
 
 

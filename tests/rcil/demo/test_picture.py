@@ -2,9 +2,9 @@ import numpy as np
 from networks import at_step, small_arch
 from sites import write_sample
 
-from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.data.site import read_site
 from rcil.demo.picture import draw_grid, pick
+from rcil.model.metadata import Metadata, class_table
 
 
 def site_with(root, masks, names=("background", "ball", "cone")):

@@ -9,7 +9,7 @@ from fake_runs import run_on_gpu
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from rcil.completion import METHODS
+from rcil.cli.completion import METHODS
 
 REFUSED = {
     "avg_pool3d_backward",

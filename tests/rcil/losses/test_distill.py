@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.losses import encoder_mse, knowledge_distillation
 
 OPTIONS = {"kd_none_then_mean": {}, "kd_mean": {"reduction": "mean"}, "kd_mean_alpha2": {"alpha": 2.0}}

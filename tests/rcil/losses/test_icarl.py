@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.losses import Reduction, binary_cross_entropy, icarl_cross_entropy, lwf_mc, sigmoid_distillation
 
 OPTIONS: dict[str, dict[str, Any]] = {

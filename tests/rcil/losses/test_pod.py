@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.losses import local_pod, local_pod_embedding
 
 if TYPE_CHECKING:

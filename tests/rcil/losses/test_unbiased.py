@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.losses import Reduction, unbiased_cross_entropy, unbiased_distillation
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from networks import at_step, small_arch
 from torch.nn import functional as F
 
 from rcil import losses
-from rcil.architecture import RC
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.methods import METHODS, StepInfo, make_method
+from rcil.model.architecture import RC
 from rcil.nn import RCConv, build, fold
-from rcil.nn.rc import DropPathMix, FixedMix, LearnableMix
+from rcil.nn.units.rc import DropPathMix, FixedMix, LearnableMix
 
 INFO = StepInfo(old=3, new=1)
 

@@ -6,7 +6,7 @@ import torch
 from networks import at_step, small_arch
 
 from rcil import losses
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.methods import StepInfo, make_method
 from rcil.methods.rcil_plus import EXCLUSIVE
 from rcil.nn import fold

@@ -2,7 +2,7 @@ import pytest
 import torch
 from networks import at_step, small_arch
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.methods import StepInfo, make_method
 from rcil.nn import fold
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 from networks import at_step, small_arch
 
-from rcil.architecture import RC
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
+from rcil.model.architecture import RC
 from rcil.nn import RCConv, begin_step, fold
 from rcil.nn.add_branches import add_branches
 

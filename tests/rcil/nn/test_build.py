@@ -3,7 +3,7 @@ import torch
 from networks import small_arch
 from pydantic import ValidationError
 
-from rcil.architecture import Architecture
+from rcil.model.architecture import Architecture
 from rcil.nn import build
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.nn.classifier import IncrementalClassifier
 
 

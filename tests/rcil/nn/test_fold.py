@@ -5,11 +5,11 @@ import torch
 from networks import BACKBONES, NORMS, at_step, small_arch
 from torch import nn
 
-from rcil.architecture import Architecture
+from rcil.model.architecture import Architecture
 from rcil.nn import begin_step, build, cost, fold, plain_twin
 from rcil.nn.fold import fold_layers
-from rcil.nn.norms import is_norm
-from rcil.nn.rc import RCConv
+from rcil.nn.units.norms import is_norm
+from rcil.nn.units.rc import RCConv
 
 
 def assert_folds(model, size=(65, 81)):

@@ -7,7 +7,7 @@ from networks import at_step, small_arch
 from rcil.nn import RCConv, begin_step, fold
 from rcil.nn.add_branches import add_branches
 from rcil.nn.fuse import fuse
-from rcil.nn.norms import is_norm
+from rcil.nn.units.norms import is_norm
 
 
 def moved(model, seed=5):

@@ -6,9 +6,9 @@ import torch
 from official_recipe import GOLDEN, golden_json
 from torch import nn
 
-from rcil.nn.convnorm import ConvNorm, kernel_of
-from rcil.nn.norms import AbsBatchNorm2d
-from rcil.nn.rc import DropPathMix, RCConv
+from rcil.nn.units.convnorm import ConvNorm, kernel_of
+from rcil.nn.units.norms import AbsBatchNorm2d
+from rcil.nn.units.rc import DropPathMix, RCConv
 
 CASES = golden_json("official_merge")["cases"]
 SINGLE = [name for name in CASES if not name.startswith("head")]

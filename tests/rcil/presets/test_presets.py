@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rcil.core.errors import ConfigError
 from rcil.data.datasets.cityscapes import CITIES
-from rcil.errors import ConfigError
 from rcil.losses import PCD_FACTORS
 from rcil.methods import METHODS, make_method
 from rcil.presets import preset_names, preset_text

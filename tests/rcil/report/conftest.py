@@ -7,8 +7,8 @@ from networks import small_arch
 from sites import make_site
 
 from rcil.checkpoint.file import save
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.evaluate import ClassResult, EvalReport
+from rcil.evaluation.evaluate import ClassResult, EvalReport
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import begin_step, build
 from rcil.report.models import Evaluated
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rcil.cli import app
-from rcil.errors import ConfigError
+from rcil.cli.app import app
+from rcil.core.errors import ConfigError
 from rcil.report.eval_report import Source, first_new, report_paths, write_report
 from rcil.report.plots import Curve, Panel, class_bars, confusion_plot, step_curves
 

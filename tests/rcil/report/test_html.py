@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
 from rcil.report.html import ImageBlock, TableBlock, TextBlock, as_html, write_page
 
 ODD = "<b>&\"'"

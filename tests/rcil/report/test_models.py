@@ -5,14 +5,14 @@ from networks import small_arch
 from sites import make_site
 
 from rcil.checkpoint.file import load, save
-from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.core.errors import CheckpointError, ConfigError, MissingDependencyError
 from rcil.data.site import read_site
-from rcil.errors import CheckpointError, ConfigError, MissingDependencyError
-from rcil.evaluate import evaluate
-from rcil.evaluate_table import print_models
+from rcil.evaluation.evaluate import evaluate
+from rcil.evaluation.table import print_models
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
-from rcil.prelabel import prelabel
 from rcil.report.models import as_document, evaluate_models, headings, histories, labelled_by_step, labels
+from rcil.site.prelabel import prelabel
 
 STEP0 = [("background", 0, 0.9), ("<b>&", 0, 0.6)]
 STEP1 = [("background", 0, 0.8), ("<b>&", 0, 0.4), ("cone", 1, 0.3)]
@@ -44,7 +44,7 @@ def test_a_model_with_compiled_norms_needs_no_compiled_package(site, tmp_path, m
     def missing():
         raise MissingDependencyError("not installed")
 
-    monkeypatch.setattr("rcil.nn.norms.inplace_abn_classes", missing)
+    monkeypatch.setattr("rcil.nn.units.norms.inplace_abn_classes", missing)
     names = [["background", "ball"]]
     plain = build(small_arch(norm="abs"), names)
     path = tmp_path / "inplace.safetensors"

@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.methods import METHODS, make_method
 from rcil.train import compare as module
 from rcil.train import run

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.train import compatibility
 from rcil.train.compatibility import check_compatible
 from rcil.train.estimate import estimate

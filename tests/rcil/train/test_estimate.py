@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.nn import Segmenter
 from rcil.train import estimate as module
 from rcil.train.estimate import estimate

@@ -7,11 +7,11 @@ import torch
 from networks import small_arch
 from torch.utils.data import DataLoader
 
-from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.data.errors import DataError
-from rcil.data.masks import read_mask
-from rcil.evaluate import as_input
-from rcil.images import read_rgb
+from rcil.core.images import read_rgb
+from rcil.core.masks import read_mask
+from rcil.core.reading import DataError
+from rcil.evaluation.evaluate import as_input
+from rcil.model.metadata import Metadata, class_table
 from rcil.train.augment import random_crop
 from rcil.train.loader import Crops, CropSettings, Share, batches, epoch_order
 from rcil.train.plan import make_plan

@@ -11,15 +11,15 @@ from networks import small_arch
 from safetensors.torch import load_file
 
 from rcil.checkpoint.file import load
-from rcil.checkpoint.metadata import Metadata, class_table
+from rcil.core.errors import ConfigError
+from rcil.core.images import read_rgb
 from rcil.data.site import read_site
-from rcil.errors import ConfigError
-from rcil.evaluate import as_input
-from rcil.images import read_rgb
+from rcil.evaluation.evaluate import as_input
+from rcil.hardware.processes import ALONE, device_for, join
 from rcil.methods import StepInfo, make_method
+from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
 from rcil.train.loop import StepJob, _learn, _new_state, _placed
-from rcil.train.processes import ALONE, device_for, join
 from rcil.train.run import check_pieces, run_task
 from rcil.train.task import TrainingSection, load_task
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from networks import small_arch
 
-from rcil.errors import TrainingError
+from rcil.core.errors import TrainingError
 from rcil.nn import begin_step, build, fold
 from rcil.nn.cost import on_meta
 from rcil.train import memory

@@ -6,9 +6,9 @@ import pytest
 from layouts import stripes, write_frame
 from sites import write_sample
 
+from rcil.core.errors import ConfigError
 from rcil.data.datasets.cityscapes import CITIES
 from rcil.data.types import Sample
-from rcil.errors import ConfigError
 from rcil.train.plan import hold_out, is_held_out, make_plan, resolve_domains, resolve_groups
 from rcil.train.task import ProtocolSection, load_task
 

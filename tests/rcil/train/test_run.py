@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rcil.checkpoint.header import read_header
+from rcil.core.errors import ConfigError, TrainingError
 from rcil.data.digest import data_digest
 from rcil.data.types import Sample
-from rcil.errors import ConfigError, TrainingError
 from rcil.methods import METHODS
+from rcil.model.header import read_header
 from rcil.train import loop
 from rcil.train.plan import make_plan
 from rcil.train.run import run_task, spread

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rcil.checkpoint.header import read_header
+from rcil.model.header import read_header
 from rcil.train.run import run_task
 from rcil.train.task import load_task
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from networks import small_arch
 
-from rcil.errors import TrainingError
+from rcil.core.errors import TrainingError
 from rcil.methods import make_method
 from rcil.nn import build
 from rcil.train import loop, skipping

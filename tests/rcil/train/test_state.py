@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rcil.errors import TrainingError
+from rcil.core.errors import TrainingError
 from rcil.methods import make_method
 from rcil.train.state import Position, StepState
 

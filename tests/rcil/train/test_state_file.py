@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from rcil.errors import RcilError
-from rcil.files import sha256_of
+from rcil.core.errors import RcilError
+from rcil.core.files import sha256_of
 from rcil.train.state import read_state, write_state
 
 

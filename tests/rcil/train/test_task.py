@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil.train.task import load_task
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import pytest
 from served import Threshold, expected
 
-from rcil.checkpoint.metadata import class_table
-from rcil_serve.backends.protocol import Outputs
+from rcil.model.metadata import class_table
 from rcil_serve.diff.classes import match_classes
 from rcil_serve.diff.pair import Codes
+from rcil_serve.runtime.backends.protocol import Outputs
 
 
 class Named(Threshold):

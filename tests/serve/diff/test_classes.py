@@ -1,7 +1,7 @@
 import pytest
 
-from rcil.checkpoint.metadata import class_table
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
+from rcil.model.metadata import class_table
 from rcil_serve.diff.classes import match_classes
 
 

@@ -5,9 +5,9 @@ from clips import make_clip
 from served import FIXED, write_model
 from typer.testing import CliRunner
 
-from rcil.console import make_app
+from rcil.cli.console import make_app
 from rcil_serve.diff.command import diff
-from rcil_serve.video.frames import SourceError
+from rcil_serve.stream.frames import SourceError
 
 
 @pytest.fixture

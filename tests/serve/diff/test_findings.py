@@ -5,7 +5,7 @@ import pytest
 
 from rcil_serve.diff.findings import findings_of, headline, percent
 from rcil_serve.diff.tally import Tally
-from rcil_serve.video.frames import Frame
+from rcil_serve.stream.frames import Frame
 
 MOVES = [  # old class, new class, pixels of 1000
     ("background", "background", 700),

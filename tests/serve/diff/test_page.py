@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from rcil.checkpoint.metadata import class_table
+from rcil.model.metadata import class_table
 from rcil_serve.diff.classes import match_classes
 from rcil_serve.diff.findings import findings_of
 from rcil_serve.diff.page import as_html, clock
@@ -11,7 +11,7 @@ from rcil_serve.diff.pair import Codes
 from rcil_serve.diff.panels import jpeg
 from rcil_serve.diff.plots import steps
 from rcil_serve.diff.tally import Tally
-from rcil_serve.video.frames import Frame
+from rcil_serve.stream.frames import Frame
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from rcil.checkpoint.metadata import class_table
+from rcil.model.metadata import class_table
 from rcil_serve.diff.classes import match_classes
 from rcil_serve.diff.kinds import kind_table
 from rcil_serve.diff.pair import Codes, Pair
-from rcil_serve.predictor import Layout, Predictor
+from rcil_serve.runtime.predictor import Layout, Predictor
 
 RANDOM = np.random.default_rng(0)
 

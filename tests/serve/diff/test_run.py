@@ -10,13 +10,13 @@ import pytest
 from clips import BASE, contents, make_clip, picture
 from served import FIXED, OPEN, expected, write_model
 
-from rcil.errors import ConfigError, RcilError
-from rcil.images import write_image
-from rcil_serve.backends import open_backend
+from rcil.core.errors import ConfigError, RcilError
+from rcil.core.images import write_image
 from rcil_serve.diff.run import DiffRequest, run_diff
-from rcil_serve.predictor import Layout, Predictor
-from rcil_serve.video.frames import SourceError
-from rcil_serve.video.sources import Selection
+from rcil_serve.runtime.backends import open_backend
+from rcil_serve.runtime.predictor import Layout, Predictor
+from rcil_serve.stream.frames import SourceError
+from rcil_serve.stream.sources import Selection
 
 PAINT = {"dark": "background", "red": "ball", "yellow": "cone"}
 

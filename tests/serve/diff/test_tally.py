@@ -3,7 +3,7 @@ import pytest
 
 from rcil_serve.diff.kinds import FORGOTTEN, KINDS, SAME, SWAPPED
 from rcil_serve.diff.tally import MOST_SECONDS, Tally, WorstSeconds
-from rcil_serve.video.frames import Frame
+from rcil_serve.stream.frames import Frame
 
 RANDOM = np.random.default_rng(1)
 

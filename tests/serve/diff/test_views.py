@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from rcil.checkpoint.metadata import class_table
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
+from rcil.model.metadata import class_table
 from rcil_serve.diff.classes import match_classes
 from rcil_serve.diff.kinds import FORGOTTEN, KINDS
 from rcil_serve.diff.pair import Codes
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, scaled
 from rcil_serve.diff.views import SWEEP_SECONDS, fitting, line_at, open_view
-from rcil_serve.video.frames import Frame
+from rcil_serve.stream.frames import Frame
 
 SHARES = np.eye(len(KINDS))[0]
 

@@ -8,8 +8,8 @@ import pytest
 from servers import picture, png, write_model
 
 from rcil_serve.http.app import make_app
-from rcil_serve.http.messages import HEADER_LENGTH
 from rcil_serve.http.options import HttpOptions
+from rcil_serve.http.protocol.messages import HEADER_LENGTH
 from rcil_serve.http.run import make_server
 
 TENSOR = {"name": "image", "datatype": "UINT8", "shape": [1, 24, 40, 3], "data": [0] * 2880}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from servers import picture, png, rows_of, server_process, unpng, write_model
 
-from rcil_serve.http.messages import HEADER_LENGTH
+from rcil_serve.http.protocol.messages import HEADER_LENGTH
 
 CLIENTS = 64
 IMAGES = [picture(seed) for seed in range(8)]

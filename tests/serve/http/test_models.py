@@ -1,9 +1,9 @@
 import pytest
 from servers import Wrapped, write_model
 
-from rcil_serve.backends import open_backend
 from rcil_serve.http.models import Model, Models
-from rcil_serve.http.refusal import RefusalError
+from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.runtime.backends import open_backend
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import pytest
 from servers import ANY_SIZE, FIXED, Wrapped, client_of, picture, png, rows_of, unpng, write_model
 from triton_server import metadata_of
 
-from rcil.errors import CheckpointError
-from rcil_export.shapes import InputShape
-from rcil_serve.backends import open_backend
+from rcil.core.errors import CheckpointError
+from rcil_export.graph.shapes import InputShape
 from rcil_serve.http.app import make_app
 from rcil_serve.http.compare import agreement, checked_mask, missing
 from rcil_serve.http.models import Model
 from rcil_serve.http.options import HttpOptions
+from rcil_serve.runtime.backends import open_backend
 
 IMAGE = picture(1)
 LOAD = "/v2/repository/models/rcil/load"

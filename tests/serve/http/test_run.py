@@ -9,7 +9,7 @@ import httpx
 import pytest
 from servers import server_process, write_model
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil_serve.http import run
 from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.run import listen

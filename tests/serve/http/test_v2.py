@@ -6,7 +6,7 @@ from servers import ANY_SIZE, client_of, picture, rows_of, running, write_model
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
-from rcil_export.onnx_file import read_onnx
+from rcil_export.graph.onnx_file import read_onnx
 from rcil_serve.http.app import make_app
 from rcil_serve.http.options import HttpOptions
 
@@ -127,9 +127,9 @@ def _float_model(path, metadata):
     import onnx
     from onnx import TensorProto, helper
 
-    from rcil.checkpoint.header import METADATA_KEY
-    from rcil_export.interface import INTERFACE_KEY, Interface
-    from rcil_export.shapes import InputShape
+    from rcil.model.header import METADATA_KEY
+    from rcil_export.graph.interface import INTERFACE_KEY, Interface
+    from rcil_export.graph.shapes import InputShape
 
     nodes = [
         helper.make_node("ArgMax", ["image"], ["index"], axis=1, keepdims=0),

@@ -12,12 +12,12 @@ import pytest
 from clips import contents, make_clip
 from served import FIXED, write_model
 
-from rcil_serve.video.frames import SourceError
-from rcil_serve.video.outputs.movie import DiskFullError
-from rcil_serve.video.outputs.sink import Targets
+from rcil_serve.stream.frames import SourceError
+from rcil_serve.stream.outputs.movie import DiskFullError
+from rcil_serve.stream.outputs.sink import Targets
+from rcil_serve.stream.sources import Selection, open_source
+from rcil_serve.stream.sources.live import LiveOptions
 from rcil_serve.video.run import VideoRequest, run_video
-from rcil_serve.video.sources import Selection, open_source
-from rcil_serve.video.sources.live import LiveOptions
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ class Broken:
         self.count += 1
         if self.count == 3:
             raise ZeroDivisionError("in the third frame")
-        from rcil_serve.backends.protocol import Outputs
+        from rcil_serve.runtime.backends.protocol import Outputs
 
         return Outputs(batch[..., 0] * 0, None)
 
@@ -100,7 +100,7 @@ class Broken:
 
 
 def test_the_first_error_ends_all_threads_and_stands_in_the_receipt(model, tmp_path, monkeypatch, threads):
-    from rcil_serve.backends import open_backend
+    from rcil_serve.runtime.backends import open_backend
     from rcil_serve.video import run
 
     make_clip(tmp_path / "in.mp4", 40)

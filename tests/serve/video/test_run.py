@@ -9,10 +9,10 @@ import pytest
 from clips import BASE, contents, make_clip, picture
 from served import FIXED, write_model
 
-from rcil.errors import ConfigError
-from rcil_serve.video.outputs.sink import Targets
+from rcil.core.errors import ConfigError
+from rcil_serve.stream.outputs.sink import Targets
+from rcil_serve.stream.sources import Selection
 from rcil_serve.video.run import VideoRequest, run_video
-from rcil_serve.video.sources import Selection
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def test_a_turned_picture_is_turned_back(model, tmp_path):
 
 
 def test_masks_without_loss_records_and_receipt_agree(model, tmp_path):
-    from rcil_serve.backends import open_backend
-    from rcil_serve.predictor import Predictor
+    from rcil_serve.runtime.backends import open_backend
+    from rcil_serve.runtime.predictor import Predictor
 
     make_clip(tmp_path / "in.mp4", 8, FIXED.usual[1:])
     result = run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
@@ -139,7 +139,7 @@ def test_sound_that_nobody_knows_is_no_reason_to_stop(model, tmp_path):
 
 
 def test_odd_sizes_and_folders_of_images(model, tmp_path):
-    from rcil.images import write_image
+    from rcil.core.images import write_image
 
     for index in range(5):
         write_image(tmp_path / "shots" / f"{index:02}.png", picture(index, 33, 47))
@@ -156,7 +156,7 @@ def test_odd_sizes_and_folders_of_images(model, tmp_path):
 def test_batches_change_nothing(tmp_path):
     model = write_model(tmp_path / "model.onnx")
     make_clip(tmp_path / "in.mp4", 7, sound="aac")
-    from rcil_serve.predictor import Layout
+    from rcil_serve.runtime.predictor import Layout
 
     found = []
     for batch in (1, 3):

@@ -7,12 +7,12 @@ import pytest
 from clips import make_clip
 from served import write_model
 
-from rcil_export.shapes import InputShape
+from rcil_export.graph.shapes import InputShape
 
 PROGRAM = """
 import sys, threading
 from pathlib import Path
-from rcil_serve.video.outputs.sink import Targets
+from rcil_serve.stream.outputs.sink import Targets
 from rcil_serve.video.run import VideoRequest, run_video
 
 def resident():

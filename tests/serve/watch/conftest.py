@@ -9,16 +9,16 @@ import pytest
 from exports import described
 from served import OPEN
 
-from rcil_export.interface import Interface
-from rcil_serve.backends.protocol import Outputs
-from rcil_serve.predictor import Predictor
-from rcil_serve.video.frames import Counts, Frame
-from rcil_serve.video.pipeline import Seen
+from rcil_export.graph.interface import Interface
+from rcil_serve.runtime.backends.protocol import Outputs
+from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.frames import Counts, Frame
+from rcil_serve.stream.pipeline import Seen
 from rcil_serve.watch.alarms import Alarms, Limits
-from rcil_serve.watch.baseline import Reference
 from rcil_serve.watch.events import EventLog
-from rcil_serve.watch.history import History
-from rcil_serve.watch.relay import Relay
+from rcil_serve.watch.measures.baseline import Reference
+from rcil_serve.watch.measures.history import History
+from rcil_serve.watch.swappable_predictor import Relay
 from rcil_serve.watch.watcher import Watcher, WatchSettings
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from rcil.errors import ConfigError
+from rcil.core.errors import ConfigError
 from rcil_serve.watch.alarms import Alarms, Limits
-from rcil_serve.watch.readings import Measure, Reading
+from rcil_serve.watch.measures.readings import Measure, Reading
 
 KEY = (Measure.AGREEMENT, "a")
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rcil_serve.video.frames import OutputError
+from rcil_serve.stream.frames import OutputError
 from rcil_serve.watch.events import Event, EventLog
 
 

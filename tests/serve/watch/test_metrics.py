@@ -3,11 +3,11 @@ import urllib.request
 
 import pytest
 
-from rcil.errors import ConfigError
-from rcil_serve.video.frames import Counts
+from rcil.core.errors import ConfigError
+from rcil_serve.stream.frames import Counts
+from rcil_serve.watch.measures.readings import Measure, Reading
 from rcil_serve.watch.metrics import HOST, WatchCollector, metrics_server
-from rcil_serve.watch.readings import Measure, Reading
-from rcil_serve.watch.standing import Standing
+from rcil_serve.watch.status import Standing
 
 STANDING = Standing(
     step=2,

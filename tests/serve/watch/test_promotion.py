@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from rcil.errors import ConfigError, RcilError
-from rcil.files import sha256_of
+from rcil.core.errors import ConfigError, RcilError
+from rcil.core.files import sha256_of
 from rcil_serve.watch import promotion as module
 from rcil_serve.watch.promotion import Promotion, PromotionError
 

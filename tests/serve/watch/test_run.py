@@ -13,13 +13,13 @@ from clips import contents, make_clip
 from served import write_model
 from typer.testing import CliRunner
 
-from rcil.errors import CheckpointError, ConfigError
-from rcil.files import sha256_of
-from rcil_serve.backends import open_backend
-from rcil_serve.backends.onnx import OnnxBackend
-from rcil_serve.predictor import Predictor
-from rcil_serve.video.frames import SourceError
-from rcil_serve.video.sources import Selection
+from rcil.core.errors import CheckpointError, ConfigError
+from rcil.core.files import sha256_of
+from rcil_serve.runtime.backends import open_backend
+from rcil_serve.runtime.backends.onnx import OnnxBackend
+from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.frames import SourceError
+from rcil_serve.stream.sources import Selection
 from rcil_serve.watch.alarms import AlarmError
 from rcil_serve.watch.command import watch
 from rcil_serve.watch.request import WatchRequest

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from rcil.errors import RcilError
-from rcil_serve.video.frames import Frame
+from rcil.core.errors import RcilError
+from rcil_serve.stream.frames import Frame
 from rcil_serve.watch.events import EventLog
 from rcil_serve.watch.promotion import Promotion
 from rcil_serve.watch.shadow import Shadow, unfit

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from rcil.checkpoint.metadata import class_table
-from rcil.errors import ConfigError
-from rcil_serve.watch.classes import match
+from rcil.core.errors import ConfigError
+from rcil.model.metadata import class_table
+from rcil_serve.watch.measures.classes import match
 from rcil_serve.watch.trial import Trial, TrialRule
 
 CURRENT = class_table([["background", "a", "b"]])

@@ -4,8 +4,8 @@ import pytest
 
 from rcil_serve.watch.alarms import Limits
 from rcil_serve.watch.events import EventLog
+from rcil_serve.watch.measures.readings import Measure
 from rcil_serve.watch.promotion import Promotion
-from rcil_serve.watch.readings import Measure
 from rcil_serve.watch.shadow import Shadow
 from rcil_serve.watch.trial import TrialRule
 from rcil_serve.watch.watcher import WatchSettings

@@ -7,12 +7,12 @@ import pytest
 from clips import make_clip, picture
 from served import FIXED, write_model
 
-from rcil.console import write_json
-from rcil.images import write_image
+from rcil.cli.console import write_json
+from rcil.core.images import write_image
 from rcil.report.html import write_page
 from rcil.train.state import write_log, write_state
-from rcil_serve.video.frames import SourceInfo
-from rcil_serve.video.outputs.movie import Movie
+from rcil_serve.stream.frames import SourceInfo
+from rcil_serve.stream.outputs.movie import Movie
 from tools.kill.models import write_checkpoint
 from tools.kill.whole import CHECKS, frames_of, is_temporary, problem_of, problems_in
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from sites import write_sample
 
+from rcil.core.errors import ConfigError
 from rcil.data.site import read_site
-from rcil.errors import ConfigError
 from tools.results.data import SEQUENCES, prepare
 
 

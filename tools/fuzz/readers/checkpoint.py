@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.describe import as_document, as_tables
 from rcil.checkpoint.file import load_for_inference
-from rcil.checkpoint.header import METADATA_KEY, read_header
+from rcil.model.architecture import Architecture
+from rcil.model.describe import as_document, as_tables
+from rcil.model.header import METADATA_KEY, read_header
 from rcil.nn.build import build
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import as_json, damaged, grown_wrong

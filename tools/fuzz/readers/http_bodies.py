@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from fastapi import FastAPI
 
-from rcil.checkpoint.metadata import Metadata
-from rcil_export.interface import Interface
-from rcil_serve.backends import Outputs
+from rcil.model.metadata import Metadata
+from rcil_export.graph.interface import Interface
 from rcil_serve.http.app import make_app
-from rcil_serve.http.messages import HEADER_LENGTH
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.refusal import RefusalError
+from rcil_serve.http.protocol.messages import HEADER_LENGTH
+from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.runtime.backends import Outputs
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import NUMBERS, TEXTS, damaged, damaged_json
 from tools.fuzz.seeds import damaged_image, interface_document, jpeg, metadata_document, png

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from rcil.data.masks import decode_mask, read_mask
-from rcil.image_header import stated_size
-from rcil.images import read_rgb
-from rcil_serve.http.picture import decode
-from rcil_serve.http.refusal import RefusalError
+from rcil.core.image_header import stated_size
+from rcil.core.images import read_rgb
+from rcil.core.masks import decode_mask, read_mask
+from rcil_serve.http.protocol.picture import decode
+from rcil_serve.http.protocol.refusal import RefusalError
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.seeds import damaged_image, jpeg, mask_png, other_images, palette_png, png
 

@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from rcil.checkpoint.header import METADATA_KEY
-from rcil.errors import RcilError
+from rcil.core.errors import RcilError
+from rcil.model.header import METADATA_KEY
+from rcil_export.graph.interface import INTERFACE_KEY
 from rcil_export.inspect_file import describe, lines
-from rcil_export.interface import INTERFACE_KEY
-from rcil_serve.backends.onnx import OnnxBackend
 from rcil_serve.http.compare import checked_mask
 from rcil_serve.http.models import Model
+from rcil_serve.runtime.backends.onnx import OnnxBackend
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import damaged, damaged_json
 from tools.fuzz.seeds import interface_document, metadata_document, pixels

@@ -6,12 +6,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rcil.add_class.request import RECORD, Request, check_claim
-from rcil.add_class.run import read_report
-from rcil.class_names import read_names
 from rcil.classify.memory import read_memory
 from rcil.classify.task import ClassifyTask
-from rcil.train import claim
+from rcil.data.class_names import read_names
+from rcil.site.request import RECORD, Request, check_claim
+from rcil.site.run import read_report
+from rcil.train import run_record as claim
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import damaged, damaged_json
 from tools.fuzz.readers.tasks import odd_yaml

@@ -9,9 +9,9 @@ from random import Random
 import numpy as np
 
 from rcil.data.check import check_site
+from rcil.data.contact_sheet import contact_sheet
 from rcil.data.digest import data_digest
 from rcil.data.scan import present_classes
-from rcil.data.sheet import contact_sheet
 from rcil.data.site import read_site
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import damaged, damaged_json

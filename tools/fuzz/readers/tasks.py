@@ -13,7 +13,7 @@ import yaml
 
 from rcil.classify.task import load_classify_task
 from rcil.methods import make_method
-from rcil.train.claim import claim
+from rcil.train.run_record import claim
 from rcil.train.task import load_task
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import Raw, Tree, as_json, damaged, grown_wrong, odd_value

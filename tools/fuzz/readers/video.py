@@ -12,8 +12,8 @@ from typing import Any
 import av
 import av.logging
 
-from rcil_serve.video.frames import Frame
-from rcil_serve.video.sources import Selection, open_source
+from rcil_serve.stream.frames import Frame
+from rcil_serve.stream.sources import Selection, open_source
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import TEXTS, damaged
 from tools.fuzz.seeds import damaged_image, jpeg, pixels, png

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rcil.core.errors import ConfigError
+from rcil.core.masks import read_mask
+from rcil.core.reading import DataError
 from rcil.data.converters import coco, convert
 from rcil.data.converters.coco import decode_counts
-from rcil.data.errors import DataError
-from rcil.data.masks import read_mask
-from rcil.errors import ConfigError
 
 CATEGORIES = [{"id": 90, "name": "wire"}, {"id": 7, "name": "post"}]  # post is class 1, wire class 2
 BIG = [0, 0, 4.9, 0, 4.9, 3.2, 0, 3.2]  # floor: pixels x 0-4, y 0-3

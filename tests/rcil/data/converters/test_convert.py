@@ -6,12 +6,12 @@ import cv2
 import numpy as np
 import pytest
 
+from rcil.core.errors import ConfigError
+from rcil.core.masks import read_mask
+from rcil.core.reading import DataError
 from rcil.data.converters import FORMATS, convert
 from rcil.data.converters.annotations import class_table, safe_path
-from rcil.data.errors import DataError
-from rcil.data.masks import read_mask
 from rcil.data.site import read_site
-from rcil.errors import ConfigError
 
 SQUARE = {"label": "post", "shape_type": "polygon", "points": [[1, 1], [3, 1], [3, 3], [1, 3]]}
 

@@ -2,10 +2,10 @@ import cv2
 import numpy as np
 import pytest
 
+from rcil.core.errors import ConfigError
+from rcil.core.masks import read_mask
+from rcil.core.reading import DataError
 from rcil.data.converters import convert
-from rcil.data.errors import DataError
-from rcil.data.masks import read_mask
-from rcil.errors import ConfigError
 
 LABELS = (
     "# label:color_rgb:parts:actions\nbackground:0,0,0::\ncar:250,50,83::\nsign: left:51,221,255::\nignore:1,2,3::\n"

@@ -5,9 +5,9 @@ import cv2
 import numpy as np
 import pytest
 
+from rcil.core.masks import read_mask
+from rcil.core.reading import DataError
 from rcil.data.converters import convert
-from rcil.data.errors import DataError
-from rcil.data.masks import read_mask
 
 
 def shape(kind, points, label="post", **more):

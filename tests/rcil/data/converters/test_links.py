@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
+from rcil.core.reading import DataError
 from rcil.data.converters import convert
-from rcil.data.errors import DataError
 
 PICTURE = np.full((8, 8, 3), 90, np.uint8)
 

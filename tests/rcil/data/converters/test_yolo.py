@@ -2,11 +2,11 @@ import cv2
 import numpy as np
 import pytest
 
+from rcil.core.errors import ConfigError
+from rcil.core.masks import read_mask
+from rcil.core.reading import DataError
 from rcil.data.converters import convert
 from rcil.data.converters.yolo import yaml_names
-from rcil.data.errors import DataError
-from rcil.data.masks import read_mask
-from rcil.errors import ConfigError
 
 
 def add(root, place, labels=None):

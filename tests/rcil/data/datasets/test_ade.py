@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from layouts import write_ade
 
+from rcil.core.masks import read_mask
+from rcil.core.reading import DataError
 from rcil.data.datasets import READERS, open_dataset
 from rcil.data.datasets.ade import read_ade
-from rcil.data.errors import DataError
-from rcil.data.masks import read_mask
 
 
 @pytest.fixture

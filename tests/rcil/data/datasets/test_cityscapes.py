@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from layouts import write_frame
 
+from rcil.core.masks import read_mask
+from rcil.core.reading import DataError
 from rcil.data.datasets import domains_of, open_dataset
 from rcil.data.datasets.cityscapes import CITIES, legacy_cut, read_cityscapes
-from rcil.data.errors import DataError
-from rcil.data.masks import read_mask
 from rcil.data.protocol import by_domain, domain_steps, parse_split
 from rcil.data.types import Sample
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from layouts import stripes, write_voc
 
+from rcil.core.errors import ConfigError
+from rcil.core.masks import read_mask, write_mask
+from rcil.core.reading import DataError
 from rcil.data.datasets import open_dataset
 from rcil.data.datasets.voc import read_voc
-from rcil.data.errors import DataError
-from rcil.data.masks import read_mask, write_mask
 from rcil.data.protocol import ClassStep, class_steps, select, split_order
 from rcil.data.scan import present_classes
-from rcil.errors import ConfigError
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "voc_splits.json").read_text())
 FIRST = {"15-5s": 15, "10-1": 10}

@@ -1,0 +1,1 @@
+"""Two artefacts compared layer by layer."""

@@ -1,0 +1,1 @@
+"""Two artefacts compared by what they make of images."""

@@ -1,0 +1,1 @@
+"""Whether an ONNX file is built like the network that it claims to be."""

@@ -1,0 +1,1 @@
+"""Export and checks of classifiers of whole images."""

@@ -1,0 +1,424 @@
+"""The command `rcil-export`: from a checkpoint to what is deployed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+import typer
+
+from rcil.cli.completion import CHECKPOINTS, files, some_of
+from rcil.cli.console import DefaultCommand, make_app, print_json, progress_line, run, teller, write_json
+from rcil.core.errors import ConfigError, did_you_mean
+from rcil_export.allocator import keep_freed_memory
+from rcil_export.cli import options as o
+from rcil_export.cli.sign import sign, verify_signature
+
+if TYPE_CHECKING:
+    from rcil_export.graph.interface import Interface
+
+app = make_app(
+    "rcil-export",
+    "Turn a checkpoint into its deployed form and check that nothing changed.\n\n"
+    "Without a command: fold, ONNX, engine, checks and report in one go; see `rcil-export export --help`.\n\n"
+    "Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --precision fp16`",
+    DefaultCommand,
+)
+
+
+def _interface(
+    size: str | None,
+    dynamic: str | None,
+    batch: str,
+    precision: str,
+    output: str,
+    kind: str,
+    opset: int | None,
+    runtime: str,
+) -> Interface:
+    from rcil_export.graph.interface import (
+        DEFAULT_OPSETS,
+        PRECISIONS,
+        RUNTIMES,
+        InputKind,
+        Interface,
+        check_opset,
+        parse_outputs,
+    )
+    from rcil_export.graph.shapes import parse_shape
+
+    named = (("precision", precision, PRECISIONS), ("input", kind, get_args(InputKind)), ("runtime", runtime, RUNTIMES))
+    for what, value, known in named:
+        if value not in known:
+            raise ConfigError(f"unknown {what} '{value}'", did_you_mean(value, known))
+    return Interface.model_validate(
+        {
+            "shape": parse_shape(size, dynamic, batch),
+            "input": kind,
+            "outputs": parse_outputs(output),
+            "precision": precision,
+            "opset": check_opset(opset if opset is not None else DEFAULT_OPSETS.get(precision, 18)),
+            "runtime": runtime,
+        }
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@app.command()
+def export(
+    model: o.Model,
+    output: o.OutputFolder,
+    size: o.Size = None,
+    dynamic: o.Dynamic = None,
+    batch: o.Batch = "1",
+    precision: o.PrecisionName = "fp32",
+    target: Annotated[
+        str, typer.Option("--target", help="onnx, or onnx,engine.", autocompletion=some_of("onnx", "engine"))
+    ] = "onnx",
+    gpu: o.Gpus = "",
+    flavour: o.Flavour = "auto",
+    timing_cache: o.TimingCache = True,
+    outputs: o.OutputNames = "mask",
+    kind: o.InputName = "uint8",
+    opset: o.OpsetNumber = None,
+    runtime: o.RuntimeName = "any",
+    calibrate: o.Calibrate = None,
+    calibration: o.CalibrationMethod = "percentile",
+    vnni: o.VnniChoice = None,
+    images: o.Images = None,
+    previous: Annotated[
+        Path | None,
+        typer.Option(help="The checkpoint of the step before: tell what changed.", autocompletion=files(*CHECKPOINTS)),
+    ] = None,
+    parent: Annotated[Path | None, typer.Option(hidden=True, help="The former name of --previous.")] = None,
+    limits: o.LimitTexts = "",
+    rounds: Annotated[int, typer.Option(min=0, help="Timed runs of the latency check; 0: none.")] = 20,
+    triton: Annotated[Path | None, typer.Option(help="Also publish in this Triton model repository.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the model in the Triton repository.")] = "rcil",
+    triton_instances: o.TritonInstances = None,
+    triton_device: o.TritonDevice = "auto",
+    triton_threads: o.TritonThreads = None,
+    triton_accelerator: o.TritonAccelerator = "none",
+    triton_cache: o.TritonCache = "",
+    sign: o.SignKey = None,
+    sign_password: o.SignPassword = None,
+    trust: o.Trust = None,
+    force: o.Force = False,
+    dry_run: o.DryRunFlag = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Fold, convert to ONNX, build the engine, check all of it, and write a report.
+
+    Writes model.onnx, model.engine with its sidecar, report.json, report.html and model_card.md; with --sign also
+    model.sig over all of them. If a check fails, report.failed.json and report.failed.html are all that is written,
+    what was there before stays, and the exit code is 5.
+
+    A classifier of `rcil classify` is exported in the same way: fp32, at the size of its training images, with the
+    outputs label and scores.
+
+    Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --gpu sm86,sm89`
+    """
+    from rcil_export.check.limits import parse_limits
+    from rcil_export.check.report import as_text
+    from rcil_export.classify.request import classifier_of, classifier_request
+    from rcil_export.classify.run import export_classifier
+    from rcil_export.cli.dry_run import dry_run as dry
+    from rcil_export.delivery.signing_options import Signing
+    from rcil_export.precision.int8.quantise import CalibrationOptions
+    from rcil_export.run import FAILED_HTML_NAME, CheckFailedError, Request, parse_targets, run_export
+    from rcil_export.triton.serving import Serving, parse_devices
+
+    targets = parse_targets(target)
+    request = Request(
+        model=model,
+        output=output,
+        interface=_interface(size, dynamic, batch, precision, outputs, kind, opset, runtime),
+        targets=targets,
+        flavour=flavour,
+        gpus=_names(gpu),
+        timing_cache=timing_cache,
+        calibrate=calibrate,
+        calibration=CalibrationOptions(calibration),
+        vnni=vnni,
+        images=images,
+        parent=previous or parent,
+        limits=parse_limits(limits),
+        rounds=rounds,
+        triton=triton,
+        name=name,
+        serving=Serving(
+            triton_instances, *parse_devices(triton_device), triton_threads, triton_accelerator, triton_cache
+        ),
+        signing=Signing(sign, sign_password if sign is not None else None, tuple(trust or ())),
+        force=force,
+    )
+    metadata = classifier_of(model)
+    asked = None if metadata is None else classifier_request(request, metadata, size, dynamic, batch)
+    if dry_run:
+        dry(asked or request).show(as_json=as_json)
+        return
+    say = teller(as_json=as_json)
+    with progress_line("engine") as bar:
+        if asked is None:
+            exported = run_export(request, say, lambda phase, done, total: bar(done, total))
+        else:
+            exported = export_classifier(asked, say, lambda phase, done, total: bar(done, total))
+    if as_json:
+        print_json(exported.document)
+    else:
+        typer.echo(as_text(exported.results))
+        typer.echo("\n".join(f"  {path}" for path in exported.files.values()))
+    if not exported.ok:
+        raise CheckFailedError(
+            f"the export of {model} did not pass its checks",
+            f"Nothing but the report was written: see {output / FAILED_HTML_NAME}. Limits can be set with --limits.",
+        )
+
+
+@app.command()
+def fold(
+    model: o.Model,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folded checkpoint to write.")],
+    device: o.Device = None,
+    force: o.Force = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Fold every RC block into one conv and every norm into its conv; write only if the outputs agree.
+
+    A report is written beside the output as NAME.fold.json. A checkpoint that `rcil add-class` marked as rejected is
+    refused with exit code 8.
+
+    Example: `rcil-export fold step1.safetensors -o deployed.safetensors`
+    """
+    from rcil_export.fold_checkpoint import fold_checkpoint
+
+    document = fold_checkpoint(model, output, force=force, device=device or "auto").as_document()
+    write_json(output.with_suffix(".fold.json"), document)
+    if as_json:
+        print_json(document)
+        return
+    typer.echo(f"{output}: {document['rc_blocks']} RC blocks folded, {document['layers_folded']} layers in all")
+    typer.echo(f"  largest error        {document['relative_error']:.1e} of the logit range")
+    typer.echo(f"  same class           {document['argmax_agreement']:.4%} of pixels")
+    typer.echo(f"  parameters           {document['parameters']:,} = plain network's {document['plain_parameters']:,}")
+    typer.echo(f"  multiply-accumulates {document['macs']:,} = plain network's {document['plain_macs']:,}")
+
+
+@app.command()
+def onnx(
+    model: o.Model,
+    path: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")],
+    size: o.Size = None,
+    dynamic: o.Dynamic = None,
+    batch: o.Batch = "1",
+    precision: o.PrecisionName = "fp32",
+    outputs: o.OutputNames = "mask",
+    kind: o.InputName = "uint8",
+    opset: o.OpsetNumber = None,
+    runtime: o.RuntimeName = "any",
+    calibrate: o.Calibrate = None,
+    calibration: o.CalibrationMethod = "percentile",
+    vnni: o.VnniChoice = None,
+    miou_drop: Annotated[
+        float | None, typer.Option(min=0, help="Points of mIoU that int8 may lose. [default: 1]")
+    ] = None,
+    limits: o.LimitTexts = "",
+    force: o.Force = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Write the ONNX graph alone; check it with `rcil-export check`.
+
+    Example: `rcil-export onnx step1.safetensors -o model.onnx --dynamic 256x256:512x1024:1024x2048 --batch 1:4:8`
+    """
+    from rcil_export.check.limits import limits_for, parse_limits
+    from rcil_export.fold_checkpoint import load_deployable
+    from rcil_export.graph.onnx_file import write_onnx
+    from rcil_export.precision.convert import convert, deployed_metadata
+    from rcil_export.precision.int8.convert import check_vnni
+    from rcil_export.precision.int8.quantise import CalibrationOptions
+    from rcil_export.same_file import require_other_file
+
+    require_other_file(path, model, "the checkpoint it is made from")
+    interface = _interface(size, dynamic, batch, precision, outputs, kind, opset, runtime)
+    changes = parse_limits(limits) | ({} if miou_drop is None else {"miou_drop": miou_drop})
+    target_vnni = check_vnni(vnni, interface)
+    network, metadata = load_deployable(model, force=force)
+    converted = convert(
+        network,
+        deployed_metadata(metadata, model),
+        interface,
+        calibrate=calibrate,
+        limits=limits_for("fp32", "int8", changes) if precision == "int8" else None,
+        calibration=CalibrationOptions(calibration),
+        vnni=target_vnni,
+        say=teller(as_json=as_json),
+    )
+    write_onnx(path, converted.document)
+    document = {"file": str(path), "interface": interface.model_dump(), "conversion": converted.notes}
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(f"{path}: {precision}, {interface.shape}, {len(converted.document.graph.node)} nodes")
+
+
+@app.command()
+def engine(
+    graph: Annotated[
+        Path, typer.Argument(metavar="ONNX", help="A file that rcil-export made.", autocompletion=files(".onnx"))
+    ],
+    path: Annotated[Path, typer.Option("-o", "--output", help="The engine to write; its sidecar goes beside it.")],
+    gpu: o.Gpus = "",
+    flavour: o.Flavour = "auto",
+    timing_cache: o.TimingCache = True,
+    as_json: o.AsJson = False,
+) -> None:
+    """Build a TensorRT engine of an ONNX file, a classifier's too, in the precision that the file is in.
+
+    TensorRT-RTX builds without a GPU, for the GPUs named; classic TensorRT builds for the GPU it runs on.
+
+    Example: `rcil-export engine model.onnx -o model.engine --gpu sm86,sm89`
+    """
+    from rcil_export.engine.build import build_engine
+    from rcil_export.engine.options import EngineOptions
+    from rcil_export.graph.description import parse_any_description
+    from rcil_export.graph.onnx_file import load_document, texts_of
+    from rcil_export.runtime.forms import check_engine_form
+
+    interface = parse_any_description(texts_of(load_document(graph)), graph).interface
+    check_engine_form(interface, graph)
+    build = EngineOptions(
+        precision=interface.precision,
+        flavour=flavour,
+        gpus=_names(gpu),
+        profile=interface.shape.profile,
+        timing_cache=timing_cache,
+    )
+    with progress_line("engine") as bar:
+        sidecar = build_engine(graph, path, build, lambda phase, done, total: bar(done, total))
+    if as_json:
+        print_json(sidecar.model_dump())
+    else:
+        typer.echo(f"{path}: {sidecar.precision} for {', '.join(sidecar.gpus)}, {sidecar.flavour} {sidecar.version}")
+
+
+@app.command()
+def check(
+    first: Annotated[
+        Path,
+        typer.Argument(
+            metavar="A", help="The reference: a checkpoint, ONNX file or engine.", autocompletion=o.ARTEFACTS
+        ),
+    ],
+    second: Annotated[
+        Path, typer.Argument(metavar="B", help="What is checked against it.", autocompletion=o.ARTEFACTS)
+    ],
+    images: o.Images = None,
+    bisect: Annotated[bool, typer.Option(help="Also layer by layer: names the first that differs by itself.")] = True,
+    limits: o.LimitTexts = "",
+    most: o.MaxImages = 64,
+    html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Compare two artefacts: structure, description, and on images logits, masks, mIoU. Exit code 5 if they differ.
+
+    ONNX files are compared node for node with the plain network that they describe, in batches of different images and
+    at several sizes where they take them. Classifiers: the checkpoint first, its ONNX file second.
+
+    Example: `rcil-export check step1.safetensors model.onnx --images my_site --html check.html`
+    """
+    from rcil_export.check.files import check_files
+    from rcil_export.check.report import as_document, as_text, write_html
+    from rcil_export.run import CheckFailedError
+
+    with progress_line("comparing") as progress:
+        results, outputs = check_files(
+            first, second, images=images, limits=limits, most=most, bisect=bisect, progress=progress
+        )
+    reports = [] if outputs is None else [outputs]
+    if html is not None:
+        facts = {"reference": str(first), "checked": str(second)}
+        if outputs is not None:
+            facts["images"] = outputs.images_from
+        write_html(html, f"{second.name} against {first.name}", facts, results, reports)
+    if as_json:
+        print_json(as_document(results, reports))
+    else:
+        typer.echo(as_text(results))
+    if not all(result.ok for result in results):
+        raise CheckFailedError(
+            f"{second} does not do what {first} does", "What failed is named above. Limits can be set with --limits."
+        )
+
+
+app.command()(sign)
+app.command()(verify_signature)
+
+
+@app.command()
+def bench(
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL...", help="Checkpoints and ONNX files.", autocompletion=files(*CHECKPOINTS, ".onnx")
+        ),
+    ],
+    size: o.Size = None,
+    batch: Annotated[int, typer.Option(min=1, help="Images at once.")] = 1,
+    rounds: Annotated[int, typer.Option(min=2, help="Timed runs of each.")] = 60,
+    warmup: Annotated[int, typer.Option(min=0, help="Runs before the first timed one.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each runtime.")] = 1,
+    device: o.DeviceName = "cpu",
+    clock: Annotated[
+        Literal["wall", "processor"], typer.Option(help="processor: for comparisons on a machine that others use.")
+    ] = "wall",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the numbers here as JSON.")] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Time models in one interleaved run: p50, p95, p99, images a second, ratios with their interval.
+
+    A checkpoint is timed folded, as its plain twin, with both branches, and in torch.
+
+    Example: `rcil-export bench step1.safetensors deployed/model.onnx --size 512x512 --threads 2`
+    """
+    from rcil_export.runtime.devices import provider_of
+    from rcil_export.timing.bench import BenchOptions
+    from rcil_export.timing.bench import bench as run_bench
+    from rcil_export.timing.interleaved import LatencyOptions
+
+    shaped = size is not None or batch != 1
+    interface = _interface(size, None, str(batch), "fp32", "mask", "uint8", None, "any") if shaped else None
+    timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=(provider_of(device),))
+    report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
+    if output is not None:
+        write_json(output, report.as_document())
+    if as_json:
+        print_json(report.as_document())
+    else:
+        typer.echo(report.as_text())
+
+
+@app.command()
+def inspect(
+    artefact: Annotated[Path, typer.Argument(help="A checkpoint, ONNX file or engine.", autocompletion=o.ARTEFACTS)],
+    as_json: o.AsJson = False,
+) -> None:
+    """Show what a file says about itself: classes with their colours, mean, sizes, precision, lineage.
+
+    Example: `rcil-export inspect model.onnx`
+    """
+    from rcil_export.inspect_file import describe, lines
+
+    document: dict[str, Any] = describe(artefact)
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo("\n".join(lines(document)))
+
+
+def main() -> None:
+    """Entry point."""
+    keep_freed_memory()
+    run(app)

@@ -1,0 +1,1 @@
+"""What is delivered beside a model: the model card, the signature and earlier statements."""

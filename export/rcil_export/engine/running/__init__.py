@@ -1,0 +1,1 @@
+"""Running an engine on a GPU through the CUDA driver."""

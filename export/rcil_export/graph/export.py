@@ -1,0 +1,73 @@
+"""A network and its description -> an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+from onnx import TensorProto, helper
+
+from rcil import __version__
+from rcil.model.header import METADATA_KEY
+from rcil.model.metadata import Metadata
+from rcil.nn import Segmenter
+from rcil_export.classify.interface import ClassifierInterface
+from rcil_export.graph.ends import input_dims, output_dims, write_input, write_outputs
+from rcil_export.graph.interface import INPUT_NAME, INTERFACE_KEY, Interface
+from rcil_export.graph.lint import check_graph
+from rcil_export.graph.nodes import NodeList
+from rcil_export.graph.translate import Translator
+
+
+def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.ModelProto:
+    """The graph of `model` in evaluation mode, checked; fp32, whatever `interface.precision` will be in the end.
+
+    The same network, description and interface give the same bytes.
+
+    Args:
+        model: Folded, unless `interface.folded` says otherwise.
+        metadata: Travels along in the file; its class table names the rows.
+        interface: What the graph takes and gives.
+    """
+    nodes = NodeList()
+    image, stem_scale = write_input(nodes, metadata, interface)
+    logits = Translator(model, interface.shape, image, stem_scale, nodes).run()
+    classes = len(model.names)
+    write_outputs(nodes, logits, classes, interface)
+    integer = TensorProto.UINT8 if classes <= 256 else TensorProto.INT32
+    outputs = [
+        helper.make_tensor_value_info(
+            name, integer if name == "mask" else TensorProto.FLOAT, output_dims(name, classes, interface.shape)
+        )
+        for name in interface.outputs
+    ]
+    return finished(nodes, outputs, metadata, interface)
+
+
+def finished(
+    nodes: NodeList,
+    outputs: Sequence[onnx.ValueInfoProto],
+    metadata: Metadata,
+    interface: Interface | ClassifierInterface,
+) -> onnx.ModelProto:
+    """The model of these nodes with its description, checked."""
+    kind = TensorProto.UINT8 if interface.input == "uint8" else TensorProto.FLOAT
+    image = helper.make_tensor_value_info(INPUT_NAME, kind, input_dims(interface.shape, interface))
+    opset = helper.make_opsetid("", interface.opset)
+    document = helper.make_model(
+        helper.make_graph(nodes.nodes, "rcil", [image], list(outputs), list(nodes.constants.values())),
+        opset_imports=[opset],
+        ir_version=helper.find_min_ir_version_for([opset]),
+        producer_name="rcil",
+        producer_version=__version__,
+    )
+    describe(document, metadata, interface)
+    check_graph(document, interface)
+    return document
+
+
+def describe(document: onnx.ModelProto, metadata: Metadata, interface: Interface | ClassifierInterface) -> None:
+    """Put both descriptions into the file's metadata, in place of what stands there."""
+    helper.set_model_props(
+        document, {METADATA_KEY: metadata.model_dump_json(), INTERFACE_KEY: interface.model_dump_json()}
+    )

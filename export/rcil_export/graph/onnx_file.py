@@ -1,0 +1,69 @@
+"""Reading and writing ONNX files with their descriptions. No torch here: `rcil-export inspect` starts fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from rcil.core.errors import CheckpointError
+from rcil.core.files import replacing
+from rcil.model.metadata import Metadata
+from rcil_export.graph.description import Description, parse_description
+from rcil_export.graph.interface import Interface
+from rcil_export.graph.onnx_texts import damaged
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """A graph and what it says about itself."""
+
+    document: onnx.ModelProto
+    metadata: Metadata
+    interface: Interface
+
+
+def read_onnx(path: Path) -> OnnxFile:
+    """Read an exported file; every way it can be wrong gives a `CheckpointError` that names it."""
+    document = load_document(path)
+    return OnnxFile(document, *description_of(document, path))
+
+
+def load_document(path: Path) -> onnx.ModelProto:
+    """Any ONNX file; a `CheckpointError` names what is none."""
+    try:
+        document = onnx.load(path, format="protobuf")  # whatever its name says: .json and .pbtxt are other formats
+        if any(isinstance(text, bytes) for text in _texts(document)):
+            raise ValueError("a text is not UTF-8")  # protobuf gives it as bytes
+        return document
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
+    except (DecodeError, ValueError, onnx.checker.ValidationError) as error:
+        raise damaged(path) from error
+
+
+def _texts(document: onnx.ModelProto) -> Iterator[str | bytes]:
+    """All that is read as text."""
+    for entry in document.metadata_props:
+        yield from (entry.key, entry.value)
+    for node in document.graph.node:
+        yield node.op_type
+
+
+def texts_of(document: onnx.ModelProto) -> dict[str, str]:
+    """What is written into a file beside its graph, in the order of the keys."""
+    return {entry.key: entry.value for entry in sorted(document.metadata_props, key=lambda entry: entry.key)}
+
+
+def description_of(document: onnx.ModelProto, source: Path | str = "the graph") -> Description:
+    """What a graph that rcil-export wrote says about itself."""
+    return parse_description(texts_of(document), source)
+
+
+def write_onnx(path: Path, document: onnx.ModelProto) -> None:
+    """Write a graph, whole or not at all; the same graph gives the same bytes."""
+    with replacing(path) as part:
+        part.write_bytes(document.SerializeToString(deterministic=True))

@@ -1,0 +1,132 @@
+"""Sizes that an exported graph takes: fixed, or a range with the one to optimise for. No torch here."""
+
+from __future__ import annotations
+
+import re
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rcil.core.errors import ConfigError
+
+MOST_PIXELS = 2**30
+"""Of the smallest batch that a graph takes: whoever runs it must have so many at hand."""
+SIDE = r"([1-9]\d{0,4})"
+
+
+class Extent(BaseModel):
+    """One axis: smallest, usual and largest length."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    low: int = Field(ge=1)
+    usual: int = Field(ge=1)
+    high: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.low <= self.usual <= self.high:
+            raise ValueError(f"{self.low}, {self.usual}, {self.high} are not in order: smallest, usual, largest")
+        return self
+
+    @classmethod
+    def of(cls, length: int) -> Extent:
+        """An axis that never changes."""
+        return cls(low=length, usual=length, high=length)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is only one length."""
+        return self.low == self.high
+
+
+class InputShape(BaseModel):
+    """Batch, height and width of the images that a graph takes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    batch: Extent
+    height: Extent
+    width: Extent
+
+    @model_validator(mode="after")
+    def _not_absurd(self) -> Self:
+        if self.batch.low * self.height.low * self.width.low > MOST_PIXELS:
+            raise ValueError(f"batches of {self} have more than {MOST_PIXELS} pixels")
+        return self
+
+    @classmethod
+    def of(cls, height: int, width: int, batch: int = 1) -> InputShape:
+        """One fixed shape."""
+        return cls(batch=Extent.of(batch), height=Extent.of(height), width=Extent.of(width))
+
+    @property
+    def static(self) -> bool:
+        """Whether nothing varies."""
+        return self.batch.fixed and self.height.fixed and self.width.fixed
+
+    @property
+    def usual(self) -> tuple[int, int, int]:
+        """Batch, height and width to optimise for and to test with."""
+        return self.batch.usual, self.height.usual, self.width.usual
+
+    @property
+    def profile(self) -> InputShape | None:
+        """The range of sizes to tell TensorRT; None where nothing varies."""
+        return None if self.static else self
+
+    def takes(self, height: int, width: int) -> bool:
+        """Whether an image of this size fits."""
+        return self.height.low <= height <= self.height.high and self.width.low <= width <= self.width.high
+
+    def __str__(self) -> str:
+        return f"{_text(self.batch)} x {_text(self.height)} x {_text(self.width)}"
+
+
+def _text(extent: Extent) -> str:
+    return str(extent.low) if extent.fixed else f"{extent.low}..{extent.high}"
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """`512x1024` -> (512, 1024), height first."""
+    match = re.fullmatch(f"{SIDE}x{SIDE}", text.strip())
+    if match is None:
+        raise ConfigError(f"'{text}' is not a size", "Write height x width in pixels, for example 512x1024.")
+    return int(match[1]), int(match[2])
+
+
+def parse_shape(size: str | None, dynamic: str | None, batch: str = "1") -> InputShape:
+    """The shape that the options `--size`, `--dynamic` and `--batch` ask for.
+
+    Args:
+        size: `HxW`; 512x512 if neither this nor `dynamic` is given.
+        dynamic: `HxW:HxW:HxW`, smallest, usual, largest.
+        batch: `N`, or `N:N:N`.
+    """
+    if size is not None and dynamic is not None:
+        raise ConfigError("--size and --dynamic exclude each other", "Give one of them.")
+    if dynamic is None:
+        sizes = [parse_size(size or "512x512")] * 3
+    else:
+        sizes = [parse_size(part) for part in dynamic.split(":")]
+        if len(sizes) != 3:
+            raise ConfigError(
+                f"'{dynamic}' is not a range of sizes",
+                "Write smallest:usual:largest, for example 256x256:512x1024:1024x2048.",
+            )
+    counts = batch.split(":")
+    if len(counts) not in (1, 3) or not all(re.fullmatch(SIDE, count) for count in counts):
+        raise ConfigError(f"'{batch}' is not a batch", "Write a number, or smallest:usual:largest, for example 1:4:8.")
+    heights, widths = zip(*sizes, strict=True)
+    batches = _extent([int(count) for count in counts] * (3 // len(counts)), "--batch")
+    height, width = _extent(heights, "--dynamic"), _extent(widths, "--dynamic")
+    if batches.low * height.low * width.low > MOST_PIXELS:
+        raise ConfigError(f"{batches.low} images of {height.low}x{width.low} are too large", "Choose a smaller size.")
+    return InputShape(batch=batches, height=height, width=width)
+
+
+def _extent(values: tuple[int, ...] | list[int], option: str) -> Extent:
+    low, usual, high = values
+    if not low <= usual <= high:
+        raise ConfigError(f"{option}: {low}, {usual}, {high} are not in order", "Write smallest:usual:largest.")
+    return Extent(low=low, usual=usual, high=high)

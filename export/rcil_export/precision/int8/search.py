@@ -1,0 +1,110 @@
+"""Which convs must stay in fp32 so that int8 costs no more than the user allows: measured, not guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from rcil_export.check.outputs.criterion import Judgement
+from rcil_export.precision.compare import logits_of
+from rcil_export.precision.feeds import Feed
+from rcil_export.precision.int8.quantise import Quantised, conv_names
+
+Judge = Callable[[onnx.ModelProto], Judgement]
+"""The number of a graph that is furthest beyond its limit, or least within."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One state of the search."""
+
+    excluded: tuple[str, ...]
+    worst: Judgement
+
+    @property
+    def excess(self) -> float:
+        """Points beyond the limit; at most 0 is good enough."""
+        return self.worst.excess
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Where the search ended."""
+
+    document: onnx.ModelProto
+    best: Step
+    """The state that the document has; its convs are in the order in which they were taken out."""
+    path: tuple[Step, ...]
+    """Every state that was accepted, the first with all convs in int8."""
+    reached: bool
+    """Whether it is good enough; if not, evaluations or convs were used up and this is the best found."""
+    evaluations: int
+
+
+def layer_errors(quantised: Quantised, feeds: Iterable[Feed]) -> dict[str, float]:
+    """Error of the logits when one conv alone is in int8, relative to the logits' size; one pass per conv.
+
+    Args:
+        quantised: The graph.
+        feeds: Few images suffice; iterated once per conv.
+    """
+    convs = conv_names(quantised.source)
+    reference = list(logits_of(quantised.source, feeds, exact=True))
+    size = sum(float(np.square(values).sum()) for values in reference) or 1.0
+    errors = {}
+    for name in convs:
+        alone = logits_of(quantised.without([other for other in convs if other != name]), feeds, exact=True)
+        error = sum(float(np.square(a - b).sum()) for a, b in zip(alone, reference, strict=True))
+        errors[name] = (error / size) ** 0.5
+    return errors
+
+
+def search(
+    quantised: Quantised,
+    judge: Judge,
+    errors: Callable[[], dict[str, float]],
+    *,
+    candidates: int = 3,
+    evaluations: int = 60,
+    progress: Callable[[int, Step], None] = lambda evaluations, step: None,
+) -> SearchResult:
+    """Start with all convs in int8; while that is not good enough, put that conv back into fp32 that helps most.
+
+    Each round tries the `candidates` convs with the largest errors that are still in int8 and keeps the best one, so
+    that the choice is measured. Where none of them helps, the one with the largest error goes, as it may only help
+    together with the next.
+
+    Args:
+        quantised: The graph.
+        judge: May run the graph as it likes.
+        errors: By conv, from `layer_errors`; called only if all convs in int8 are not good enough.
+        candidates: Convs tried in each round.
+        evaluations: Calls of `judge` at most; at least 1 is made.
+        progress: Told the number of evaluations and every accepted state.
+    """
+
+    def state(excluded: tuple[str, ...]) -> tuple[Step, onnx.ModelProto]:
+        document = quantised.without(excluded)
+        return Step(excluded, judge(document)), document
+
+    step, document = best = state(())
+    path, used = [step], 1
+    progress(used, step)
+    size = errors() if step.excess > 0 else {}
+    order = sorted(size, key=lambda name: (-size[name], name))
+    while step.excess > 0:
+        waiting = [name for name in order if name not in step.excluded]
+        tried = waiting[: min(candidates, evaluations - used)]
+        if not tried:
+            break
+        found = [state((*step.excluded, name)) for name in tried]
+        used += len(tried)
+        step, document = min(found, key=lambda pair: pair[0].excess)  # the first, of the largest error, where equal
+        best = min(best, (step, document), key=lambda pair: pair[0].excess)
+        path.append(step)
+        progress(used, step)
+    step, document = best
+    return SearchResult(document, step, tuple(path), step.excess <= 0, used)

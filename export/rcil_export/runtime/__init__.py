@@ -1,0 +1,1 @@
+"""ONNX Runtime: sessions, execution providers, and which graph may run on which."""

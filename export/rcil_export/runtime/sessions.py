@@ -1,0 +1,92 @@
+"""Sessions of ONNX Runtime that run where they were asked to, or say why not. No torch here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnxruntime as ort
+
+from rcil.core.errors import ConfigError, RcilError, did_you_mean, first_line
+from rcil_export.runtime.providers import CPU, is_listed, start_problem
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["CPU", "SessionError", "check_providers", "default_threads", "open_session"]
+
+
+class SessionError(RcilError):
+    """ONNX Runtime does not take a graph."""
+
+    exit_code = 5
+
+
+def check_providers(providers: Sequence[str]) -> None:
+    """Raise for an execution provider that this ONNX Runtime does not have, and where the first one does not start."""
+    for name in providers or ("",):
+        if not is_listed(name):
+            available = [known for known in ort.get_available_providers() if start_problem(known) is None]
+            raise ConfigError(
+                f"ONNX Runtime has no execution provider '{name}' here",
+                f"{did_you_mean(name, available)} Available: {', '.join(available)}.",
+            )
+    problem = start_problem(providers[0])
+    if problem is not None:
+        raise ConfigError(f"{providers[0]} does not start: {problem.reason}", problem.remedy)
+
+
+def default_threads() -> int:
+    """Threads to use where nobody says: `OMP_NUM_THREADS`, which torch obeys too, or one for each core."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdigit() and int(asked) else len(os.sched_getaffinity(0))
+
+
+def open_session(
+    model: onnx.ModelProto | bytes | Path,
+    threads: int | None = None,
+    providers: Sequence[str] = (CPU,),
+    *,
+    exact: bool = False,
+    wide_sums: bool = False,
+    name: str = "the graph",
+) -> ort.InferenceSession:
+    """A session that runs on the first of `providers`, or an error: ONNX Runtime itself would fall back silently.
+
+    Its threads stop waiting busily when a run ends, so that they do not slow down what runs next.
+
+    Args:
+        model: The graph.
+        threads: For the work inside a node; None: as many as `OMP_NUM_THREADS` says, or as there are cores.
+        providers: Execution providers, in the order of preference.
+        exact: Run it node by node as it is written; otherwise ONNX Runtime may fuse and reorder.
+        wide_sums: For int8 graphs with 8-bit weights. CPUs without VNNI add pairs of their products in 16 bits, which
+            overflow; ONNX Runtime then takes slower instructions that do not.
+        name: For messages.
+    """
+    check_providers(providers)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads if threads is not None else default_threads()
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    if wide_sums:
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    if exact:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    source = str(model) if isinstance(model, Path) else model if isinstance(model, bytes) else model.SerializeToString()
+    try:
+        session = ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
+    except Exception as error:  # its exceptions have no common root
+        raise SessionError(
+            f"ONNX Runtime cannot load {name}: {first_line(error)}",
+            "Choose another precision or execution provider, or export it again.",
+        ) from error
+    if session.get_providers()[0] != providers[0]:
+        raise ConfigError(
+            f"{providers[0]} did not start for {name}; ONNX Runtime would have used {session.get_providers()[0]}",
+            "Free memory on the GPU, or choose another provider.",
+        )
+    return session

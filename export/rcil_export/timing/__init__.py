@@ -1,0 +1,1 @@
+"""Interleaved timing, peak memory and benchmarks."""

@@ -1,0 +1,1 @@
+"""The command line of `rcil`, and what the three command lines share."""

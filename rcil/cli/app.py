@@ -1,0 +1,319 @@
+"""The command `rcil`: training side. Functions parse, call one library function and render; heavy imports inside."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcil.cli.classify import classify
+from rcil.cli.completion import CHECKPOINTS, METHODS, files, one_of, some_of
+from rcil.cli.console import make_app, print_json, progress_line, run, teller
+from rcil.cli.data import app as data_app
+from rcil.cli.doctor import doctor
+from rcil.cli.options import (
+    AsJson,
+    Device,
+    DryRunFlag,
+    Overrides,
+    Resume,
+    Scale,
+    Seeds,
+    SiteData,
+    TaskFile,
+    Trust,
+    with_device,
+)
+from rcil.cli.presets import app as presets_app
+from rcil.cli.site import add_class, prelabel
+from rcil.core.errors import ConfigError, TrustError, did_you_mean
+from rcil.core.log import is_quiet
+from rcil.hardware.devices import announce_device
+
+app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
+app.add_typer(data_app)
+app.command("add-class")(add_class)
+app.command()(prelabel)
+app.command()(classify)
+app.command()(doctor)
+app.add_typer(presets_app)
+
+NORMS = ("abs", "inplace", "batch")
+
+
+@app.command()
+def info(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A checkpoint (.safetensors); with --chain also a delivered folder.",
+            autocompletion=files(*CHECKPOINTS),
+        ),
+    ],
+    chain: Annotated[
+        bool, typer.Option("--chain", help="Show who taught what, from which data, and what was lost.")
+    ] = False,
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a checkpoint says about itself: classes, step, lineage, parameters, MACs, folded or not.
+
+    With --chain: every step with its signer, data, method and losses. With --trust too, exit code 12 unless all of it
+    was signed with the keys that are named.
+
+    Examples:
+        rcil info model.safetensors
+
+        rcil info deployed --chain --trust key.pub
+    """
+    from rcil.model.describe import as_document, as_tables
+    from rcil.model.header import read_header
+
+    if chain:
+        _show_chain(model, trust or [], as_json=as_json)
+        return
+    if trust:
+        raise ConfigError("--trust is for --chain", "Add --chain.")
+    header = read_header(model)
+    if as_json:
+        print_json(as_document(model, header))
+        return
+    from rich.console import Console
+
+    for table in as_tables(model, header):
+        Console().print(table)
+
+
+def _show_chain(model: Path, trust: list[Path], *, as_json: bool) -> None:
+    from rcil.model.chain import chain_lines, chain_of
+
+    found = chain_of(model, trust)
+    if as_json:
+        print_json(found.as_document())
+    else:
+        typer.echo("\n".join(chain_lines(found)))
+    if found.problems:
+        raise TrustError(
+            f"the chain of {model} is not signed throughout: {'; '.join(found.problems)}",
+            "Name all signers with --trust, or sign what is missing with `rcil-export sign`.",
+        )
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Weights: official RCIL, PLOP, MiB, ImageNet ResNet, lite0.",
+            autocompletion=files(".pth", ".pt", ".tar", ".bin", ".safetensors"),
+        ),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The checkpoint to write.")],
+    names: Annotated[
+        str,
+        typer.Option(
+            help="Class names: 'voc', 'cityscapes' or a text file, one a line.",
+            autocompletion=one_of("voc", "cityscapes"),
+        ),
+    ] = "",
+    output_stride: Annotated[
+        int, typer.Option(help="8 or 16; weights do not tell.", autocompletion=one_of("8", "16"))
+    ] = 16,
+    pool_window: Annotated[int, typer.Option(help="Evaluation window of the pooled path; 0 pools globally.")] = 32,
+    norm: Annotated[
+        str,
+        typer.Option(
+            help="'abs' or 'inplace' keep inplace-ABN's arithmetic, 'batch' converts.", autocompletion=one_of(*NORMS)
+        ),
+    ] = "abs",
+    as_json: AsJson = False,
+) -> None:
+    """Turn another program's weight file into a checkpoint. Code inside the file is never run.
+
+    The architecture (depth, classes, step) is inferred from the weights.
+
+    Example: `rcil import 15-5s-voc_RCIL_overlap_1.pth -o step1.safetensors --names voc`
+    """
+    if norm not in NORMS:
+        raise ConfigError(f"unknown norm '{norm}'", did_you_mean(norm, NORMS))
+    if output_stride not in (8, 16):
+        raise ConfigError(f"output stride {output_stride} is not possible", "Choose 8 or 16.")
+    from rcil.checkpoint.importers import import_file
+    from rcil.data.class_names import read_names
+
+    metadata = import_file(
+        source,
+        output,
+        names=read_names(names) if names else None,
+        output_stride=output_stride,
+        pool_window=pool_window or None,
+        norm=norm,  # type: ignore[arg-type]
+    )
+    if as_json:
+        from rcil.model.describe import as_document
+        from rcil.model.header import read_header
+
+        print_json(as_document(output, read_header(output)))
+        return
+    what = f"{len(metadata.classes)} classes, step {metadata.step}" if metadata.classes else "pretrained backbone"
+    typer.echo(f"{output}: {metadata.architecture.backbone}, {what}")
+
+
+@app.command()
+def train(
+    task: TaskFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
+    override: Overrides = None,
+    device: Device = None,
+    resume: Resume = False,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train all steps of a continual protocol and report IoU on the test split after each.
+
+    Interrupt it any time: with --resume it continues where it was, to the same result. On several GPUs or cores:
+    `torchrun --nproc-per-node 2 -m rcil train task.yaml -o run`.
+
+    Example: `rcil train task.yaml -o run --set training.batch=8`
+    """
+    from rcil.cli.dry_run import require_place
+    from rcil.hardware.processes import leave, started
+    from rcil.train.estimate import estimate
+    from rcil.train.run import run_task
+    from rcil.train.show import announce_training, print_estimate, print_results, progress
+    from rcil.train.task import load_task
+
+    loaded = load_task(task, with_device(override, device))
+    rank, processes = started()
+    talks = rank == 0 and not as_json
+    if dry_run:
+        require_place(output)
+    if rank == 0:
+        announce_training(loaded.training, processes, teller(as_json=as_json))
+    if rank == 0 and (dry_run or not (as_json or is_quiet())):
+        print_estimate(estimate(loaded, processes), as_json=as_json)
+    if dry_run:
+        return
+    with progress(quiet=not talks) as listen:
+        results = run_task(loaded, output, resume=resume, listen=listen)
+    if talks:
+        print_results(results, output)
+    elif rank == 0:
+        print_json(results)
+    leave()
+
+
+@app.command()
+def compare(
+    task: TaskFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all runs and the table.")],
+    methods: Annotated[
+        str, typer.Option(help="Names with commas between.", autocompletion=some_of(*METHODS))
+    ] = "fine-tuning,mib,plop,rcil,joint",
+    seeds: Seeds = 1,
+    override: Overrides = None,
+    device: Device = None,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run several methods on one task and tabulate mIoU after the last step, mean and deviation over seeds.
+
+    Every cell is a run of its own: called again after an interruption, finished cells are kept, the rest continues.
+
+    Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3`
+    """
+    from rcil.train.compare import as_markdown
+    from rcil.train.compare import compare as run_comparison
+    from rcil.train.show import comparison_dry_run, progress
+    from rcil.train.task import load_task
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    loaded = load_task(task, with_device(override, device))
+    announce_device(loaded.training.device, as_json=as_json)
+    if dry_run:
+        comparison_dry_run(loaded, names, seeds, output).show(as_json=as_json)
+        return
+    with progress(quiet=as_json) as listen:
+        document = run_comparison(loaded, names, seeds, output, listen=listen, announce=teller(as_json=as_json))
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(as_markdown(document))
+
+
+@app.command("eval")
+def eval_(
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL", help="Checkpoints (.safetensors) of any form.", autocompletion=files(*CHECKPOINTS)
+        ),
+    ],
+    data: SiteData,
+    split: Annotated[str, typer.Option(help="Which split.")] = "val",
+    scale: Scale = 1.0,
+    device: Device = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the report here as JSON, and a page and plots beside.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure IoU per class and the mean over old, new and all classes; classes are matched by name.
+
+    With several models, such as those of all steps, also how IoU goes from step to step.
+
+    Example: `rcil eval run/step0.safetensors run/step1.safetensors --data my_site -o report.json`
+    """
+    announce_device(device, as_json=as_json)
+    from rcil.evaluation.table import print_models
+    from rcil.report.models import as_document, evaluate_models
+
+    if output is not None:
+        from rcil.report.eval_report import Source, report_paths, write_report
+
+        paths = report_paths(output)
+    with progress_line("evaluating") as progress:
+        evaluated = evaluate_models(models, data, split, scale=scale, device=device or "auto", progress=progress)
+    if output is not None:
+        write_report(paths, evaluated, Source(data, split, scale))
+    if as_json:
+        print_json(as_document(evaluated))
+    else:
+        print_models(evaluated)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for checkpoints, picture and report.")] = Path(
+        "demo"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few iterations: shows that all works, learns nothing.")
+    ] = False,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the whole chain on a generated site: learn two classes, add a third, judge, fold, check, draw.
+
+    The third class is added twice, by RCIL and by plain fine-tuning, to show what the latter forgets.
+
+    Example: `rcil demo -o demo`
+    """
+    from rcil.demo.render import results_table
+    from rcil.demo.run import run as run_demo
+    from rcil.train.show import progress
+
+    announce_device(device, as_json=as_json)
+    watch = partial(progress, quiet=as_json)
+    document = run_demo(output, quick=quick, device=device or "auto", say=teller(as_json=as_json), watch=watch)
+    if as_json:
+        print_json(document)
+    else:
+        results_table(document, output)
+
+
+def main() -> None:
+    """Entry point."""
+    run(app)

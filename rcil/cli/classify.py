@@ -1,0 +1,62 @@
+"""The command `rcil classify`: continual classification of whole images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcil.cli.completion import files
+from rcil.cli.console import print_json, teller
+from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Seeds, with_device
+from rcil.core.errors import ConfigError
+from rcil.hardware.devices import announce_device
+
+
+def classify(
+    task: Annotated[Path, typer.Argument(help="A task file (YAML).", autocompletion=files(".yaml", ".yml"))],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run, or of all runs.")],
+    override: Overrides = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Run EEIL and PODNet, each without and with RC, and tabulate.")
+    ] = False,
+    seeds: Seeds = 1,
+    device: Device = None,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Teach a classifier of whole images new classes step by step and report accuracy after each.
+
+    Called again on the same folder it keeps the finished steps. The checkpoints go to `rcil-export`.
+
+    Example: `rcil classify task.yaml -o run --set method.name=podnet`
+
+    Example: `rcil classify task.yaml -o table --compare --seeds 3`
+    """
+    from rcil.classify.compare import compare_classify
+    from rcil.classify.dry_run import dry_run as dry
+    from rcil.classify.report import as_markdown
+    from rcil.classify.run import run_classify
+    from rcil.classify.task import load_classify_task
+    from rcil.train.show import progress
+
+    if seeds > 1 and not compare:
+        raise ConfigError(f"--seeds {seeds} goes with --compare", "Choose another seed with --set seed=1.")
+    loaded = load_classify_task(task, with_device(override, device))
+    announce_device(loaded.training.device, as_json=as_json)
+    if dry_run:
+        dry(loaded, output, seeds, compare=compare).show(as_json=as_json)
+        return
+    say = teller(as_json=as_json)
+    with progress(quiet=as_json) as listen:
+        if compare:
+            document = compare_classify(loaded, seeds, output, listen=listen, say=say)
+        else:
+            document = run_classify(loaded, output, listen=listen, say=say)
+    if as_json:
+        print_json(document)
+    elif compare:
+        typer.echo(as_markdown(document))
+    else:
+        typer.echo(f"average incremental accuracy {100 * document['average_incremental_accuracy']:.1f} %, in {output}")

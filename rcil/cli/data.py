@@ -1,0 +1,165 @@
+"""The commands `rcil data ...`: checking, showing, converting and generating images with masks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rcil.cli.completion import one_of
+from rcil.cli.console import print_json, progress_line
+from rcil.cli.options import AsJson, DryRunFlag, MaxImages, NewSite, SiteArgument
+
+if TYPE_CHECKING:
+    from rcil.data.check import CheckReport
+
+app = typer.Typer(name="data", help="Check, show, convert and generate images with masks.", no_args_is_help=True)
+
+
+@app.command()
+def check(
+    folder: SiteArgument,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Contact sheet to write (default: FOLDER/contact_sheet.png).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look for unreadable files, wrong sizes, unknown ids, missing pairs, doubled names and rare classes.
+
+    Exits with 6 if there is any error; warnings alone are fine. Draws a contact sheet of what is good.
+
+    Example: `rcil data check my_site`
+    """
+    from rcil.data.check import check_site
+    from rcil.data.report import print_report
+
+    with progress_line("checking") as progress:
+        report = check_site(folder, progress)
+    drawn = _draw_sheet(report, sheet) if report.good else None
+    if as_json:
+        print_json({**report.as_document(), "contact_sheet": None if drawn is None else str(drawn)})
+    else:
+        print_report(report, drawn)
+    if not report.ok:
+        raise typer.Exit(6)
+
+
+def _draw_sheet(report: CheckReport, asked: Path | None) -> Path | None:
+    """The contact sheet; None where nobody asked for it and its place in the site folder cannot be written."""
+    from rcil.core.errors import RcilError
+    from rcil.core.images import write_image
+    from rcil.core.log import log
+    from rcil.data.contact_sheet import contact_sheet
+    from rcil.data.types import SegmentationData
+
+    sheet = asked or report.root / "contact_sheet.png"
+    try:
+        write_image(sheet, contact_sheet(SegmentationData(report.root, report.classes, {}), report.good))
+    except RcilError as error:
+        if asked is not None:
+            raise
+        log.warning("no contact sheet: %s", error.message)
+        return None
+    return sheet
+
+
+@app.command()
+def show(
+    folder: SiteArgument,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the overlays.")],
+    split: Annotated[str, typer.Option(help="Only this split.")] = "",
+    most: MaxImages = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the masks over their images, one PNG each, in a folder per split.
+
+    Example: `rcil data show my_site -o overlays --split train`
+    """
+    from rcil.core.errors import ConfigError, did_you_mean
+    from rcil.core.images import write_image
+    from rcil.data.contact_sheet import draw_sample
+    from rcil.data.site import read_site
+
+    data = read_site(folder, record=False)
+    if split and split not in data.splits:
+        raise ConfigError(f"{folder} has no split '{split}'", did_you_mean(split, data.splits))
+    samples = [(name, s) for name, group in data.splits.items() if split in ("", name) for s in group][:most]
+    drawn = [output / name / f"{sample.name}.png" for name, sample in samples]
+    for path, (_, sample) in zip(drawn, samples, strict=True):
+        write_image(path, draw_sample(data, sample))
+    if as_json:
+        print_json({"overlays": [str(path) for path in drawn]})
+    else:
+        typer.echo(f"{len(samples)} overlays in {output}")
+
+
+@app.command()
+def convert(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="cvat (Segmentation mask 1.1), coco, labelme or yolo (segmentation).",
+            autocompletion=one_of("cvat", "coco", "labelme", "yolo"),
+        ),
+    ],
+    source: Annotated[Path, typer.Argument(help="The unpacked export; for coco also a json file.")],
+    target: NewSite,
+    images: Annotated[Path | None, typer.Option(help="Where the images are, if not in the export.")] = None,
+    split: Annotated[str | None, typer.Option(help="The split to fill, for exports that record none.")] = None,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn an annotation export into a site folder.
+
+    Example: `rcil data convert coco annotations.json my_site --images photos`
+    """
+    from rcil.data.converters import convert as run
+    from rcil.data.converters import dry_run as dry
+
+    if dry_run:
+        dry(kind, source, target, images=images, split=split).show(as_json=as_json)
+        return
+    summary = run(kind, source, target, images=images, split=split)
+    if as_json:
+        print_json({**asdict(summary), "target": str(target)})
+        return
+    counts = ", ".join(f"{number} {name}" for name, number in summary.images.items())
+    typer.echo(f"{target}: {len(summary.classes)} classes, images: {counts}; {summary.background_only} without a mark")
+    for what, count in summary.skipped.items():
+        typer.echo(f"left out: {count} {what}")
+    typer.echo(f"next: rcil data check {target}")
+
+
+@app.command("make-site")
+def make_site_command(
+    target: NewSite,
+    count: Annotated[int, typer.Option(min=5, help="Images in all; 3 in 5 train, 1 in 5 each val and test.")] = 250,
+    size: Annotated[str, typer.Option(help="HEIGHTxWIDTH, both even.")] = "240x320",
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same pixels.")] = 0,
+    frames: Annotated[int, typer.Option(min=0, help="Frames of the video clip; 0 leaves it out.")] = 48,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Generate a yard with roads, buildings, people and things in five weathers: images, masks and a clip.
+
+    Example: `rcil data make-site yard --count 100`
+    """
+    from rcil.core.errors import ConfigError
+    from rcil.scenes import make_site
+    from rcil.scenes.site import dry_run as dry
+
+    parts = size.split("x")
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+        raise ConfigError(f"'{size}' is not a size", "Write HEIGHTxWIDTH, for example 240x320.")
+    shape = int(parts[0]), int(parts[1])
+    if dry_run:
+        dry(target, seed=seed, images=count, size=shape, frames=frames).show(as_json=as_json)
+        return
+    summary = make_site(target, seed=seed, images=count, size=shape, frames=frames)
+    if as_json:
+        print_json({**asdict(summary), "root": str(target)})
+        return
+    counts = ", ".join(f"{number} {split}" for split, number in summary.splits.items())
+    typer.echo(f"{target}: {len(summary.classes)} classes, images: {counts}; clip of {summary.frames} frames")

@@ -1,0 +1,160 @@
+"""The commands of a site engineer: `rcil prelabel` and `rcil add-class`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcil.cli.completion import METHODS, one_of
+from rcil.cli.console import print_json, progress_line, teller
+from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scale, SiteData, Start, with_device
+from rcil.core.errors import ConfigError, GateError
+from rcil.core.log import is_quiet
+from rcil.hardware.devices import announce_device
+
+
+def add_class(
+    model: Start,
+    data: SiteData,
+    names: Annotated[list[str], typer.Option("--class", help="A class to teach; give it again for more.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for model, report and pictures.")],
+    method: Annotated[
+        str | None,
+        typer.Option(help="How to learn without forgetting (default: rcil-plus).", autocompletion=one_of(*METHODS)),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 30,
+    lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.001,
+    batch: Annotated[int, typer.Option(min=2, help="Images of an iteration.")] = 8,
+    crop: Annotated[int, typer.Option(min=32, help="Side of the training crops, pixels.")] = 512,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode and augment.")] = 2,
+    scale: Scale = 1.0,
+    max_drop: Annotated[float, typer.Option(min=0, help="Points that an old class may lose.")] = 5.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Change nothing in the old network: train the new class's row alone.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    override: Overrides = None,
+    device: Device = None,
+    resume: Resume = False,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Teach a model one more class from labelled images of a site, and measure what it forgot.
+
+    Problems in the images, masks and names end the command with exit code 6 before anything is written. If an old class
+    lost more than --max-drop points the model is written with a mark that `rcil info` shows and `rcil-export fold`
+    refuses, and the exit code is 8. On several GPUs: `torchrun --nproc-per-node 2 -m rcil add-class ...`.
+
+    Example: `rcil add-class --from step0.safetensors --data my_site --class forklift -o forklift`
+    """
+    if strict and method not in (None, "strict"):
+        raise ConfigError(f"--strict is a method of its own, not '{method}'", "Leave out --strict or --method.")
+    from rcil.cli.dry_run import require_place
+    from rcil.hardware.processes import device_for, leave, started
+    from rcil.site.preflight import preflight
+    from rcil.site.request import make_request
+    from rcil.site.run import Display
+    from rcil.site.run import add_class as run
+    from rcil.site.show import print_preflight, print_report
+    from rcil.train.show import announce_training, progress
+
+    request = make_request(
+        {
+            "model": model,
+            "data": data,
+            "classes": names,
+            "method": {"name": "strict" if strict else method or "rcil-plus"},
+            "training": {
+                "epochs": (epochs, epochs),
+                "lr": (lr, lr),
+                "batch": batch,
+                "crop": crop,
+                "workers": workers,
+            },
+            "scale": scale,
+            "max_drop": max_drop,
+            "seed": seed,
+        },
+        with_device(override, device),
+    )
+    rank, processes = started()
+    if rank == 0:
+        announce_training(request.training, processes, teller(as_json=as_json))
+    if dry_run and rank > 0:
+        return
+    if dry_run:
+        require_place(output)
+        with progress_line("checking") as checked:
+            found = preflight(request, checked, device=device_for(request.training.device), processes=processes)
+        if as_json:
+            print_json(found.as_document())
+        else:
+            print_preflight(found)
+        found.require()
+        return
+    silent = as_json or is_quiet()
+    display = Display(
+        progress_line, lambda: progress(quiet=as_json), (lambda found: None) if silent else print_preflight
+    )
+    report = run(request, output, resume=resume, display=display)
+    if rank == 0 and as_json:
+        print_json(report)
+    elif rank == 0:
+        print_report(report)
+        typer.echo(f"model, report and pictures in {output}")
+    if rank == 0 and report["rejected"]:
+        raise GateError(
+            f"{output / 'model.safetensors'} is marked as rejected: {report['rejected']}",
+            f"Look at {output / 'report.html'}; more images, a lower --lr or --strict forget less.",
+        )
+    leave()
+
+
+def prelabel(
+    model: Start,
+    images: Annotated[Path, typer.Option(help="A folder of images, or a site folder, whose masks are not read.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The site folder to make; must be free.")],
+    min_confidence: Annotated[
+        float, typer.Option(min=0, max=1, help="Pixels that the model is less sure of become 255, ignore.")
+    ] = 0.5,
+    scale: Scale = 1.0,
+    overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
+    device: Device = None,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Label new images with what a model knows, for review: a site folder to correct and add a new class to.
+
+    prelabel.json lists the images, those that the model is least sure of first.
+
+    Example: `rcil prelabel --from deployed.safetensors --images photos -o my_site --overlays`
+    """
+    announce_device(device, as_json=as_json)
+    if dry_run:
+        from rcil.site.prelabel import dry_run as dry
+
+        dry(model, images, output, overlays=overlays).show(as_json=as_json)
+        return
+    from rcil.site.prelabel import prelabel as run
+
+    with progress_line("labelling") as progress:
+        document = run(
+            model,
+            images,
+            output,
+            min_confidence=min_confidence,
+            scale=scale,
+            overlays=overlays,
+            device=device or "auto",
+            progress=progress,
+        )
+    if as_json:
+        print_json(document)
+        return
+    typer.echo(f"{output}: {len(document['images'])} images; look first at:")
+    for entry in document["images"][:5]:
+        typer.echo(f"  {entry['image']}: {entry['mean_confidence']:.1%} sure, {entry['unsure']:.1%} ignored")
+    typer.echo(f"next: name the new class in {output / document['classes_file']}, correct the masks and label it, then")
+    typer.echo(f"  rcil add-class --from CHECKPOINT --data {output} --class NAME -o NAME   (one that is not folded)")

@@ -1,0 +1,212 @@
+"""Writing files so that they are whole or absent.
+
+Temporary names are `.NAME.XXXXXXXX.part`, and their writer holds a lock on them. One without a lock was left by a
+process that was killed: the next that writes NAME removes it. Where the file system has no locks, it stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from rcil.core.errors import ConfigError, RcilError
+from rcil.core.log import log
+
+UMASK = os.umask(0o077)
+"""Of the process when it began. It can only be read by setting it, and then files of other threads would have none."""
+os.umask(UMASK)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` that takes its place when the block ends without an error.
+
+    Whatever stood at `path` stays until then; after an error or an interrupt nothing new is left behind.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear(_left_behind(path.parent.absolute()), path.name)
+        part, handle = _claimed(lambda: _new_file(path))
+    except OSError as error:
+        raise RcilError(f"cannot write {path}: {error.strerror}", "Check the folder and its permissions.") from error
+    try:
+        yield part
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.chmod(0o666 & ~UMASK)
+        part.replace(path)
+        if not any(folder.suffix == ".part" for folder in path.parents):  # those come with their folder
+            log.info("wrote %s, %d bytes", path, path.stat().st_size)
+    except OSError as error:
+        raise RcilError(
+            f"cannot write {path}: {error.strerror or error}", "Check free space and permissions."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def is_free(folder: Path) -> bool:
+    """Whether a folder can be made here without touching anything: nothing is there, or an empty folder."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+@contextlib.contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its name when the block ends without an error.
+
+    Nothing is left behind otherwise. `folder` must be free; errors of the file system are the caller's to explain.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with scratch(folder.parent, folder.name) as part:
+        yield part
+        part.chmod(0o777 & ~UMASK)
+        part.replace(folder)
+        log.info("wrote %s", folder)
+
+
+@contextlib.contextmanager
+def scratch(parent: Path, name: str) -> Iterator[Path]:
+    """A temporary folder in `parent` that is gone in the end, as are those that killed processes left of this name."""
+    _clear(_parts_in(parent), name)
+    part, handle = _claimed(lambda: _new_folder(parent, name))
+    try:
+        yield part
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    """Hold a folder, or a file, against other processes; one that is held already is refused.
+
+    The lock is a file beside it, so that a new folder stays empty until something is written. It goes with
+    the process, however that ends.
+    """
+    folder = folder.absolute()
+    path = folder.parent / f".{folder.name}.lock"
+    try:
+        handle = _hold(folder, path)
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"another process is working in {folder}", "Wait until it has ended, or choose another place."
+        ) from error
+    except OSError as error:
+        hint = "Check the folder and its permissions."
+        raise RcilError(f"cannot write to {folder}: {error.strerror}", hint) from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(handle)
+
+
+def _hold(folder: Path, path: Path) -> int:
+    """The lock at `path`; where nothing may be made there, the folder itself is locked."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _lock(path)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) or not folder.is_dir():
+            raise
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _lock(path: Path) -> int:
+    """An open file that only this process has locked, and that is still the one of this name."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(handle, path):
+                return handle
+        except OSError:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether an open file is still the one of this name."""
+    return path.exists() and os.path.samestat(os.fstat(handle), path.stat())
+
+
+def _new_file(path: Path) -> tuple[Path, int]:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    return Path(name), handle
+
+
+def _new_folder(parent: Path, name: str) -> tuple[Path, int]:
+    part = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=parent))
+    return part, os.open(part, os.O_RDONLY)
+
+
+def _claimed(make: Callable[[], tuple[Path, int]]) -> tuple[Path, int]:
+    """A temporary name and its lock. Another process may clear it before it is locked; then there is a next one."""
+    while True:
+        part, handle = make()
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            kept = _is_at(handle, part)
+        except BlockingIOError:
+            kept = False
+        except OSError:  # no locks here: nobody can clear it either
+            kept = True
+        if kept:
+            return part, handle
+        os.close(handle)
+
+
+@functools.lru_cache(maxsize=256)
+def _left_behind(folder: Path) -> tuple[Path, ...]:
+    """Temporary names in a folder when this process first writes there; to look again for every file takes long."""
+    return _parts_in(folder)
+
+
+def _parts_in(folder: Path) -> tuple[Path, ...]:
+    with contextlib.suppress(OSError):  # one may write where one may not look
+        return tuple(path for path in folder.iterdir() if path.name.endswith(".part"))
+    return ()
+
+
+def _clear(parts: Iterable[Path], name: str) -> None:
+    """Remove those that are temporary names of `name`, unless their writers still live."""
+    for part in parts:
+        if re.fullmatch(rf"\.{re.escape(name)}\.[a-z0-9_]{{8}}\.part", part.name):
+            with contextlib.suppress(OSError):
+                _remove_unlocked(part)
+
+
+def _remove_unlocked(part: Path) -> None:
+    handle = os.open(part, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if part.is_dir():
+            shutil.rmtree(part)
+        else:
+            part.unlink()
+    finally:
+        os.close(handle)
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,76 @@
+"""What goes wrong with data on disk, and the checks that say so by name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rcil.core.errors import RcilError
+from rcil.core.files import is_free
+
+
+class DataError(RcilError):
+    """A dataset, mask or annotation file that is missing, damaged or not in the expected layout."""
+
+    exit_code = 6
+
+
+@contextlib.contextmanager
+def readable(root: Path) -> Iterator[None]:
+    """Whatever the system refuses inside the block, such as a folder without permission, becomes a DataError."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"cannot read {error.filename or root}: {error.strerror}", "Check its permissions.") from error
+
+
+def existing_folder(path: Path, hint: str) -> Path:
+    """`path` itself, once it is known to be a folder."""
+    if not path.is_dir():
+        raise DataError(f"no folder at {path}", hint)
+    return path
+
+
+def is_text(path: Path) -> bool:
+    """Whether the bytes of a name are UTF-8: others can be opened, but not written down."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def printable(path: Path) -> str:
+    """A name that may not be text."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def require_free(folder: Path) -> None:
+    """Raise if a folder cannot be made here without touching anything."""
+    if not is_free(folder):
+        raise DataError(f"{folder} is in use", "Name a folder that does not exist yet, or an empty one.")
+
+
+def read_bytes(path: Path, hint: str) -> bytes:
+    """The bytes of a file that the layout asks for."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}", hint) from error
+    except ValueError as error:  # a null character in its name
+        raise DataError(f"no file can be called {str(path)!r}", hint) from error
+
+
+def read_text(path: Path, hint: str) -> str:
+    """A UTF-8 text file."""
+    try:
+        return read_bytes(path, hint).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a UTF-8 text file", hint) from error
+
+
+def read_lines(path: Path, hint: str) -> list[str]:
+    """The lines of a UTF-8 text file, each without surrounding space; empty lines stay, so that numbers can be told."""
+    return [line.strip() for line in read_text(path, hint).splitlines()]

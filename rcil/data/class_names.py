@@ -1,0 +1,71 @@
+"""Class names of well-known datasets, and names from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rcil.core.errors import ConfigError, did_you_mean
+
+VOC = [
+    "background",
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "chair",
+    "cow",
+    "diningtable",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "sofa",
+    "train",
+    "tvmonitor",
+]
+CITYSCAPES = [
+    "road",
+    "sidewalk",
+    "building",
+    "wall",
+    "fence",
+    "pole",
+    "traffic light",
+    "traffic sign",
+    "vegetation",
+    "terrain",
+    "sky",
+    "person",
+    "rider",
+    "car",
+    "truck",
+    "bus",
+    "train",
+    "motorcycle",
+    "bicycle",
+]
+KNOWN = {"voc": VOC, "cityscapes": CITYSCAPES}
+
+
+def read_names(source: str) -> list[str]:
+    """Names of a known dataset, or the non-empty lines of a text file."""
+    if source in KNOWN:
+        return list(KNOWN[source])
+    path = Path(source)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        hint = f"Give a text file with one name a line. {did_you_mean(source, KNOWN)}"
+        raise ConfigError(f"no class names at '{source}'", hint) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not a UTF-8 text file", "One class name a line, background first.") from error
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
+        raise ConfigError(f"{path} names no classes", "One class name a line, background first.")
+    return names

@@ -1,0 +1,1 @@
+"""Devices, processes and determinism: where and how torch computes."""

@@ -1,0 +1,157 @@
+"""What a model file says about itself. No torch here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rcil.core.errors import CheckpointError
+from rcil.core.palette import colour_of
+from rcil.model.architecture import Architecture
+
+FORMAT_VERSION = 1
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+LITE_MEAN, LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
+CLASSIFIER_HINT = "Train it with `rcil classify` and export it with `rcil-export`; masks need a model of `rcil train`."
+Triple = tuple[float, float, float]
+Level = Annotated[float, Field(ge=-1e3, le=1e3)]
+"""Mean of a colour channel whose values are divided by 255: what is far from 0 to 1 is damage, infinity included."""
+Spread = Annotated[float, Field(ge=1e-6, le=1e3)]
+Byte = Annotated[int, Field(ge=0, le=255)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ClassInfo(_Strict):
+    """One class; its place in the table is its classifier row."""
+
+    name: Annotated[str, Field(min_length=1)]
+    id: Annotated[int, Field(ge=0, le=65535)]
+    """Value in masks, of 16 bits at most."""
+    colour: tuple[Byte, Byte, Byte]
+    step: Annotated[int, Field(ge=0)]
+    """The step that brought it."""
+
+
+class LineageEntry(_Strict):
+    """How the model came to be, one entry per step (or import)."""
+
+    step: int
+    source: str
+    """What was done, for example `train` or `import`."""
+    parent_sha256: str | None = None
+    data_sha256: str | None = None
+    config: dict[str, Any] = {}
+    seed: int | None = None
+    versions: dict[str, str] = {}
+    metrics: dict[str, float] = {}
+    """What was measured: `training_images` and `held_out_images` count images, `iou NAME` is the IoU of a class in
+    percent, `drop NAME` the points that an old class lost."""
+
+
+def recorded(request: BaseModel) -> dict[str, Any]:
+    """What was asked for, JSON-ready, with paths cut to their last part.
+
+    A checkpoint goes to other machines: it tells what it was made from, not where that lay, and is the same wherever it
+    was made.
+    """
+    text = json.dumps(request.model_dump(), default=lambda value: value.name if isinstance(value, Path) else str(value))
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+class CostInfo(_Strict):
+    """Cost of one image at `size`, of the model as stored and of its folded form."""
+
+    size: tuple[int, int]
+    macs: int
+    folded_parameters: int
+    folded_macs: int
+
+
+class Metadata(_Strict):
+    """The JSON header of a checkpoint."""
+
+    format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION
+    kind: Literal["segmenter", "backbone", "classifier"] = "segmenter"
+    """`backbone`: pretrained weights to start from, without head and classes. `classifier`: one label for a whole
+    image, described by `ClassifierMetadata`."""
+    architecture: Architecture
+    classes: tuple[ClassInfo, ...] = ()
+    mean: tuple[Level, Level, Level] = IMAGENET_MEAN
+    std: tuple[Spread, Spread, Spread] = IMAGENET_STD
+    """Inputs are (x / 255 - mean) / std."""
+    colour_order: Literal["RGB", "BGR"] = "RGB"
+    method: str = ""
+    step: Annotated[int, Field(ge=0)] = 0
+    lineage: tuple[LineageEntry, ...] = ()
+    cost: CostInfo | None = None
+    rejected: str | None = None
+    """Why a check after training found the model unfit to be deployed; None where none did."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_own_kind(cls, document: Any) -> Any:
+        """Programs that expect masks learn here, whatever file they read, that a classifier gives none.
+
+        A `CheckpointError` passes through pydantic as it is, so that the user sees it and not a damaged description.
+        """
+        classifies = isinstance(document, dict) and document.get("kind") == "classifier"
+        if classifies and not issubclass(cls, ClassifierMetadata):
+            raise CheckpointError("the model is a classifier of whole images, which gives no masks", CLASSIFIER_HINT)
+        return document
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.kind == "backbone") != (not self.classes):
+            raise ValueError("a segmenter or classifier has classes and a backbone has none")
+        names = [c.name for c in self.classes]
+        doubled = sorted({n for n in names if names.count(n) > 1})
+        if doubled:
+            raise ValueError(f"duplicate class names: {', '.join(doubled)}")
+        ids = [c.id for c in self.classes]
+        if len(set(ids)) != len(ids):
+            raise ValueError("duplicate class ids")
+        steps = [c.step for c in self.classes]
+        if steps != sorted(steps) or (steps and steps[-1] > self.step):
+            raise ValueError("the class table must be in the order of steps, none later than the model's step")
+        return self
+
+    @property
+    def names_by_step(self) -> list[list[str]]:
+        """Class names of each step that brought any, in row order."""
+        groups: dict[int, list[str]] = {}
+        for c in self.classes:
+            groups.setdefault(c.step, []).append(c.name)
+        return list(groups.values())
+
+
+class ClassifierMetadata(Metadata):
+    """The header of a classifier of whole images: a backbone, the mean of its last map, and a head."""
+
+    kind: Literal["segmenter", "backbone", "classifier"] = "classifier"
+    head: Literal["linear", "cosine"]
+    """`linear`: one group of rows a step. `cosine`: similarity to several proxies of each class."""
+    proxies: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Of each class of a cosine head."""
+    size: Annotated[int, Field(ge=8)]
+    """Height and width of the images that it was trained on."""
+
+    @model_validator(mode="after")
+    def _classifies(self) -> Self:
+        if self.kind != "classifier":
+            raise ValueError(f"a {self.kind} is not described as a classifier")
+        return self
+
+
+def class_table(names_by_step: list[list[str]]) -> tuple[ClassInfo, ...]:
+    """A class table with ids in row order and the default colours."""
+    flat = [(step, name) for step, names in enumerate(names_by_step) for name in names]
+    return tuple(
+        ClassInfo(name=name, id=index, colour=colour_of(index), step=step) for index, (step, name) in enumerate(flat)
+    )

@@ -1,0 +1,140 @@
+"""Conv + norm (+ activation) units, and how a norm disappears into a conv."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rcil.nn.units.norms import affine_of, fuses_activation
+
+
+class SameConv2d(nn.Conv2d):
+    """Conv with TensorFlow's "same" padding: output ceil(size / stride), the odd pixel goes right and below.
+
+    The padding depends on the input size, so it is added in `forward`; `self.padding` stays 0.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] -> [N, C', ceil(H / stride), ceil(W / stride)]."""
+        pads: list[int] = []
+        for axis in (1, 0):  # F.pad wants the last axis first
+            size, stride = x.shape[2 + axis], self.stride[axis]
+            reach = (self.kernel_size[axis] - 1) * self.dilation[axis] + 1
+            total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+            pads += [total // 2, total - total // 2]
+        return super().forward(F.pad(x, pads) if any(pads) else x)
+
+
+class ConvNorm(nn.Module):
+    """conv -> norm -> activation, any of the last two may be missing.
+
+    Args:
+        conv: Owns all geometry.
+        norm: Over the conv's output channels. inplace-ABN may already contain the activation.
+        act: What folding keeps; applied here unless the norm has fused it.
+    """
+
+    def __init__(self, conv: nn.Conv2d, norm: nn.Module, act: nn.Module | None = None) -> None:
+        super().__init__()
+        self.conv = conv
+        self.norm = norm
+        self.act = act
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] -> [N, C', H', W']."""
+        x = self.norm(self.conv(x))
+        return x if self.act is None or fuses_activation(self.norm) else self.act(x)
+
+    def fold(self) -> nn.Module:
+        """A new plain conv that equals conv + norm in evaluation mode, followed by the activation if there is one."""
+        return with_activation(conv_like(self.conv, *kernel_of(self)), self.act)
+
+
+def kernel_of(branch: nn.Module) -> tuple[Tensor, Tensor]:
+    """Kernel [O, I/groups, kh, kw] and bias [O] of a conv or ConvNorm in evaluation mode, in float64."""
+    conv = branch.conv if isinstance(branch, ConvNorm) else branch
+    if not isinstance(conv, nn.Conv2d):
+        raise TypeError(f"expected a conv or ConvNorm, got {type(branch).__name__}")
+    weight = conv.weight.detach().double()
+    bias = weight.new_zeros(weight.shape[0]) if conv.bias is None else conv.bias.detach().double()
+    if isinstance(branch, ConvNorm):
+        scale, shift = affine_of(branch.norm)
+        weight, bias = weight * scale.view(-1, 1, 1, 1), bias * scale + shift
+    return weight, bias
+
+
+@torch.no_grad()
+def conv_like(conv: nn.Conv2d, weight: Tensor, bias: Tensor) -> nn.Conv2d:
+    """A new conv with the geometry, device, dtype and mode of `conv` and these values.
+
+    The live conv is copied, never rebuilt from arguments, so dilation, groups and padding cannot get lost.
+    """
+    new = copy.deepcopy(conv)
+    new.weight = nn.Parameter(weight.to(conv.weight))
+    new.bias = nn.Parameter(bias.to(conv.weight))
+    return new
+
+
+SMALLEST_SCALE = 1e-3
+"""A norm that scales a channel by less has switched it off: its conv is left alone, and only its shift moves."""
+
+
+@torch.no_grad()
+def set_kernel(unit: ConvNorm, weight: Tensor, bias: Tensor) -> None:
+    """Make conv and norm together compute this kernel and bias in evaluation mode; statistics and scale stay."""
+    set_before_norm(unit.conv, unit.norm, weight)
+    add_shift(unit.norm, bias - kernel_of(unit)[1])
+
+
+@torch.no_grad()
+def set_before_norm(conv: nn.Conv2d, norm: nn.Module, weight: Tensor) -> None:
+    """Give `conv` the kernel that `norm` turns into `weight`, except in channels that the norm has switched off."""
+    scale, _ = affine_of(norm)
+    alive = scale.abs() > SMALLEST_SCALE
+    inner = weight / scale.where(alive, torch.ones_like(scale)).view(-1, 1, 1, 1)
+    conv.weight.copy_(torch.where(alive.view(-1, 1, 1, 1), inner, conv.weight.double()))
+
+
+@torch.no_grad()
+def add_shift(norm: nn.Module, shift: Tensor) -> None:
+    """Add `shift` [C] to what a norm adds."""
+    bias = norm.bias
+    assert isinstance(bias, Tensor)
+    bias.add_(shift.to(bias))
+
+
+def with_activation(conv: nn.Conv2d, act: nn.Module | None) -> nn.Module:
+    """The conv alone, or conv then a copy of the activation."""
+    return conv if act is None else nn.Sequential(conv, copy.deepcopy(act))
+
+
+class ConvSum(nn.Module):
+    """norm(left(a) + right(b)): where the pooled path of the DeepLab head joins the others."""
+
+    def __init__(self, left: nn.Conv2d, right: nn.Conv2d, norm: nn.Module | None) -> None:
+        super().__init__()
+        self.left = left
+        self.right = right
+        self.norm = norm
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """From a [N, A, H, W] and b [N, B, H or 1, W or 1] to [N, C, H, W]."""
+        x: Tensor = self.left(a) + self.right(b)
+        if self.norm is not None:
+            x = self.norm(x)
+        return x
+
+    def fold(self) -> ConvSum:
+        """A new ConvSum without norm: its scale goes into both convs, its shift into the left one's bias."""
+        if self.norm is None:
+            return copy.deepcopy(self)
+        scale, shift = affine_of(self.norm)
+        (wl, bl), (wr, br) = kernel_of(self.left), kernel_of(self.right)
+        left = conv_like(self.left, wl * scale.view(-1, 1, 1, 1), (bl + br) * scale + shift)
+        right = copy.deepcopy(self.right)
+        right.weight = nn.Parameter((wr * scale.view(-1, 1, 1, 1)).to(self.right.weight))
+        right.bias = None
+        return ConvSum(left, right, None)

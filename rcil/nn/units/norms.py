@@ -1,0 +1,114 @@
+"""Normalisation layers, and the one function that folds and merges read them with.
+
+inplace-ABN scales by |gamma| + eps and ignores the sign of gamma. Code that forgets this folds wrong networks, so every
+fold and merge of a network goes through `affine_of`. Importers, which see tensors and no layers, know it too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rcil.core.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from rcil.model.architecture import NormKind
+
+
+class AbsBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm that scales by |gamma| + eps: the arithmetic of inplace-ABN in plain torch.
+
+    Loads and saves the same state dict as inplace-ABN, runs on any device and in float64.
+    """
+
+    @property
+    def scale(self) -> Tensor:
+        """The effective scale [C]; gamma = 0 counts as positive, so its gradient is never lost."""
+        return torch.where(self.weight < 0, -self.weight, self.weight) + self.eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise [N, C, H, W]; running statistics move only in training mode."""
+        self._check_input_dim(x)
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        return F.batch_norm(
+            x,
+            self.running_mean,
+            self.running_var,
+            self.scale,
+            self.bias,
+            self.training,
+            0.0 if self.momentum is None else self.momentum,
+            self.eps,
+        )
+
+
+def inplace_abn_classes() -> tuple[type[nn.Module], type[nn.Module]]:
+    """`InPlaceABN` and `InPlaceABNSync`, or an error that says how to install them."""
+    try:
+        from inplace_abn import InPlaceABN, InPlaceABNSync
+    except ImportError as error:
+        raise MissingDependencyError(
+            "norm 'inplace' needs the package inplace-abn, which is not installed",
+            "Install it with: pip install --no-build-isolation inplace-abn\n"
+            "or choose norm 'abs': the same numbers, without the memory saving.",
+        ) from error
+    return InPlaceABN, InPlaceABNSync
+
+
+def is_inplace(module: nn.Module) -> bool:
+    """Whether `module` is an inplace-ABN layer; never imports the package."""
+    return any(base.__module__ == "inplace_abn.abn" for base in type(module).__mro__)
+
+
+def as_float32(value: float) -> float:
+    """`value` as inplace-ABN's kernels see it: they take eps and slope with 32 bits whatever the tensors have."""
+    return torch.tensor(value, dtype=torch.float32).item()
+
+
+def fuses_activation(norm: nn.Module) -> bool:
+    """Whether the norm already applies the activation that follows it."""
+    return is_inplace(norm) and norm.activation != "identity"
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether `module` is any normalisation layer of these networks."""
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) or is_inplace(module)
+
+
+def make_norm(kind: NormKind, channels: int, *, eps: float = 1e-5, slope: float | None = None) -> nn.Module:
+    """A norm over `channels`.
+
+    Args:
+        kind: See `Architecture.norm`.
+        channels: Channels of the normalised map.
+        eps: Added to the variance (and, except for `batch`, to |gamma|).
+        slope: Fuse a leaky ReLU of this slope; only inplace-ABN does (that is its memory saving), others ignore it.
+    """
+    if kind == "inplace":
+        abn, _ = inplace_abn_classes()
+        fused = {"activation": "identity"} if slope is None else {"activation": "leaky_relu", "activation_param": slope}
+        return abn(channels, eps=eps, **fused)
+    layer = AbsBatchNorm2d if kind == "abs" else nn.BatchNorm2d
+    return layer(channels, eps=eps)
+
+
+def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """The per-channel (scale, shift) that `norm` applies in evaluation mode, in float64.
+
+    y = scale * x + shift, before any activation that the layer fuses.
+    """
+    if not is_norm(norm):
+        raise TypeError(f"no affine form is known for {type(norm).__name__}")
+    layer = cast("nn.BatchNorm2d", norm)  # inplace-ABN has the same fields
+    assert layer.running_mean is not None and layer.running_var is not None
+    gamma, beta = layer.weight.detach().double(), layer.bias.detach().double()
+    mean, var = layer.running_mean.double(), layer.running_var.double()
+    eps = as_float32(layer.eps) if is_inplace(norm) else layer.eps
+    if isinstance(norm, AbsBatchNorm2d) or is_inplace(norm):
+        gamma = gamma.abs() + eps
+    scale = gamma / torch.sqrt(var + eps)
+    return scale, beta - mean * scale

@@ -1,0 +1,192 @@
+"""The representation compensation block: two parallel conv+norm branches that fold into one conv.
+
+Paper: Representation Compensation Networks for Continual Semantic Segmentation (CVPR 2022).
+`old` holds what earlier steps learned, `new` learns; x = eta * old + (1 - eta) * new, per channel, before the
+activation.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Tensor, nn
+
+from rcil.nn.units.convnorm import ConvNorm, conv_like, kernel_of, with_activation
+from rcil.nn.units.sparse_mix import can_skip, mix_sparsely
+
+if TYPE_CHECKING:
+    from rcil.model.architecture import RC
+
+
+class DropPathMix(nn.Module):
+    """eta is 1, 0 or 0.5, drawn per channel and forward pass (shared by the batch); 0.5 in evaluation mode.
+
+    Args:
+        channels: One draw each.
+        drop: Chance of eta = 1, and again of eta = 0. 1/3 makes the three equally likely; the official code has 0.33.
+            The expectation is 0.5 whatever it is.
+    """
+
+    def __init__(self, channels: int, drop: float = 1 / 3) -> None:
+        super().__init__()
+        self.channels = channels
+        self.drop = drop
+
+    def draw(self, like: Tensor) -> Tensor:
+        """Uniform numbers [C] that decide; the only randomness of the network."""
+        return torch.rand(self.channels, device=like.device)
+
+    def eta(self, like: Tensor) -> Tensor:
+        """Weights [C] of the old branch for this pass."""
+        if not self.training:
+            return self.expected(like)
+        r = self.draw(like)
+        eta = torch.full_like(r, 0.5)
+        return eta.masked_fill(r < 2 * self.drop, 0.0).masked_fill(r < self.drop, 1.0)
+
+    def expected(self, like: Tensor) -> Tensor:
+        """The exact mean of eta [C]."""
+        return torch.full((self.channels,), 0.5, dtype=like.dtype, device=like.device)
+
+
+class FixedMix(nn.Module):
+    """eta is one number for all channels, in training and evaluation."""
+
+    def __init__(self, channels: int, old_weight: float = 0.5) -> None:
+        super().__init__()
+        self.channels = channels
+        self.old_weight = old_weight
+
+    def eta(self, like: Tensor) -> Tensor:
+        """Weights [C] of the old branch."""
+        return torch.full((self.channels,), self.old_weight, dtype=like.dtype, device=like.device)
+
+    expected = eta
+
+
+class LearnableMix(nn.Module):
+    """eta = sigmoid(a), one learned `a` per channel that starts at 0."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.logit = nn.Parameter(torch.zeros(channels))
+
+    def eta(self, like: Tensor) -> Tensor:
+        """Weights [C] of the old branch."""
+        return torch.sigmoid(self.logit)
+
+    def expected(self, like: Tensor) -> Tensor:
+        """The same [C], computed in the dtype of `like`."""
+        return torch.sigmoid(self.logit.to(like.dtype))
+
+
+Mix = DropPathMix | FixedMix | LearnableMix
+
+
+def make_mix(rc: RC, channels: int) -> Mix:
+    """The mix that `rc` asks for, in its initial state."""
+    match rc.mix:
+        case "drop_path":
+            return DropPathMix(channels, rc.drop)
+        case "fixed":
+            return FixedMix(channels, rc.old_weight)
+        case "learnable":
+            return LearnableMix(channels)
+
+
+class RCConv(nn.Module):
+    """Two branches of the same geometry, mixed per channel, then the activation.
+
+    Args:
+        old: Conv + norm at step 0; from step 1 on one conv with bias that holds the merged past.
+        new: Conv + norm that keeps learning (a bare conv after a function-preserving start).
+        mix: How the branches are weighted.
+        act: Applied to the mixed map.
+        frozen: The old branch takes no gradient and never enters training mode.
+    """
+
+    def __init__(
+        self,
+        old: ConvNorm | nn.Conv2d,
+        new: ConvNorm | nn.Conv2d,
+        mix: Mix,
+        act: nn.Module | None = None,
+        *,
+        frozen: bool = False,
+    ) -> None:
+        super().__init__()
+        self.old = old
+        self.new = new
+        self.mix = mix
+        self.act = act
+        self.frozen = frozen
+        if frozen:
+            self.old.requires_grad_(False).eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] -> [N, C', H', W']."""
+        mixed = self._sparsely(x) if self._skips(x) else self._densely(x)
+        return mixed if self.act is None else self.act(mixed)
+
+    def _densely(self, x: Tensor) -> Tensor:
+        old, new = self.old(x), self.new(x)
+        eta = self.mix.eta(new).to(new.dtype).view(1, -1, 1, 1)
+        return torch.lerp(new, old, eta)
+
+    def _sparsely(self, x: Tensor) -> Tensor:
+        assert isinstance(self.old, nn.Conv2d) and isinstance(self.new, ConvNorm)
+        return mix_sparsely(x, self.old, self.new.conv, self.new.norm, self.mix.eta(x).to(x.dtype))
+
+    def _skips(self, x: Tensor) -> bool:
+        """Whether random draws leave out work: training, drop-path, a frozen past."""
+        if not (self.training and self.frozen and isinstance(self.mix, DropPathMix)):
+            return False
+        if not (isinstance(self.old, nn.Conv2d) and isinstance(self.new, ConvNorm)):
+            return False
+        return self.new.conv.bias is None and can_skip(self.old, x) and can_skip(self.new.conv, x)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of everything but a frozen old branch, which stays in evaluation mode."""
+        super().train(mode)
+        if self.frozen:
+            self.old.eval()
+        return self
+
+    @torch.no_grad()
+    def merged(self) -> nn.Conv2d:
+        """One new conv with bias that equals both branches at the expected eta, without the activation."""
+        anchor = self.new.conv if isinstance(self.new, ConvNorm) else self.new
+        (w_old, b_old), (w_new, b_new) = kernel_of(self.old), kernel_of(self.new)
+        eta = self.mix.expected(w_new)  # in float64 from the start: rounded weights of branches would show in the sum
+        column = eta.view(-1, 1, 1, 1)
+        return conv_like(anchor, column * w_old + (1 - column) * w_new, eta * b_old + (1 - eta) * b_new)
+
+    def fold(self) -> nn.Module:
+        """The merged conv, followed by the activation if there is one."""
+        return with_activation(self.merged(), self.act)
+
+    def remix(self, rc: RC) -> None:
+        """Mix the branches as `rc` says from here on; a learned mix starts anew."""
+        anchor = self.new.conv if isinstance(self.new, ConvNorm) else self.new
+        self.mix = make_mix(rc, anchor.out_channels).to(anchor.weight).train(self.training)
+
+    def next_step(self, *, merge: bool = True, freeze: bool = True, preserve: bool = False) -> RCConv:
+        """A new block at the start of the next step.
+
+        Args:
+            merge: Put the sum of both branches into the old branch; otherwise it carries on as it is.
+            freeze: The old branch takes no gradient from here on.
+            preserve: Start the new branch as a copy of the merged conv too, so that the block still computes what it
+                did, whatever eta is drawn. Otherwise the new branch carries on from its own weights.
+        """
+        merged = self.merged()
+        old = merged if merge else copy.deepcopy(self.old)
+        new = copy.deepcopy(merged if preserve else self.new)
+        mix = copy.deepcopy(self.mix)
+        if merge and isinstance(mix, LearnableMix):
+            nn.init.zeros_(mix.logit)  # what it learned is inside the merged conv now
+        old.requires_grad_(True)
+        block = RCConv(old, new, mix, copy.deepcopy(self.act), frozen=freeze)
+        return block.train(self.training)

@@ -1,0 +1,100 @@
+"""A clip of one place: people walk, vehicles drive and balls bounce in front of a static camera."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rcil.core.errors import ConfigError
+from rcil.scenes.camera import exposure, lamp_light, record
+from rcil.scenes.domains import DOMAINS
+from rcil.scenes.ground import paint_backdrop
+from rcil.scenes.layout import Thing, plan
+from rcil.scenes.render import render
+from rcil.scenes.scene import SIZE, check_domains, check_size
+from rcil.scenes.streams import Stream, stream
+from rcil.scenes.types import Scene
+
+FPS = 12.0
+CAST = {
+    "road": 1,
+    "building": 2,
+    "vegetation": 3,
+    "person": 2,
+    "vehicle": 2,
+    "crate": 1,
+    "barrier": 1,
+    "cone": 2,
+    "sign": 1,
+    "ball": 1,
+}
+"""Objects per class: a clip shows all classes, so any model of the site has something to find."""
+
+
+@dataclass(frozen=True)
+class Motion:
+    """To and fro about the planned place, smooth at the turns, so that a clip of any length stays in view."""
+
+    sideways: float = 0.0
+    """Metres to both sides."""
+    ahead: float = 0.0
+    """Nearer and farther, as a share of the depth."""
+    period: float = 8.0
+    """Seconds there and back."""
+    bounce: float = 0.0
+    """Metres above the ground at the top of a jump."""
+    stride: float = 0.0
+    """Radians of stride per second."""
+
+
+MOTIONS = {
+    "person": Motion(sideways=1.6, ahead=0.08, period=9.0, stride=5.0),
+    "vehicle_side": Motion(sideways=3.0, period=10.0),
+    "vehicle_end": Motion(ahead=0.22, period=10.0),
+    "ball": Motion(sideways=1.2, ahead=0.05, period=6.0, bounce=0.7),
+}
+"""By kind; what is not listed stands still."""
+
+
+def make_clip(seed: int, frames: int = 48, size: tuple[int, int] = SIZE, *, domain: str = "sunny") -> Iterator[Scene]:
+    """Frames of one place in order; a frame is the same however many follow it.
+
+    Args:
+        seed: The place, its objects and their paths.
+        frames: How many to yield.
+        size: Height and width.
+        domain: A name of `DOMAINS`, for the whole clip.
+    """
+    check_size(size)
+    check_domains([domain])
+    if frames < 1:
+        raise ConfigError(f"a clip of {frames} frames is empty", "Ask for at least one frame.")
+    return _frames(seed, frames, size, domain)
+
+
+def _frames(seed: int, frames: int, size: tuple[int, int], domain: str) -> Iterator[Scene]:
+    layout = plan(stream(seed, 0, Stream.CLIP_LAYOUT), size, CAST, clutter=3)
+    setting = DOMAINS[domain]
+    place_rng = stream(seed, 1, Stream.CLIP_LAYOUT)
+    gain, lamps = exposure(place_rng, setting), lamp_light(place_rng, setting, size)
+    image, mask = paint_backdrop(layout, setting)
+    for frame in range(frames):
+        now = replace(layout, things=tuple(_moved(thing, frame / FPS) for thing in layout.things))
+        light, ids = render(now, setting, (image.copy(), mask.copy()))
+        yield Scene(record(stream(seed, frame, Stream.CLIP_CAMERA), setting, light, lamps, gain), ids, domain)
+
+
+def _moved(thing: Thing, seconds: float) -> Thing:
+    """The object some seconds later; its random phase also decides where on its path it starts."""
+    motion = MOTIONS.get(thing.kind)
+    if motion is None:
+        return thing
+    turn = thing.phase + 2 * math.pi * seconds / motion.period
+    return replace(
+        thing,
+        x=thing.x + motion.sideways * math.sin(turn),
+        z=thing.z * (1 + motion.ahead * math.cos(turn)),
+        phase=thing.phase + motion.stride * seconds,
+        lift=motion.bounce * abs(math.sin(thing.phase + math.pi * seconds)),
+    )

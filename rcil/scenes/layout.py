@@ -1,0 +1,98 @@
+"""What stands where: decided in world metres, before and independently of any pixel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from rcil.scenes.objects.kinds import KINDS, kinds_of
+from rcil.scenes.view import View
+
+
+@dataclass(frozen=True)
+class Road:
+    """A straight band on the ground."""
+
+    x: float
+    z: float
+    angle: float
+    """0 runs away from the camera, half pi across its view."""
+    half_width: float
+
+    def offset(self, x: float, z: float) -> float:
+        """Metres from the middle line."""
+        return (x - self.x) * math.cos(self.angle) - (z - self.z) * math.sin(self.angle)
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One object."""
+
+    kind: str
+    x: float
+    z: float
+    style: int
+    """Seeds all that makes it an individual: it looks the same wherever it is drawn."""
+    phase: float = 0.0
+    lift: float = 0.0
+    """Metres above the ground."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A scene without light."""
+
+    view: View
+    road: Road | None
+    grass: bool
+    ground_style: int
+    sun: tuple[float, float]
+    """Where the tip of a shadow falls, in metres right and away per metre of height."""
+    things: tuple[Thing, ...]
+
+
+def plan(rng: np.random.Generator, size: tuple[int, int], counts: dict[str, int], clutter: int) -> Layout:
+    """Place the given number of objects per class, and some clutter."""
+    view = View(size, float(rng.uniform(0.24, 0.40)), float(rng.uniform(2.4, 4.2)))
+    road = _road(rng) if "road" in counts else None
+    away = rng.uniform(0.5, 1.2) * rng.choice((-0.6, 1.0))
+    sun = (float(rng.uniform(-1.4, 1.4)), float(away))
+    wanted = [name for name, number in counts.items() if name != "road" for _ in range(number)]
+    wanted += ["background"] * clutter
+    taken: list[tuple[float, float]] = []
+    things = tuple(_place(rng, view, road, taken, name) for name in wanted)
+    grass = "vegetation" in counts and bool(rng.random() < 0.5)
+    return Layout(view, road, grass, int(rng.integers(1 << 31)), sun, things)
+
+
+def _road(rng: np.random.Generator) -> Road:
+    """Runs away from the camera or across its view, and always through ground that is seen."""
+    angle = rng.uniform(-0.5, 0.5) if rng.random() < 0.5 else rng.uniform(1.25, 1.9)
+    return Road(float(rng.uniform(-2, 2)), float(rng.uniform(8, 13)), float(angle), float(rng.uniform(1.8, 3.2)))
+
+
+def _place(
+    rng: np.random.Generator, view: View, road: Road | None, taken: list[tuple[float, float]], class_name: str
+) -> Thing:
+    """The best of a few random places: apart from the others, and on the road or off it as the kind prefers.
+
+    Objects still hide each other; only complete burial becomes rare.
+    """
+    options = kinds_of(class_name)
+    name = options[int(rng.integers(len(options)))]
+    kind = KINDS[name]
+    best = (-math.inf, 0.5, 0.5)
+    for across, down in rng.random((6, 2)):
+        spot = 0.05 + 0.9 * float(across), kind.rows[0] + (kind.rows[1] - kind.rows[0]) * float(down)
+        score = min((math.hypot(spot[0] - x, spot[1] - y) for x, y in taken), default=1.0)
+        if road is not None:
+            on_road = abs(road.offset(*view.point_at(*spot))) < road.half_width + (
+                0 if kind.on_road else kind.reach[0] / 2
+            )
+            score += 0.3 if on_road == kind.on_road else 0.0
+        best = max(best, (score, *spot))
+    taken.append(best[1:])
+    x, z = view.point_at(*best[1:])
+    return Thing(name, x, z, int(rng.integers(1 << 31)), float(rng.uniform(0, 2 * math.pi)))

@@ -1,0 +1,1 @@
+"""What stands in a generated scene, and how it is drawn."""

@@ -1,0 +1,62 @@
+"""Every kind of object: its class, how it is drawn, how much room it takes and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rcil.scenes.objects import clutter, people_vehicles, props, stuff
+from rcil.scenes.objects.pen import Pen
+from rcil.scenes.occurrence import CLASSES
+
+Draw = Callable[[Pen, np.random.Generator, float], None]
+"""Draws one object; the number is the phase of its stride in radians."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One row of the table."""
+
+    of: str
+    """Class name; several kinds may share one."""
+    draw: Draw
+    reach: tuple[float, float]
+    """Metres to both sides and upwards that the drawing may use."""
+    rows: tuple[float, float]
+    """Where its foot may be, as a share of the rows below the horizon: 0 is infinitely far, 1 the lower edge."""
+    on_road: bool = False
+
+    @property
+    def class_id(self) -> int:
+        """Value in the mask."""
+        return CLASSES.index(self.of)
+
+
+KINDS = {
+    "building": Kind("building", stuff.building, (10.5, 12.0), (0.06, 0.19)),
+    "tree": Kind("vegetation", stuff.tree, (4.5, 9.0), (0.10, 0.34)),
+    "bush": Kind("vegetation", stuff.bush, (1.6, 2.3), (0.20, 0.85)),
+    "hedge": Kind("vegetation", stuff.hedge, (4.3, 2.1), (0.12, 0.40)),
+    "person": Kind("person", people_vehicles.person, (0.8, 2.0), (0.25, 0.92), True),
+    "vehicle_side": Kind("vehicle", people_vehicles.vehicle_side, (2.5, 2.2), (0.18, 0.62), True),
+    "vehicle_end": Kind("vehicle", people_vehicles.vehicle_end, (1.2, 2.2), (0.18, 0.62), True),
+    "crate": Kind("crate", props.crate, (1.2, 2.3), (0.28, 0.92)),
+    "barrier": Kind("barrier", props.barrier, (1.5, 1.2), (0.25, 0.85), True),
+    "cone": Kind("cone", props.cone, (0.5, 1.3), (0.35, 0.95), True),
+    "sign": Kind("sign", props.sign, (0.8, 3.1), (0.25, 0.90)),
+    "ball": Kind("ball", props.ball, (0.7, 1.2), (0.35, 0.95)),
+    "drum": Kind("background", clutter.drum, (0.6, 1.3), (0.30, 0.90)),
+    "container": Kind("background", clutter.container, (4.0, 2.8), (0.10, 0.35)),
+    "pallets": Kind("background", clutter.pallets, (0.9, 1.3), (0.30, 0.90)),
+    "bollard": Kind("background", clutter.bollard, (0.4, 1.7), (0.30, 0.90)),
+    "lamp_post": Kind("background", clutter.lamp_post, (1.3, 6.6), (0.10, 0.45)),
+    "heap": Kind("background", clutter.heap, (2.0, 1.4), (0.20, 0.70)),
+    "tyre": Kind("background", clutter.tyre, (0.7, 1.3), (0.35, 0.90)),
+}
+
+
+def kinds_of(class_name: str) -> tuple[str, ...]:
+    """Names of the kinds that a class may take."""
+    return tuple(name for name, kind in KINDS.items() if kind.of == class_name)

@@ -1,0 +1,174 @@
+"""A whole site on disk: images and masks in splits, class names, a description and a clip."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from rcil.cli.dry_run import DryRun, require_place
+from rcil.core.documents import parse_json
+from rcil.core.errors import ConfigError, RcilError
+from rcil.core.files import building, replacing
+from rcil.core.images import write_image
+from rcil.core.masks import write_mask
+from rcil.core.reading import require_free
+from rcil.scenes.clip import FPS, make_clip
+from rcil.scenes.domains import DOMAINS
+from rcil.scenes.files import write_clip
+from rcil.scenes.occurrence import CLASSES
+from rcil.scenes.scene import SIZE, check_domains, check_size, domain_of, make_scene
+
+DESCRIPTION = "dataset.json"
+VERSION = 1
+"""Goes up whenever the same seed gives other pixels."""
+QUALITY = 92
+"""Of JPEGs; masks are always lossless."""
+SPLIT_CYCLE = ("train", "train", "val", "train", "test")
+"""The split of an image by its index, so that a larger site extends a smaller one."""
+
+
+@dataclass(frozen=True)
+class SiteSummary:
+    """What was written."""
+
+    root: Path
+    splits: dict[str, int]
+    """Images per split."""
+    domains: dict[str, int]
+    """Images per domain."""
+    classes: dict[str, int]
+    """Images that show a class, by name."""
+    frames: int
+    """Frames of the clip."""
+
+
+def make_site(
+    target: Path,
+    *,
+    seed: int = 0,
+    images: int = 250,
+    size: tuple[int, int] = SIZE,
+    domains: Sequence[str] = tuple(DOMAINS),
+    image_format: Literal["jpg", "png"] = "jpg",
+    frames: int = 48,
+) -> SiteSummary:
+    """Write a site into a folder that is new or empty; after an error nothing is left there.
+
+    Image n is `make_scene(seed, n)` whatever the number of images, unless other domains are asked for.
+
+    Args:
+        target: The folder of the site.
+        seed: The site; another seed gives another one.
+        images: Over all splits, at least one round of `SPLIT_CYCLE`.
+        size: Height and width of images and clip, both even.
+        domains: Names of `DOMAINS` that take turns; the clip shows the first.
+        image_format: Suffix of the images; masks are PNG.
+        frames: Length of the clip; 0 leaves it out.
+    """
+    _check(seed, images, size, domains, image_format, frames)
+    folder = target.resolve()
+    with _explained(folder), building(folder) as root:
+        listing = {f"{_split_of(index)}/{index:06d}": domain_of(index, domains) for index in range(images)}
+        seen = _write_images(root, listing, seed, size, image_format)
+        if frames:
+            (root / "clip_masks").mkdir()
+            clip = make_clip(seed, frames, size, domain=domains[0])
+            write_clip(root / "clip.mp4", root / "clip_masks", clip, FPS, size)
+        with replacing(root / "classes.txt") as part:
+            part.write_text("".join(f"{name}\n" for name in CLASSES), encoding="utf-8")
+        description = {
+            "generator": "rcil.scenes",
+            "version": VERSION,
+            "seed": seed,
+            "options": {
+                "images": images,
+                "size": list(size),
+                "domains": list(domains),
+                "image_format": image_format,
+                "frames": frames,
+            },
+            "clip": {"frames": frames, "fps": FPS, "domain": domains[0]} if frames else None,
+            "image_domains": listing,
+        }
+        with replacing(root / DESCRIPTION) as part:
+            part.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    splits = dict(Counter(name.split("/")[0] for name in listing))
+    return SiteSummary(target, splits, dict(Counter(listing.values())), seen, frames)
+
+
+def made_with(root: Path) -> dict[str, Any]:
+    """The options of a generated site; empty for any other."""
+    try:
+        return dict(parse_json((root / DESCRIPTION).read_bytes())["options"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def dry_run(target: Path, *, seed: int, images: int, size: tuple[int, int], frames: int) -> DryRun:
+    """What `make_site` would do."""
+    _check(seed, images, size, tuple(DOMAINS), "jpg", frames)
+    with _explained(target):
+        require_place(target)
+    splits = Counter(_split_of(index) for index in range(images))
+    shape = f"{size[0]}x{size[1]}"
+    clip = {"clip": f"{frames} frames of {shape}"} if frames else {}
+    made = ", ".join(f"{count} {split}" for split, count in splits.items())
+    return DryRun({}, {str(target): f"{made} images of {shape} with masks, classes.txt, dataset.json", **clip})
+
+
+def _check(
+    seed: int, images: int, size: tuple[int, int], domains: Sequence[str], image_format: str, frames: int
+) -> None:
+    """Refuse an impossible request before anything is drawn."""
+    check_size(size)
+    check_domains(domains)
+    if seed < 0:
+        raise ConfigError(f"seed {seed} is negative", "Use 0 or a positive whole number.")
+    if images < len(SPLIT_CYCLE):
+        raise ConfigError(f"{images} images do not fill all splits", f"Ask for at least {len(SPLIT_CYCLE)}.")
+    if frames < 0:
+        raise ConfigError(f"a clip cannot have {frames} frames", "Use 0 to leave it out.")
+    if size[0] % 2 or size[1] % 2:
+        raise ConfigError(f"size {size[0]}x{size[1]} is odd", "MPEG-4 needs an even height and width.")
+    if image_format not in ("jpg", "png"):
+        raise ConfigError(f"unknown image format '{image_format}'", "Use jpg or png.")
+
+
+@contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    """Errors of the file system in the user's terms."""
+    require_free(target)
+    try:
+        yield
+    except OSError as error:
+        raise RcilError(
+            f"cannot write {target}: {error.strerror or error}", "Check free space and permissions."
+        ) from error
+
+
+def _write_images(
+    root: Path, listing: dict[str, str], seed: int, size: tuple[int, int], image_format: str
+) -> dict[str, int]:
+    """Write every listed image with its mask; returns how many images show each class."""
+    for split in dict.fromkeys(SPLIT_CYCLE):
+        (root / "images" / split).mkdir(parents=True)
+        (root / "masks" / split).mkdir(parents=True)
+    seen = dict.fromkeys(CLASSES, 0)
+    for index, (name, domain) in enumerate(listing.items()):
+        scene = make_scene(seed, index, size=size, domain=domain)
+        write_image(root / "images" / f"{name}.{image_format}", scene.image, quality=QUALITY)
+        write_mask(root / "masks" / f"{name}.png", scene.mask)
+        for class_id in np.flatnonzero(np.bincount(scene.mask.ravel())):
+            seen[CLASSES[class_id]] += 1
+    return seen
+
+
+def _split_of(index: int) -> str:
+    return SPLIT_CYCLE[index % len(SPLIT_CYCLE)]

@@ -1,0 +1,90 @@
+"""Old classes in what a site's masks call background: how much of it, and masks in which they are filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rcil.core.images import read_rgb
+from rcil.core.masks import read_mask, write_mask
+from rcil.data.protocol import BACKGROUND
+from rcil.data.scan import id_table
+from rcil.data.types import ClassSpec, Sample, SegmentationData
+from rcil.evaluation.evaluate import rows_by_value, segment
+from rcil.model.metadata import Metadata
+from rcil.nn import Segmenter
+from rcil.site.confidence import segment_with_confidence
+
+CERTAIN = 0.9
+"""Probability from which the old model's opinion counts."""
+
+
+def left_as_background(
+    model: Segmenter, metadata: Metadata, data: SegmentationData, samples: Sequence[Sample], *, scale: float = 1.0
+) -> dict[str, float]:
+    """For every old class but background the share of background-labelled pixels that the model is sure to see it in.
+
+    Args:
+        model: The old model, best folded.
+        metadata: Its description.
+        data: Where the samples come from.
+        samples: Images and masks.
+        scale: Size at which the network sees images, as a factor.
+    """
+    table, counts = id_table(data), np.zeros(256, np.int64)
+    total = 0
+    for sample in samples:
+        rows, confidence = segment_with_confidence(model, metadata, read_rgb(sample.image), scale=scale)
+        background = table[read_mask(sample.mask)] == BACKGROUND
+        total += int(background.sum())
+        counts += np.bincount(rows[background & (confidence > CERTAIN)], minlength=256)
+    names = [c.name for c in metadata.classes]
+    return {name: float(counts[row] / total) if total else 0.0 for row, name in enumerate(names) if row != BACKGROUND}
+
+
+def complete_masks(
+    model: Segmenter,
+    metadata: Metadata,
+    new: Metadata,
+    data: SegmentationData,
+    samples: Sequence[Sample],
+    labelled: Collection[str],
+    folder: Path,
+    *,
+    scale: float = 1.0,
+) -> None:
+    """Write the samples' masks with the old model's predictions for old classes that the site does not label.
+
+    Without this the best epoch would be the one that forgot them: each of their pixels would count as a mistake.
+
+    Args:
+        model: The old model, best folded.
+        metadata: Its description.
+        new: Description of the model to be trained; the masks hold its rows.
+        data: Where the samples come from.
+        samples: Images and masks.
+        labelled: Old classes whose labels can be trusted.
+        folder: Where the masks are written.
+        scale: Size at which the network sees images, as a factor.
+    """
+    table = rows_by_value(data, [c.name for c in new.classes])
+    trusted = {BACKGROUND, *(row for row, c in enumerate(metadata.classes) if c.name in labelled)}
+    filled = [row for row in range(len(metadata.classes)) if row not in trusted]
+    for sample in samples:
+        truth = table[read_mask(sample.mask)]
+        rows = segment(model, metadata, read_rgb(sample.image), scale=scale)
+        truth = np.where((truth == BACKGROUND) & np.isin(rows, filled), rows, truth)
+        write_mask(_mask_in(folder, sample), truth)
+
+
+def completed(new: Metadata, samples: Sequence[Sample], folder: Path) -> tuple[SegmentationData, tuple[Sample, ...]]:
+    """The samples with the masks that `complete_masks` wrote into `folder`; mask values are rows of the model `new`."""
+    classes = tuple(ClassSpec(c.name, c.colour) for c in new.classes)
+    filled = (Sample(s.name, s.image, _mask_in(folder, s), s.domain) for s in samples)
+    return SegmentationData(folder, classes, {}), tuple(filled)
+
+
+def _mask_in(folder: Path, sample: Sample) -> Path:
+    return folder / f"{sample.name}.png"

@@ -1,0 +1,190 @@
+"""Everything that can be known to go wrong before a class is taught, found before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from rcil.checkpoint.file import load
+from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.reading import DataError
+from rcil.data.check import CheckReport, Problem, check_site
+from rcil.data.scan import MaskContent, scan
+from rcil.data.site import read_site
+from rcil.data.types import Sample, SegmentationData
+from rcil.methods import make_method
+from rcil.model.header import read_header
+from rcil.model.metadata import ClassInfo, Metadata
+from rcil.nn import Segmenter, fold
+from rcil.site.background import left_as_background
+from rcil.site.request import Request
+from rcil.site.rules import (
+    amount_problems,
+    background_problems,
+    model_problems,
+    name_problems,
+    new_classes,
+    size_problems,
+)
+from rcil.train.compatibility import check_compatible
+from rcil.train.plan import hold_out
+from rcil.train.run import check_pieces, spread
+
+PROBED = 20
+"""Training images that the old model is run on."""
+NOTEWORTHY = 0.001
+"""Share of the background's pixels from which an old class in it is worth a line."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What the training will use."""
+
+    model: Segmenter
+    """The old model."""
+    metadata: Metadata
+    """Its description."""
+    data: SegmentationData
+    train: tuple[Sample, ...]
+    held_out: tuple[Sample, ...]
+    """Training images that choose the best epoch."""
+    new: tuple[ClassInfo, ...]
+    labelled: frozenset[str]
+    """Old classes that have pixels anywhere in the site's masks."""
+    amounts: dict[str, tuple[int, int]]
+    """Images and pixels of every new class in the training split."""
+    in_background: dict[str, float]
+    """Old classes in what the masks call background, as shares of its pixels, by the old model's opinion."""
+
+    @property
+    def evaluation(self) -> tuple[str, tuple[Sample, ...]]:
+        """What forgetting is measured on: the split `val`, or the held-out images where there is none."""
+        val = self.data.splits.get("val", ())
+        return ("val", val) if val else ("held-out images", self.held_out)
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "train_images": len(self.train),
+            "held_out_images": len(self.held_out),
+            "new_classes": [
+                {"name": c.name, "id": c.id, "images": self.amounts[c.name][0], "pixels": self.amounts[c.name][1]}
+                for c in self.new
+            ],
+            "old_classes_labelled": sorted(self.labelled),
+            "old_classes_in_background": self.in_background,
+        }
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What was found."""
+
+    problems: tuple[Problem, ...]
+    ready: Ready | None = None
+    """None if there is an error."""
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """What forbids the training."""
+        return tuple(p for p in self.problems if p.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What the user should look at."""
+        return tuple(p for p in self.problems if p.severity == "warning")
+
+    def require(self) -> Ready:
+        """What to train with; raises all errors at once."""
+        if self.ready is None:
+            listed = "\n".join(f"  {p.place}: {p.message}" for p in self.errors)
+            many = "1 error" if len(self.errors) == 1 else f"{len(self.errors)} errors"
+            raise DataError(f"{many} before training; nothing was written\n{listed}", "Correct this and start again.")
+        return self.ready
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        ready = {} if self.ready is None else self.ready.as_document()
+        return {"ok": self.ready is not None, "problems": [asdict(p) for p in self.problems], **ready}
+
+
+def preflight(
+    request: Request,
+    progress: Progress = lambda done, total: None,
+    *,
+    device: torch.device | None = None,
+    processes: int = 1,
+) -> Preflight:
+    """Check model, site and names; errors are collected, not raised.
+
+    Only a file that is no checkpoint at all, a folder that is no site folder, an unknown method and a batch that cannot
+    be computed raise.
+
+    Args:
+        request: What was asked.
+        progress: Told how many of how many images are checked.
+        device: Where the training will be, and the old model looks at some images; the CPU by default.
+        processes: How many share every batch.
+    """
+    method = make_method(request.method.name, **request.method.options)
+    if method.sees_all_data:
+        raise ConfigError(f"method '{request.method.name}' trains all classes at once", "Choose a method for steps.")
+    device = device or torch.device("cpu")
+    check_pieces(request.training.batch, request.training.accumulate, processes)
+    metadata = read_header(request.model).metadata
+    check_compatible(metadata.architecture.norm, request.training, device)
+    report = check_site(request.data, progress)
+    problems = model_problems(request.model, metadata)
+    if method.carries_over:
+        text = (
+            "a checkpoint does not hold what this method remembers of earlier steps: it starts without, and learns the "
+            "old classes from what the old model sees in these images; `rcil train` keeps it"
+        )
+        problems.append(Problem("warning", f"method {request.method.name}", text))
+    problems += [p for p in report.problems if p.severity == "error" or not p.place.startswith("class ")]
+    if metadata.classes:
+        problems += name_problems(request.classes, [c.name for c in report.classes], [c.name for c in metadata.classes])
+    if not _allowed(problems):
+        return Preflight(tuple(problems))
+    return _with_images(request, metadata, report, problems, device)
+
+
+def _with_images(
+    request: Request, metadata: Metadata, report: CheckReport, problems: list[Problem], device: torch.device
+) -> Preflight:
+    """What depends on which image holds what, and on what the old model sees in them."""
+    data = read_site(request.data, seed=request.seed, record=False)
+    new, colours = new_classes(request.classes, data.classes, metadata)
+    problems = [*problems, *colours]
+    if "train" not in data.splits:
+        missing = Problem("error", str(data.root), f"no split 'train'. {did_you_mean('train', data.splits)}")
+        return Preflight((*problems, missing))
+    ids = {c.name: data.names.index(c.name) for c in new}
+    contents = [c for c in scan(data, data.splits["train"]) if c.present & set(ids.values())]
+    amounts = {name: _amount(contents, class_id) for name, class_id in ids.items()}
+    problems += amount_problems(amounts)
+    problems += size_problems([c.size for c in contents], request.training.crop, request.scale)
+    if not _allowed(problems):
+        return Preflight(tuple(problems))
+    model = load(request.model)[0]
+    probed = [content.sample for content in spread(contents, PROBED)]
+    shares = left_as_background(fold(model)[0].to(device), metadata, data, probed, scale=request.scale)
+    shares = {name: share for name, share in shares.items() if share >= NOTEWORTHY}
+    problems += background_problems(shares, request.method.name)
+    known = {c.name for c in metadata.classes[1:]}
+    labelled = frozenset(count.name for count in report.counts if count.pixels and count.name in known)
+    train, held_out = hold_out([c.sample for c in contents], request.seed, request.training.held_out)
+    return Preflight(tuple(problems), Ready(model, metadata, data, train, held_out, new, labelled, amounts, shares))
+
+
+def _amount(contents: Sequence[MaskContent], class_id: int) -> tuple[int, int]:
+    """Images and pixels of a class."""
+    return sum(class_id in c.present for c in contents), sum(int(c.pixels[class_id]) for c in contents)
+
+
+def _allowed(problems: Sequence[Problem]) -> bool:
+    return not any(p.severity == "error" for p in problems)

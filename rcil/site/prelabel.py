@@ -1,0 +1,166 @@
+"""Masks that a model proposes for new images, as a site folder to review."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from rcil.checkpoint.file import load_for_inference
+from rcil.cli.console import write_json
+from rcil.cli.dry_run import DryRun, require_place
+from rcil.core.drawing import legend, lut_of, overlay
+from rcil.core.files import building, replacing
+from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
+from rcil.core.masks import write_mask
+from rcil.core.palette import colour_of
+from rcil.core.reading import DataError, existing_folder, readable, require_free
+from rcil.data.types import IGNORE
+from rcil.hardware.devices import choose_device
+from rcil.model.metadata import ClassInfo, Metadata
+from rcil.nn import Segmenter, fold
+from rcil.site.confidence import segment_with_confidence
+
+UNSURE = (255, 0, 255)
+"""Colour of ignored pixels in overlays."""
+
+
+def prelabel(
+    model: Path,
+    images: Path,
+    output: Path,
+    *,
+    min_confidence: float = 0.5,
+    scale: float = 1.0,
+    overlays: bool = False,
+    device: str = "auto",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Make a site folder from images and a model's predictions; returns what is also written to `prelabel.json`.
+
+    Args:
+        model: A checkpoint of any form.
+        images: A folder of images, or a site folder, whose splits are kept.
+        output: The site folder; appears whole or not at all.
+        min_confidence: Pixels of less probability become 255, ignore.
+        scale: Size at which the network sees images, as a factor.
+        overlays: Also draw the masks over the images.
+        device: Where the network runs: `auto`, `cpu`, `cuda` or `cuda:N`.
+        progress: Told how many of how many images are done.
+    """
+    chosen = choose_device(device)
+    require_free(output)
+    places = find_images(images)
+    loaded, metadata = load_for_inference(model)
+    network = (loaded if metadata.architecture.folded else fold(loaded)[0]).to(chosen)
+    entries = []
+    try:
+        with building(output) as site:
+            for done, (place, path) in enumerate(places.items(), 1):
+                entries.append(_label(network, metadata, place, path, site, min_confidence, scale, overlays))
+                progress(done, len(places))
+            classes_file = write_classes(site, metadata.classes)
+            document = {
+                "model": str(model),
+                "min_confidence": min_confidence,
+                "classes_file": classes_file,
+                "images": sorted(entries, key=lambda entry: (entry["mean_confidence"], entry["image"])),
+            }
+            write_json(site / "prelabel.json", document)
+    except OSError as error:
+        raise DataError(f"cannot write {output}: {error.strerror or error}", "Check space and permissions.") from error
+    return document
+
+
+def dry_run(model: Path, images: Path, output: Path, *, overlays: bool) -> DryRun:
+    """What `prelabel` would do."""
+    require_free(output)
+    require_place(output)
+    places = find_images(images)
+    _, metadata = load_for_inference(model)
+    size = sum(path.stat().st_size for path in places.values())
+    made = "image, mask and overlay" if overlays else "image and mask"
+    return DryRun(
+        {str(model): f"step {metadata.step}, {len(metadata.classes)} classes", str(images): f"{len(places)} images"},
+        {str(output): f"{made} for each of {len(places)}, class names, prelabel.json"},
+        {"disk": f"{size / 2**20:.1f} MiB for the copied images"},
+    )
+
+
+def find_images(folder: Path) -> dict[str, Path]:
+    """Images below a folder by their place in the site to be made: a path without suffix.
+
+    A site folder's splits stay. Other subfolders would become splits, so their names become part of the file's.
+    """
+    existing_folder(folder, "Give a folder of images, or a site folder.")
+    is_site = (folder / "images").is_dir()
+    root = folder / "images" if is_site else folder
+    with readable(root):
+        files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    if not files:
+        raise DataError(f"{root} holds no images", f"Images end with {', '.join(SUFFIXES)}.")
+    places: dict[str, Path] = {}
+    for path in files:
+        place = ("/" if is_site else "__").join(path.relative_to(root).with_suffix("").parts)
+        if place in places:
+            raise DataError(f"{places[place]} and {path} would share the mask {place}.png", "Rename one of them.")
+        places[place] = path
+    return places
+
+
+def write_classes(site: Path, classes: Sequence[ClassInfo]) -> str:
+    """The class names, in the one file that the site format reads them from; returns its name.
+
+    classes.txt has no colours: where a class has another than its default, dataset.yaml takes its place.
+    """
+    if all(c.colour == colour_of(row) for row, c in enumerate(classes)):
+        name, text = "classes.txt", "".join(f"{c.name}\n" for c in classes)
+    else:
+        document = {"names": [c.name for c in classes], "colours": {c.name: list(c.colour) for c in classes}}
+        name, text = (
+            "dataset.yaml",
+            yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None),
+        )
+    with replacing(site / name) as part:
+        part.write_text(text, encoding="utf-8")
+    return name
+
+
+def _label(
+    model: Segmenter,
+    metadata: Metadata,
+    place: str,
+    path: Path,
+    site: Path,
+    min_confidence: float,
+    scale: float,
+    overlays: bool,
+) -> dict[str, Any]:
+    """Copy one image, write its mask, and say how sure the model was."""
+    image = read_rgb(path)
+    rows, confidence = segment_with_confidence(model, metadata, image, scale=scale)
+    mask = np.where(confidence < min_confidence, np.uint8(IGNORE), rows)
+    with replacing(site / "images" / f"{place}{path.suffix.lower()}") as part:
+        shutil.copyfile(path, part)
+    write_mask(site / "masks" / f"{place}.png", mask)
+    if overlays:
+        write_image(site / "overlays" / f"{place}.png", draw(image, mask, metadata.classes))
+    shares = np.bincount(mask.ravel(), minlength=256) / mask.size
+    return {
+        "image": place,
+        "mean_confidence": float(confidence.mean()),
+        "unsure": float(shares[IGNORE]),
+        "classes": {c.name: float(shares[row]) for row, c in enumerate(metadata.classes) if shares[row]},
+    }
+
+
+def draw(image: Image, mask: Image, classes: Sequence[ClassInfo]) -> Image:
+    """The mask over its image with a legend below; ignored pixels are magenta, background stays."""
+    lut = lut_of({**{row: c.colour for row, c in enumerate(classes)}, IGNORE: UNSURE})
+    picture = overlay(image, mask, lut, ignore=0)
+    seen = [(c.name, c.colour) for row, c in enumerate(classes) if row and row in np.unique(mask)]
+    return np.vstack([picture, legend([*seen, ("unsure", UNSURE)], picture.shape[1])])

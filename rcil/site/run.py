@@ -1,0 +1,234 @@
+"""Teaching classes from a request to a judged model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rcil import __version__
+from rcil.checkpoint.file import save
+from rcil.cli.console import write_json
+from rcil.core.documents import parse_json
+from rcil.core.errors import TrainingError
+from rcil.core.files import replacing, sha256_of, working_in
+from rcil.core.images import write_image
+from rcil.data.digest import data_digest
+from rcil.data.protocol import BACKGROUND
+from rcil.data.site import read_site
+from rcil.data.types import IGNORE, Sample, SegmentationData
+from rcil.hardware.determinism import deterministic
+from rcil.hardware.followers import told_once
+from rcil.hardware.processes import Processes, join
+from rcil.methods import StepInfo, make_method
+from rcil.model.architecture import Architecture
+from rcil.model.header import read_header
+from rcil.model.metadata import LineageEntry, Metadata, recorded
+from rcil.nn import Segmenter, fold
+from rcil.site.background import complete_masks, completed
+from rcil.site.forgetting import Forgetting, Pair, compare
+from rcil.site.picture import draw_difference
+from rcil.site.preflight import Preflight, Progress, Ready, preflight
+from rcil.site.request import Request, check_claim, claim
+from rcil.site.show import as_markdown, write_html
+from rcil.train.loader import Crops, CropSettings
+from rcil.train.loop import Listener, StepJob, train_step
+from rcil.train.tensorboard import both, tensorboard
+
+
+@dataclass(frozen=True)
+class Display:
+    """What is shown while it runs; nothing by default. Each part is left before the next is entered."""
+
+    phase: Callable[[str], AbstractContextManager[Progress]] = lambda title: nullcontext(lambda done, total: None)
+    """Shows how many of how many images are done, under a title."""
+    training: Callable[[], AbstractContextManager[Listener]] = lambda: nullcontext(lambda event: None)
+    """Shows iterations and epochs."""
+    announce: Callable[[Preflight], None] = lambda found: None
+    """Shows what was found before training."""
+
+
+def add_class(
+    request: Request,
+    output: Path,
+    *,
+    resume: bool = False,
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """Check, train, compare with the old model and write everything; returns the document of `report.json`.
+
+    A model that forgot too much is written too, with the reason in its metadata.
+
+    Args:
+        request: What to do.
+        output: Folder for model, report, pictures and `training/`.
+        resume: Continue in this folder; without it a folder that is in use is refused.
+        display: What is shown meanwhile; nothing by default.
+    """
+    display = display or Display()
+    read_header(request.model)  # an unreadable model is the first thing to say
+    with join(request.training.device) as processes, deterministic(request.training.deterministic):
+        if not processes.leads:
+            return _teach(request, output, resume, Display(), processes)
+        with working_in(output):
+            return _teach(request, output, resume, display, processes)
+
+
+def _teach(request: Request, output: Path, resume: bool, display: Display, processes: Processes) -> dict[str, Any]:
+    """Every process checks, trains and compares its share of the images; the first one alone writes the results."""
+    finished = output / "report.json"
+    with told_once(processes):
+        check_claim(output, request, resume=resume)
+        processes.wait()  # all have seen the folder as it was
+        if finished.exists():
+            return read_report(finished)
+        with display.phase("checking") as progress:
+            found = preflight(request, progress, device=processes.device, processes=processes.count)
+        display.announce(found)
+        ready = found.require()
+        processes.wait()
+    if processes.leads:
+        claim(output, request)
+        read_site(request.data, seed=request.seed)  # from now on the split stays
+    old = fold(ready.model)[0].to(processes.device)
+    with display.training() as listen:
+        model, metadata = _train(request, ready, old, output / "training", processes, listen)
+    with display.phase("comparing") as progress:
+        new = fold(model)[0].to(processes.device)
+        pair = Pair(old, new, ready.metadata, metadata, ready.data, request.scale)
+        forgetting, differing = compare(
+            pair, ready.evaluation[1], ready.labelled, progress=progress, processes=processes
+        )
+        if processes.leads:
+            overlays = draw(pair, differing, output / "overlays")
+    if processes.leads:
+        reason = forgetting.reason(request.max_drop)
+        save(output / "model.safetensors", model, judged(metadata, forgetting, reason))
+        report = {
+            "rejected": reason,
+            "max_drop": request.max_drop,
+            "method": request.method.name,
+            "evaluated_on": ready.evaluation[0],
+            **forgetting.as_document(),
+            "preflight": found.as_document(),
+            "overlays": overlays,
+        }
+        _write_report(output, report)
+    processes.wait()
+    return read_report(finished)
+
+
+def _train(
+    request: Request, ready: Ready, old: Segmenter, folder: Path, processes: Processes, listen: Listener
+) -> tuple[Segmenter, Metadata]:
+    """The network of the best epoch, and its description before it is judged; `old` is the old model, folded."""
+    method, settings = make_method(request.method.name, **request.method.options), request.training
+    index = ready.metadata.step + 1
+    torch.manual_seed(request.seed * 1000 + index)
+    student = method.begin(ready.model, [c.name for c in ready.new])
+    metadata = _metadata(request, ready, student.arch)
+    crops = CropSettings.of(settings, request.scale)
+    complete_masks(
+        old,
+        ready.metadata,
+        metadata,
+        ready.data,
+        ready.held_out[processes.rank :: processes.count],
+        ready.labelled,
+        folder / "held_out",
+        scale=request.scale,
+    )
+    processes.wait()
+    data, held_out = completed(metadata, ready.held_out, folder / "held_out")
+    job = StepJob(
+        index=index,
+        info=StepInfo(old=len(ready.metadata.classes), new=len(ready.new)),
+        metadata=metadata,
+        crops=Crops(ready.train, label_table(ready.data, metadata), metadata, crops, (request.seed, index)),
+        data=data,
+        validation=held_out,
+        settings=settings,
+        scale=request.scale,
+        folder=folder,
+        processes=processes,
+    )
+    with ExitStack() as stack:
+        if processes.leads:
+            listen = both(stack.enter_context(tensorboard(folder)), listen)
+        model = train_step(job, student, ready.model, method, listen)
+    return model, metadata.model_copy(update={"architecture": model.arch})
+
+
+def _write_report(output: Path, report: dict[str, Any]) -> None:
+    """In three forms; report.json comes last, because it says that all is done."""
+    with replacing(output / "report.md") as part:
+        part.write_text(as_markdown(report), encoding="utf-8")
+    write_html(output / "report.html", report, output / "overlays")
+    write_json(output / "report.json", report)
+
+
+def label_table(data: SegmentationData, metadata: Metadata) -> NDArray[np.uint8]:
+    """Label of every mask value in training [256]: the rows of the newest classes, background for all else."""
+    rows = {c.name: row for row, c in enumerate(metadata.classes) if c.step == metadata.step}
+    table = np.full(256, BACKGROUND, np.uint8)
+    for class_id, name in enumerate(data.names):
+        table[class_id] = rows.get(name, BACKGROUND)
+    table[IGNORE] = IGNORE
+    return table
+
+
+def judged(metadata: Metadata, forgetting: Forgetting, reason: str | None) -> Metadata:
+    """The description with what was measured in its last entry, and with the reason for a rejection."""
+    *earlier, last = metadata.lineage
+    entry = last.model_copy(update={"metrics": {**last.metrics, **forgetting.as_metrics()}})
+    return metadata.model_copy(update={"lineage": (*earlier, entry), "rejected": reason})
+
+
+def draw(pair: Pair, samples: Iterable[Sample], folder: Path) -> list[str]:
+    """One picture for each sample; returns the file names."""
+    names = []
+    for place, sample in enumerate(samples):
+        name = f"{place:02d}_{sample.name.replace('/', '__')}.png"
+        write_image(folder / name, draw_difference(pair.look(sample), pair.after.classes, pair.count))
+        names.append(name)
+    return names
+
+
+def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
+    """The old model's description with new classes, one more step and how they came."""
+    old = ready.metadata
+    entry = LineageEntry(
+        step=old.step + 1,
+        source="rcil add-class",
+        parent_sha256=sha256_of(request.model),
+        data_sha256=data_digest((*ready.train, *ready.held_out)),
+        config=recorded(request),
+        seed=request.seed,
+        versions={"rcil": __version__, "torch": torch.__version__},
+        metrics={"training_images": float(len(ready.train)), "held_out_images": float(len(ready.held_out))},
+    )
+    return old.model_copy(
+        update={
+            "architecture": arch,
+            "classes": (*old.classes, *ready.new),
+            "method": request.method.name,
+            "step": old.step + 1,
+            "lineage": (*old.lineage, entry),
+            "rejected": None,
+        }
+    )
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """The report of a run that has ended."""
+    try:
+        report: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"cannot read {path}", "Delete it to compare the models again.") from error
+    return report

@@ -1,6 +1,0 @@
-"""What runs a model: ONNX Runtime or TensorRT, behind one protocol."""
-
-from rcil_serve.backends.open import open_backend
-from rcil_serve.backends.protocol import Backend, Outputs
-
-__all__ = ["Backend", "Outputs", "open_backend"]

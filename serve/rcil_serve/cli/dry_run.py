@@ -1,0 +1,91 @@
+"""What a video or a comparison would take: models and source are opened, one frame is timed, nothing is written."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rcil.cli.dry_run import DryRun, require_place
+from rcil_serve.diff.classes import match_classes
+from rcil_serve.diff.views import VIEWS, unknown_view
+from rcil_serve.runtime.backends import open_backend
+from rcil_serve.runtime.painter import Painter
+from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.sources import open_source
+
+if TYPE_CHECKING:
+    from rcil.model.metadata import ClassInfo
+    from rcil_serve.diff.run import DiffRequest
+    from rcil_serve.video.run import VideoRequest
+
+    Classes = Sequence[ClassInfo]
+
+
+def video_dry_run(request: VideoRequest) -> DryRun:
+    """What `run_video` would do."""
+
+    def can_paint(tables: Sequence[Classes]) -> None:
+        Painter(tables[0], request.alpha, request.classes, with_legend=request.legend)
+
+    return _dry_run(request, [request.model], request.outputs(), can_paint)
+
+
+def diff_dry_run(request: DiffRequest) -> DryRun:
+    """What `run_diff` would do."""
+    if request.view not in VIEWS:
+        raise unknown_view(request.view)
+
+    def can_compare(tables: Sequence[Classes]) -> None:
+        match_classes(*tables)
+
+    outputs = {**request.outputs(), "receipt": request.receipt}
+    return _dry_run(request, [request.old, request.new], outputs, can_compare)
+
+
+def _dry_run(
+    request: VideoRequest | DiffRequest,
+    models: Sequence[Path],
+    outputs: dict[str, Path],
+    check: Callable[[Sequence[Classes]], None],
+) -> DryRun:
+    """Open and time the models; `check` refuses them by their classes."""
+    request.check()
+    for path in outputs.values():
+        require_place(path)
+    with contextlib.ExitStack() as stack:
+        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        stack.callback(source.close)
+        info, seconds, reads = source.info, 0.0, {}
+        backends = []
+        for path in models:
+            backends.append(open_backend(path, request.device, request.threads, request.trust))
+            stack.callback(backends[-1].close)
+        check([backend.metadata.classes for backend in backends])
+        for path, backend in zip(models, backends, strict=True):
+            predictor = Predictor(backend, request.layout)
+            seconds += _seconds(predictor, info.size)
+            reads[str(path)] = f"step {backend.metadata.step}, {len(predictor.classes)} classes, {backend.device}"
+    height, width = info.size
+    count = f"{info.frames} frames" if info.frames is not None else "frames until it ends"
+    needs = {"inference": f"{1000 * seconds:.0f} ms a frame"}
+    if info.frames is not None:
+        needs["time"] = f"{seconds * info.frames:.0f} s for the whole source, and what decoding and encoding take"
+    return DryRun(
+        {**reads, info.name: f"{count} of {width}x{height}, {float(info.rate):.3f} a second"},
+        {str(path): name for name, path in outputs.items()},
+        needs,
+    )
+
+
+def _seconds(predictor: Predictor, size: tuple[int, int]) -> float:
+    """Of one frame; the second, since the first one warms up."""
+    frame = np.zeros((*size, 3), np.uint8)
+    predictor.segment(frame)
+    start = time.perf_counter()
+    predictor.segment(frame)
+    return time.perf_counter() - start

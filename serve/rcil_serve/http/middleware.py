@@ -1,0 +1,131 @@
+"""What stands before every route: the log, the count, the token, and patience with clients that still send."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import time
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rcil_serve.http.metrics import Metrics
+from rcil_serve.http.protocol.refusal import RefusalError, in_words
+
+PATIENCE_S = 5.0
+"""For the rest of a body that nobody wants."""
+LATE = 408
+"""Whose body did not arrive in time is not waited for again."""
+OWN = ("none", "same-origin")
+"""`Sec-Fetch-Site` of the user and of the page; `same-site` may be a page on another port or subdomain."""
+log = logging.getLogger("rcil_serve.http.access")
+
+
+class AccessLog:
+    """One line and one count for each request; neither holds queries or headers, so no secrets."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, then note it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 500
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message).append("X-Content-Type-Options", "nosniff")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            client = scope["client"][0] if scope["client"] else "-"
+            milliseconds = 1000 * (time.perf_counter() - start)
+            log.info("%s %s %s %d %.1f ms", client, scope["method"], quote(scope["path"]), status, milliseconds)
+            self._metrics.request(getattr(scope.get("route"), "path", "other"), status)
+
+
+class Patience:
+    """Reads the rest of a refused body before answering, up to a limit.
+
+    A client that is still sending when the connection closes, as it does after `Connection: close`, sees a broken
+    connection instead of the answer. One that sends `Expect: 100-continue` waits for the answer first.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self._app = app
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and hold a refusal back until the body has been read."""
+        if scope["type"] != "http" or "expect" in Headers(scope=scope):
+            await self._app(scope, receive, send)
+            return
+        more = True
+
+        async def counted() -> Message:
+            nonlocal more
+            message = await receive()
+            more = message["type"] == "http.request" and message.get("more_body", False)
+            return message
+
+        async def discard() -> None:
+            left = self._limit
+            while more and left > 0:
+                left -= len((await counted()).get("body", b""))
+
+        async def patient(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400 and message["status"] != LATE:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PATIENCE_S):
+                        await discard()
+            await send(message)
+
+        await self._app(scope, counted, patient)
+
+
+class TokenCheck:
+    """Lets requests in that carry the token, or that need none, and none from pages of other sites."""
+
+    def __init__(self, app: ASGIApp, token: str | None, free: frozenset[str]) -> None:
+        self._app = app
+        self._token = None if token is None else token.encode()
+        self._free = free
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it with 401 or 403."""
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            answer = JSONResponse({"error": in_words(refusal)}, refusal.status, refusal.headers)
+            await answer(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> RefusalError | None:
+        headers = Headers(scope=scope)
+        if scope["method"] != "GET" and _is_foreign(headers):
+            return RefusalError(403, "pages of other sites may not use this server")
+        if self._token is None or scope["path"] in self._free:
+            return None
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
+            return None
+        return RefusalError(401, "the token is missing or wrong", "Send the header `Authorization: Bearer TOKEN`.")
+
+
+def _is_foreign(headers: Headers) -> bool:
+    """Whether a page of another site asks; browsers say so to trusted addresses, and to others name the page's own."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        return site not in OWN
+    return origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower()

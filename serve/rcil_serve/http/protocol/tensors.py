@@ -1,0 +1,98 @@
+"""The tensors of a model as the Open Inference Protocol names them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil_export.graph.interface import INPUT_NAME
+from rcil_export.graph.shapes import Extent
+from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.runtime.backends import Backend, Outputs
+
+Array = NDArray[Any]
+TYPES: dict[str, np.dtype[Any]] = {"UINT8": np.dtype("u1"), "INT32": np.dtype("<i4"), "FP32": np.dtype("<f4")}
+UINT8_CLASSES = 256
+"""A mask of more classes is INT32."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output."""
+
+    name: str
+    datatype: str
+    axes: tuple[Extent, ...]
+
+    def __str__(self) -> str:
+        lengths = (str(axis.low) if axis.fixed else f"{axis.low} to {axis.high}" for axis in self.axes)
+        return f"{self.name} {self.datatype} [{', '.join(lengths)}]"
+
+    def described(self) -> dict[str, object]:
+        """For the model's metadata; -1 is an axis that varies."""
+        shape = [axis.low if axis.fixed else -1 for axis in self.axes]
+        return {"name": self.name, "datatype": self.datatype, "shape": shape}
+
+    def check_shape(self, shape: list[int]) -> None:
+        """Raise 400 for a shape that the model does not take."""
+        fits = len(shape) == len(self.axes) and all(
+            axis.low <= length <= axis.high for axis, length in zip(self.axes, shape, strict=True)
+        )
+        if not fits:
+            raise RefusalError(
+                400, f"{self.name} has the shape {shape}; the model takes {self}", "/segment takes images of any size."
+            )
+
+    def from_bytes(self, data: memoryview, shape: list[int]) -> Array:
+        """Little-endian numbers, row by row; they stay where they are."""
+        dtype = TYPES[self.datatype]
+        if len(data) != math.prod(shape) * dtype.itemsize:
+            raise RefusalError(400, f"{self.name} of shape {shape} does not have {len(data)} bytes")
+        return np.frombuffer(data, dtype).reshape(shape)
+
+    def from_numbers(self, data: object, shape: list[int]) -> Array:
+        """A list of numbers, nested or flat."""
+        if not isinstance(data, list):
+            raise RefusalError(400, f"{self.name} has no data", "Give `data`, or binary_data_size and the bytes.")
+        try:
+            numbers = np.array(data)
+            if numbers.dtype.kind not in "iuf" or numbers.size != math.prod(shape):
+                raise ValueError(f"{numbers.size} values of type {numbers.dtype} for the shape {shape}")
+            with np.errstate(all="ignore"):
+                values = numbers.astype(TYPES[self.datatype])
+        except (ValueError, TypeError, OverflowError) as error:
+            raise RefusalError(400, f"the data of {self.name} cannot be read: {error}") from error
+        if values.dtype.kind == "u" and not np.array_equal(values, numbers):
+            raise RefusalError(400, f"the data of {self.name} has values that are not whole numbers from 0 to 255")
+        return values.reshape(shape)
+
+
+def input_tensor(backend: Backend) -> Tensor:
+    """`image`: uint8 [N, H, W, 3], or float [N, 3, H, W]."""
+    shape, colours = backend.interface.shape, Extent.of(3)
+    if backend.interface.input == "uint8":
+        return Tensor(INPUT_NAME, "UINT8", (shape.batch, shape.height, shape.width, colours))
+    return Tensor(INPUT_NAME, "FP32", (shape.batch, colours, shape.height, shape.width))
+
+
+def output_tensors(backend: Backend) -> list[Tensor]:
+    """`mask` [N, H, W], and `confidence` [N, H, W] where the model was exported with it."""
+    shape = backend.interface.shape
+    axes = (shape.batch, shape.height, shape.width)
+    mask = Tensor("mask", "UINT8" if len(backend.metadata.classes) <= UINT8_CLASSES else "INT32", axes)
+    return [mask, Tensor("confidence", "FP32", axes)] if "confidence" in backend.interface.outputs else [mask]
+
+
+def named(outputs: Outputs) -> dict[str, Array]:
+    """What a backend gave, by name."""
+    found: dict[str, Array] = {"mask": outputs.mask}
+    return found if outputs.confidence is None else found | {"confidence": outputs.confidence}
+
+
+def type_name(values: Array) -> str:
+    """The protocol's name of a type."""
+    return next(name for name, dtype in TYPES.items() if dtype == values.dtype)

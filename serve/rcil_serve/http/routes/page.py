@@ -1,0 +1,80 @@
+"""The web page, what it asks for besides masks, and the metrics."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import cv2
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import JSONResponse, Response
+
+from rcil_serve.http.protocol.answers import ClassTables, plain, refusals
+from rcil_serve.http.reload import sample_image
+from rcil_serve.http.service import ServiceOf
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob: data:",
+        "media-src blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""The browser fetches nothing from anywhere else."""
+HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
+PARTS = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/api.js": ("api.js", "text/javascript"),
+    "/draw.js": ("draw.js", "text/javascript"),
+    "/legend.js": ("legend.js", "text/javascript"),
+    "/favicon.ico": ("icon.svg", "image/svg+xml"),
+}
+"""Files of the page by their address; they hold no secrets and need no token."""
+router = APIRouter()
+
+
+def _add(path: str, name: str, kind: str) -> None:
+    content = files("rcil_serve.http").joinpath("page", name).read_bytes()
+
+    @router.get(path, name=name, response_class=Response, responses=plain(kind))
+    async def part() -> Response:
+        return Response(content, media_type=kind, headers=HEADERS)
+
+
+for _path, (_name, _kind) in PARTS.items():
+    _add(_path, _name, _kind)
+
+
+@router.get("/classes", response_model=ClassTables, responses=refusals(401))
+async def classes(service: ServiceOf) -> JSONResponse:
+    """The class tables of both models."""
+    current, previous = service.models.current, service.models.previous
+    return JSONResponse(
+        {"current": current.described(), "previous": None if previous is None else previous.described()}
+    )
+
+
+@router.get("/sample.jpg", response_class=Response, responses=plain("image/jpeg") | refusals(401))
+def sample() -> Response:
+    """A generated yard to try the page with."""
+    return Response(_sample(), media_type="image/jpeg")
+
+
+@cache
+def _sample() -> bytes:
+    return cv2.imencode(".jpg", cv2.cvtColor(sample_image(), cv2.COLOR_RGB2BGR))[1].tobytes()
+
+
+@router.get("/metrics", response_class=Response, responses=plain("text/plain") | refusals(401))
+async def metrics(service: ServiceOf) -> Response:
+    """For Prometheus."""
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

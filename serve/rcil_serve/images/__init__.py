@@ -1,0 +1,1 @@
+"""`rcil-serve images`: masks and overlays of single images."""

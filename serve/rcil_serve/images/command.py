@@ -1,0 +1,82 @@
+"""`rcil-serve images`; `rcil_serve.cli.app` registers it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rcil.cli.console import print_json, progress_line
+from rcil.core.errors import ConfigError
+from rcil.core.files import working_in
+from rcil.core.reading import DataError
+from rcil_serve.cli.options import (
+    AlphaOption,
+    AsJson,
+    BatchOption,
+    ClassesOption,
+    DeviceOption,
+    LegendOption,
+    ModelOption,
+    OverlapOption,
+    SizeOption,
+    ThreadsOption,
+    TileOption,
+    TrustOption,
+    layout_of,
+    names_of,
+)
+
+
+def images(
+    source: Annotated[str, typer.Argument(help="An image, a folder, a 'pattern*.jpg' or a list.txt.")],
+    model: ModelOption,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for overlays, masks and images.json.")],
+    size: SizeOption = None,
+    tile: TileOption = None,
+    overlap: OverlapOption = 64,
+    batch: BatchOption = 1,
+    alpha: AlphaOption = 0.5,
+    classes: ClassesOption = "",
+    legend: LegendOption = False,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = None,
+    trust: TrustOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Segment images, each at its own size.
+
+    Example: `rcil-serve images site/images --model deployed/model.onnx -o seen`
+    """
+    from rcil_serve.images.run import segment_images
+    from rcil_serve.runtime.backends import open_backend
+    from rcil_serve.runtime.painter import Painter
+    from rcil_serve.runtime.predictor import Predictor
+    from rcil_serve.stream.output_checks import is_site, require_apart, require_free_folders
+    from rcil_serve.stream.sources.pictures import find_pictures
+
+    paths = find_pictures(source)
+    if paths is None:
+        raise DataError(f"{source} is no image and no folder of images", "For videos use: rcil-serve video")
+    if is_site(output):
+        raise ConfigError(f"{output} is a site, and its masks would be overwritten", "Choose another folder for -o.")
+    require_free_folders(paths, [output / "overlays", output / "masks"])
+    require_apart(source, [model], {"list of results": output / "images.json"})
+    backend = open_backend(model, device, threads, trust or ())
+    try:
+        predictor = Predictor(backend, layout_of(size, tile, overlap, batch))
+        painter = Painter(predictor.classes, alpha, names_of(classes), with_legend=legend)
+        with working_in(output), progress_line("segmenting") as progress:
+            result = segment_images(paths, backend, predictor, painter, output, progress)
+    finally:
+        backend.close()
+    if as_json:
+        print_json({"images": result.images, "problems": result.problems})
+    else:
+        typer.echo(f"{len(result.images)} images -> {output}")
+    if result.problems:
+        raise DataError(
+            f"{len(result.problems)} of {len(paths)} images could not be read; the first: {result.problems[0]}",
+            f"The others are in {output}.",
+        )

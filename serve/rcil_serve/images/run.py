@@ -1,0 +1,90 @@
+"""Folders of images, one by one, each at its own size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rcil.cli.console import write_json
+from rcil.core.images import read_rgb, write_image
+from rcil.core.reading import DataError
+from rcil_serve.runtime.backends.protocol import Backend
+from rcil_serve.runtime.painter import Painter, shares
+from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.outputs.masks import IdTable, write_mask
+from rcil_serve.stream.outputs.receipt import describe_model
+
+
+@dataclass
+class ImagesResult:
+    """What was made of a number of images."""
+
+    images: list[dict[str, Any]] = field(default_factory=list)
+    """Name, size, share of every class that is seen, confidence, milliseconds."""
+    problems: list[str] = field(default_factory=list)
+    """Images that could not be read, and why."""
+
+
+def segment_images(
+    paths: Sequence[Path],
+    backend: Backend,
+    predictor: Predictor,
+    painter: Painter,
+    out: Path,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> ImagesResult:
+    """Write `overlays/NAME.jpg`, `masks/NAME.png` (class ids) and `images.json` into `out`.
+
+    Args:
+        paths: The images; names that occur twice get their folder's name in front.
+        backend: The model.
+        predictor: The same, ready for images of any size.
+        painter: Draws overlays.
+        out: A folder.
+        progress: Told how many of how many images are done.
+    """
+    result, ids = ImagesResult(), IdTable(predictor.classes)
+    names = [c.name for c in predictor.classes]
+    for done, (path, stem) in enumerate(zip(paths, _stems(paths), strict=True), 1):
+        try:
+            pixels = read_rgb(path)
+        except DataError as error:
+            result.problems.append(error.message)
+            continue
+        start = time.perf_counter()
+        found = predictor.segment(pixels)
+        seconds = time.perf_counter() - start
+        write_image(out / "overlays" / f"{stem}.jpg", painter.paint(pixels, found.mask))
+        write_mask(out / "masks" / f"{stem}.png", ids.of(found.mask))
+        parts = shares(found.mask, len(names))
+        result.images.append(
+            {
+                "image": str(path),
+                "size": list(pixels.shape[:2]),
+                "shares": {name: round(float(part), 6) for name, part in zip(names, parts, strict=True) if part > 0},
+                "confidence": None if found.confidence is None else round(found.confidence, 4),
+                "infer_ms": round(1000 * seconds, 3),
+            }
+        )
+        progress(done, len(paths))
+    write_json(
+        out / "images.json",
+        {"model": describe_model(backend), "images": result.images, "problems": result.problems},
+    )
+    return result
+
+
+def _stems(paths: Sequence[Path]) -> list[str]:
+    """A name for each image's outputs, all different."""
+    stems = [path.stem for path in paths]
+    found, counts = np.unique(stems, return_counts=True)
+    twice = set(found[counts > 1])
+    named = [f"{path.parent.name}_{path.stem}" if path.stem in twice else path.stem for path in paths]
+    if len(set(named)) == len(named):
+        return named
+    return [f"{place:06}_{stem}" for place, stem in enumerate(stems)]

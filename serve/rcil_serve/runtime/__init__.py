@@ -1,0 +1,1 @@
+"""From an image to a mask: backends, predictor, geometry and painter."""

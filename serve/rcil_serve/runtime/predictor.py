@@ -1,0 +1,135 @@
+"""A backend with everything around it: any image in, a mask of its size out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from rcil.core.errors import ConfigError
+from rcil.core.images import Image
+from rcil.model.metadata import ClassInfo
+from rcil_export.graph.image_input import image_input
+from rcil_serve.runtime.backends.protocol import Backend, Mask
+from rcil_serve.runtime.geometry import Letterbox, letterbox_for, tiles
+
+T = TypeVar("T")
+
+
+class Segmentation(NamedTuple):
+    """What a model sees in one image."""
+
+    mask: Mask
+    """Class rows [H, W]."""
+    confidence: float | None
+    """Mean probability of the chosen classes; None where the model does not give it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How images go into a model."""
+
+    size: tuple[int, int] | None = None
+    """Height and width of the model's input; None: as close to the image as the model takes."""
+    tile: int | None = None
+    """Side of the squares that large images are cut into; None: whole images."""
+    overlap: int = 64
+    """Pixels that neighbouring squares share."""
+    batch: int = 1
+    """Images, or squares, that are run at once."""
+
+
+class Predictor:
+    """Segments images of any size.
+
+    Args:
+        backend: The model; the caller closes it.
+        layout: How images go into it.
+    """
+
+    def __init__(self, backend: Backend, layout: Layout | None = None) -> None:
+        self.backend = backend
+        self.layout = layout or Layout()
+        extent = backend.interface.shape.batch
+        if not 1 <= self.layout.batch <= extent.high:
+            raise ConfigError(
+                f"{backend.name} takes batches of {extent.low} to {extent.high} images, not {self.layout.batch}",
+                f"Choose another --batch, or export it with --batch 1:{max(1, self.layout.batch)}:"
+                f"{max(1, self.layout.batch)}.",
+            )
+        self._least = extent.low
+        self._fill = _mean_colour(backend)
+
+    @property
+    def classes(self) -> tuple[ClassInfo, ...]:
+        """The model's classes in the order of mask rows."""
+        return self.backend.metadata.classes
+
+    def segment(self, image: Image) -> Segmentation:
+        """One RGB image [H, W, 3]."""
+        return self.segment_all([image])[0]
+
+    def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:
+        """RGB images [H, W, 3], each of any size; those of one size share batches."""
+        if self.layout.tile is not None:
+            return [self._tiled(image) for image in images]
+        return self._whole(images)
+
+    def _tiled(self, image: Image) -> Segmentation:
+        assert self.layout.tile is not None
+        parts = tiles((image.shape[0], image.shape[1]), self.layout.tile, self.layout.overlap)
+        found = self._whole([image[part.rows, part.columns] for part in parts])
+        mask = np.empty(image.shape[:2], found[0].mask.dtype)
+        for part, one in zip(parts, found, strict=True):
+            mask[part.keep_rows, part.keep_columns] = part.kept(one.mask)
+        sure = [one.confidence for one in found if one.confidence is not None]
+        return Segmentation(mask, float(np.mean(sure)) if sure else None)
+
+    def _whole(self, images: Sequence[Image]) -> list[Segmentation]:
+        shape = self.backend.interface.shape
+        boxes = [letterbox_for((image.shape[0], image.shape[1]), shape, self.layout.size) for image in images]
+        found: list[Segmentation] = []
+        for group in _runs(zip(images, boxes, strict=True)):
+            for batch in _chunks(group, max(self.layout.batch, self._least)):
+                found += self._batch(batch)
+        return found
+
+    def _batch(self, batch: list[tuple[Image, Letterbox]]) -> list[Segmentation]:
+        metadata, interface = self.backend.metadata, self.backend.interface
+        inputs = [image_input(metadata, interface, box.place(image, self._fill)) for image, box in batch]
+        inputs += inputs[-1:] * (self._least - len(inputs))
+        outputs = self.backend.run(inputs[0][None] if len(inputs) == 1 else np.stack(inputs))
+        return [
+            Segmentation(
+                box.undo(outputs.mask[place]),
+                None if outputs.confidence is None else float(box.cut(outputs.confidence[place]).mean()),
+            )
+            for place, (_, box) in enumerate(batch)
+        ]
+
+
+def _mean_colour(backend: Backend) -> tuple[int, int, int]:
+    """What lies around a letterboxed image: the colour that the network sees as zero, in RGB."""
+    red, green, blue = (min(255, max(0, round(255 * value))) for value in backend.metadata.mean)
+    return (red, green, blue) if backend.metadata.colour_order == "RGB" else (blue, green, red)
+
+
+def _runs(items: Iterable[tuple[Image, Letterbox]]) -> Iterator[list[tuple[Image, Letterbox]]]:
+    """Neighbours that share a canvas, together."""
+    group: list[tuple[Image, Letterbox]] = []
+    for image, box in items:
+        if group and group[0][1].canvas != box.canvas:
+            yield group
+            group = []
+        group.append((image, box))
+    if group:
+        yield group
+
+
+def _chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
+        yield chunk

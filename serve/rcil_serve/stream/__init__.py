@@ -1,0 +1,1 @@
+"""Frames from a source through a model to outputs; what video, images, diff and watch build on."""

@@ -1,0 +1,110 @@
+"""Masks of class ids without loss: PNG files, or one video."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import cv2
+import numpy as np
+
+from rcil.core.files import replacing
+from rcil.model.metadata import ClassInfo
+from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.stream.frames import Frame, SourceInfo
+from rcil_serve.stream.outputs.movie import Movie, require_suffix
+
+
+class MaskOutput(Protocol):
+    """Takes masks of class ids."""
+
+    def write(self, frame: Frame, ids: Mask) -> None:
+        """One mask [H, W]."""
+
+    def finish(self) -> None:
+        """All masks were written."""
+
+    def abandon(self) -> None:
+        """An error came in between; what is whole stays."""
+
+
+class IdTable:
+    """Rows of a model -> class ids, which are what masks on disk hold.
+
+    Args:
+        classes: In the order of rows.
+    """
+
+    def __init__(self, classes: Sequence[ClassInfo]) -> None:
+        ids = [c.id for c in classes]
+        self.wide = max(ids) > 255
+        self._table = np.array(ids, np.uint16 if self.wide else np.uint8)
+        self._same = not self.wide and ids == list(range(len(ids)))
+
+    def of(self, mask: Mask) -> Mask:
+        """Class rows [H, W] -> class ids, uint8, or uint16 where some are above 255."""
+        return mask if self._same and mask.dtype == np.uint8 else self._table[mask]
+
+
+class MaskFiles:
+    """A folder with one PNG a frame, named after the frame's file, or its number."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names: set[str] = set()
+
+    def write(self, frame: Frame, ids: Mask) -> None:
+        """See `MaskOutput.write`."""
+        stem = f"{frame.index:08}"
+        if frame.name:
+            own = Path(frame.name).stem
+            stem = f"{stem}_{own}" if own in self._names else own
+            self._names.add(own)
+        write_mask(self._folder / f"{stem}.png", ids)
+
+    def finish(self) -> None:
+        """See `MaskOutput.finish`."""
+
+    def abandon(self) -> None:
+        """See `MaskOutput.abandon`."""
+
+
+class MaskMovie:
+    """One lossless video with the times of the source."""
+
+    def __init__(self, path: Path, info: SourceInfo, *, wide: bool, offset: float) -> None:
+        self._movie = Movie(path, info, lossless=True, wide=wide, offset=offset)
+
+    def write(self, frame: Frame, ids: Mask) -> None:
+        """See `MaskOutput.write`."""
+        self._movie.write(ids, frame.pts)
+
+    def finish(self) -> None:
+        """See `MaskOutput.finish`."""
+        self._movie.finish()
+
+    def abandon(self) -> None:
+        """See `MaskOutput.abandon`."""
+        self._movie.abandon()
+
+
+def open_masks(path: Path, info: SourceInfo, *, wide: bool, offset: float) -> MaskOutput:
+    """`masks.mkv` is a video, a name without ending a folder."""
+    if is_folder(path):
+        return MaskFiles(path)
+    return MaskMovie(path, info, wide=wide, offset=offset)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether masks become files in a folder; raises for a name that is neither a folder nor a lossless video."""
+    if path.suffix:
+        require_suffix(path, lossless=True)
+    return not path.suffix
+
+
+def write_mask(path: Path, ids: Mask) -> None:
+    """A PNG of class ids [H, W], whole or not at all."""
+    data = cv2.imencode(".png", ids, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1]
+    with replacing(path) as part:
+        part.write_bytes(data.tobytes())

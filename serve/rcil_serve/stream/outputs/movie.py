@@ -1,0 +1,260 @@
+"""Video files that stay playable whatever happens while they are written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from pathlib import Path
+from typing import Any, Self
+
+import av
+import av.error
+import cv2
+import numpy as np
+from av.video.reformatter import ColorRange, Colorspace
+
+from rcil.core.errors import ConfigError
+from rcil.core.images import Image
+from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.stream.frames import OutputError, Sound, SourceInfo
+from rcil_serve.stream.outputs.growing_file import make_folder, part_of
+from rcil_serve.stream.outputs.raw_file import RawFile
+
+FRAGMENTS = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "flush_packets": "1"}
+"""Every fragment can be played by itself, so that a file without its end loses the last one only."""
+COPIED = ("aac", "mp3", "ac3", "eac3", "opus", "alac", "flac")
+"""Sound that players accept inside MP4 as it is; other sound becomes AAC."""
+PICTURES, MASKS = ".mp4", ".mkv"
+"""What files of pictures and of masks end with: other kinds do not survive a kill, or lose ids."""
+
+
+class Movie:
+    """One video file with the times of its source; it gets its name when it is complete, and is `part_of` before.
+
+    Args:
+        path: The file. `.mp4` gets H.264; `.mkv` with `lossless` gets FFV1 in grey.
+        info: Of the source.
+        lossless: Store masks [H, W] instead of pictures [H, W, 3].
+        wide: Masks hold 16-bit numbers.
+        offset: Seconds of the source at which the file begins.
+        crf: Quality of H.264: 18 looks like the source, each 6 more halve the size.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        info: SourceInfo,
+        *,
+        lossless: bool = False,
+        wide: bool = False,
+        offset: float = 0.0,
+        crf: int = 21,
+    ) -> None:
+        require_suffix(path, lossless=lossless)
+        self.path, self.part = path, part_of(path)
+        self._size = info.size
+        self._lossless = lossless
+        self._offset, self._time_base, self._last = offset, info.time_base, -1
+        self.frames = 0
+        make_folder(path)
+        self._even = _even(info.size)
+        self._file = RawFile(self.part)
+        try:
+            self._container = av.open(self._file, "w", options={} if lossless else FRAGMENTS)
+        except (av.error.FFmpegError, ValueError) as error:
+            self._file.abandon()
+            self.part.unlink(missing_ok=True)
+            raise OutputError(f"cannot write {path}: {error}", "Check the folder.") from error
+        self._stream = self._mask_stream(info, wide) if lossless else self._picture_stream(info, crf)
+        self._sound: Any = None
+        self._resampled = False
+        if info.sound is not None and not lossless:
+            self._add_sound(info.sound)
+
+    def _picture_stream(self, info: SourceInfo, crf: int) -> Any:
+        stream = self._container.add_stream("libx264", rate=info.rate)
+        context = stream.codec_context
+        context.height, context.width = self._even
+        context.pix_fmt, context.time_base = "yuv420p", info.time_base
+        context.gop_size = min(120, max(10, round(info.rate)))
+        context.max_b_frames = 0  # times of the first frame stay what they are
+        context.colorspace, context.color_range = Colorspace.SMPTE170M, ColorRange.MPEG
+        context.options = {"preset": "superfast", "crf": str(crf), "x264-params": "sliced-threads=0:rc-lookahead=0"}
+        stream.time_base = info.time_base
+        return stream
+
+    def _mask_stream(self, info: SourceInfo, wide: bool) -> Any:
+        stream = self._container.add_stream("ffv1", rate=info.rate)
+        context = stream.codec_context
+        context.height, context.width = info.size
+        context.pix_fmt, context.time_base = "gray16le" if wide else "gray", info.time_base
+        context.options = {"level": "3", "slicecrc": "1"}
+        stream.time_base = info.time_base
+        return stream
+
+    def _add_sound(self, source: Any) -> None:
+        self._resampled = source.codec_context.name not in COPIED
+        if self._resampled:
+            self._sound = self._container.add_stream("aac", rate=source.codec_context.sample_rate)
+        else:
+            self._sound = self._container.add_stream_from_template(source)
+
+    def write(self, picture: Image | Mask, pts: int) -> None:
+        """A picture [H, W, 3] RGB, or a mask [H, W] of a lossless file, at a time of the source."""
+        frame = self._mask_frame(picture) if self._lossless else self._picture_frame(picture)
+        frame.pts = self._last = max(pts - round(self._offset / self._time_base), self._last + 1)
+        frame.time_base = self._time_base
+        with self._explained():
+            self._container.mux(self._stream.encode(frame))
+        self.frames += 1
+
+    def _picture_frame(self, picture: Image) -> Any:
+        shown = picture
+        down, right = self._even[0] - self._size[0], self._even[1] - self._size[1]
+        if down or right:
+            shown = np.asarray(cv2.copyMakeBorder(shown, 0, down, 0, right, cv2.BORDER_REPLICATE), np.uint8)
+        planes = np.asarray(cv2.cvtColor(shown, cv2.COLOR_RGB2YUV_I420), np.uint8)  # a fifth of FFmpeg's time for it
+        frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
+        frame.colorspace, frame.color_range = Colorspace.SMPTE170M, ColorRange.MPEG
+        return frame
+
+    def _mask_frame(self, mask: Mask) -> Any:
+        return av.VideoFrame.from_ndarray(np.ascontiguousarray(mask), format=self._stream.codec_context.pix_fmt)
+
+    def write_sound(self, sound: Sound) -> None:
+        """A packet of the source's sound."""
+        if self._sound is None:
+            return
+        with self._explained():
+            if not self._resampled:
+                packet = sound.packet
+                shift = round(self._offset / packet.time_base)
+                packet.dts -= shift
+                packet.pts = packet.dts if packet.pts is None else packet.pts - shift
+                packet.stream = self._sound
+                self._container.mux(packet)
+                return
+            for frame in _heard(sound.packet):
+                if frame.pts is not None:
+                    frame.pts -= round(self._offset / frame.time_base)
+                self._container.mux(self._sound.encode(frame))
+
+    def finish(self) -> None:
+        """Complete the file and give it its name."""
+        with self._explained():
+            self._container.mux(self._stream.encode(None))
+            if self._resampled:
+                self._container.mux(self._sound.encode(None))
+            self._container.close()
+            self._file.finish()
+            self.part.replace(self.path)
+
+    def abandon(self) -> None:
+        """Close what is there after an error; if there are frames it stays, under its temporary name, to be played."""
+        with contextlib.suppress(av.error.FFmpegError, OSError):
+            self._container.close()
+        self._file.abandon()
+        if not self.frames:
+            self.part.unlink(missing_ok=True)
+        elif not self._lossless:
+            with contextlib.suppress(OSError):
+                cut_to_fragments(self.part)
+
+    def _explained(self) -> _Explained:
+        return _Explained(self)
+
+
+class _Explained:
+    """FFmpeg's errors of writing in the user's words."""
+
+    def __init__(self, movie: Movie) -> None:
+        self._movie = movie
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, (av.error.FFmpegError, OSError)):
+            return
+        if getattr(error, "errno", None) == errno.ENOSPC:
+            raise disk_full(self._movie.part, self._movie.frames) from error
+        raise OutputError(
+            f"cannot write {self._movie.part}: {error}", "What was written so far is there and can be played."
+        ) from error
+
+
+class DiskFullError(OutputError):
+    """No space left; carries what is needed to tell how much more it takes.
+
+    Args:
+        part: The file that did not fit.
+        written: Its bytes so far.
+        frames: Frames in it.
+    """
+
+    def __init__(self, part: Path, written: int, frames: int) -> None:
+        super().__init__(
+            f"the disk is full: {part} has {written / 1e6:.1f} MB and {frames} frames",
+            "Free some space or write elsewhere. What was written can be played.",
+        )
+        self.part, self.written, self.frames = part, written, frames
+
+    def with_estimate(self, frames: int | None) -> DiskFullError:
+        """The same error with the space that all frames take, where their number is known."""
+        if frames and self.frames:
+            whole = self.written * frames / self.frames
+            self.hint = (
+                f"All {frames} frames need about {whole / 1e6:.1f} MB, {(whole - self.written) / 1e6:.1f} MB more than "
+                f"there was. Free that or write elsewhere; what was written can be played."
+            )
+        return self
+
+
+def disk_full(part: Path, frames: int) -> DiskFullError:
+    """The error for a file on a full disk."""
+    try:
+        written = part.stat().st_size
+    except OSError:
+        written = 0
+    return DiskFullError(part, written, frames)
+
+
+def require_suffix(path: Path, *, lossless: bool) -> None:
+    """Raise for a name under which no video is written."""
+    wanted = MASKS if lossless else PICTURES
+    if path.suffix.lower() != wanted:
+        what = "masks" if lossless else "videos"
+        raise ConfigError(
+            f"{what} cannot be written as {path.suffix or path.name}",
+            f"End the name with {wanted}{', or name a folder for PNG files' if lossless else ''}.",
+        )
+
+
+def _heard(packet: Any) -> list[Any]:
+    """The sound of a packet; a damaged one is a gap in the sound, as in every player."""
+    try:
+        return list(packet.decode())
+    except av.error.FFmpegError:
+        return []
+
+
+def cut_to_fragments(path: Path) -> None:
+    """Take away what follows the last whole fragment of an MP4 file, so that no player stumbles over its rest."""
+    end, whole, length = 0, 0, path.stat().st_size
+    with path.open("r+b") as file:
+        while end + 8 <= length:
+            file.seek(end)
+            head = file.read(16)
+            size = int.from_bytes(head[:4], "big")
+            size = int.from_bytes(head[8:16], "big") if size == 1 else size
+            if size < 8 or end + size > length:
+                break
+            end += size
+            if head[4:8] in (b"mdat", b"moov"):
+                whole = end
+        file.truncate(whole)
+
+
+def _even(size: tuple[int, int]) -> tuple[int, int]:
+    """H.264 in 4:2:0 has even sides only."""
+    return size[0] + size[0] % 2, size[1] + size[1] % 2

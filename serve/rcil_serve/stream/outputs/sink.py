@@ -1,0 +1,127 @@
+"""All outputs of a run behind one face."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.painter import Painter, shares
+from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.frames import Counts, Sound, SourceInfo
+from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.outputs.masks import IdTable, MaskOutput, open_masks
+from rcil_serve.stream.outputs.movie import Movie
+from rcil_serve.stream.outputs.records import Records
+from rcil_serve.stream.outputs.timeline import Timeline, draw_timeline
+from rcil_serve.stream.pipeline import Seen
+from rcil_serve.stream.smoothing import Smoother
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Files to write; each may be left out."""
+
+    video: Path | None = None
+    masks: Path | None = None
+    """`.mkv`, or a folder for PNG files."""
+    records: Path | None = None
+    timeline: Path | None = None
+
+    def as_dict(self) -> dict[str, Path]:
+        """Those that are wanted, by name."""
+        return {name: path for name in self.__dataclass_fields__ if (path := getattr(self, name)) is not None}
+
+
+class FileSink:
+    """Paints, encodes and records.
+
+    Args:
+        targets: What to write.
+        info: Of the source.
+        counts: Of the source, for the marks of drops.
+        predictor: Names the classes.
+        painter: Draws the overlay.
+        smooth: Frames over which masks are smoothed.
+        stages: Notes how long painting and encoding take.
+        offset: Seconds of the source at which the outputs begin.
+        crf: Quality of the video.
+    """
+
+    def __init__(
+        self,
+        targets: Targets,
+        info: SourceInfo,
+        counts: Counts,
+        predictor: Predictor,
+        painter: Painter,
+        smooth: int,
+        stages: Stages,
+        *,
+        offset: float = 0.0,
+        crf: int = 21,
+    ) -> None:
+        self._targets, self._info, self._counts = targets, info, counts
+        self._classes, self._painter, self._stages = predictor.classes, painter, stages
+        self._smoother, self._ids = Smoother(smooth), IdTable(predictor.classes)
+        self._timeline = Timeline(len(self._classes))
+        self._movie: Movie | None = None
+        self._masks: MaskOutput | None = None
+        self._records: Records | None = None
+        try:
+            if targets.video is not None:
+                self._movie = Movie(targets.video, info, offset=offset, crf=crf)
+            if targets.masks is not None:
+                self._masks = open_masks(targets.masks, info, wide=self._ids.wide, offset=offset)
+            if targets.records is not None:
+                self._records = Records(targets.records, [c.name for c in self._classes])
+        except BaseException:
+            self.abandon()
+            raise
+
+    def write(self, seen: Seen) -> None:
+        """See `Sink.write`."""
+        mask = self._smoother.smooth(seen.found.mask)
+        if self._movie is not None:
+            start = time.perf_counter()
+            picture = self._painter.paint(seen.frame.pixels, mask)
+            painted = time.perf_counter()
+            self._movie.write(picture, seen.frame.pts)
+            self._stages.paint.add(painted - start)
+            self._stages.encode.add(time.perf_counter() - painted)
+        if self._masks is not None:
+            self._masks.write(seen.frame, self._ids.of(mask))
+        if self._records is not None or self._targets.timeline is not None:
+            self._note(seen, mask)
+
+    def _note(self, seen: Seen, mask: Mask) -> None:
+        parts = shares(mask, len(self._classes))
+        if self._targets.timeline is not None:
+            self._timeline.add(seen.frame.time, parts)
+            self._timeline.mark_drops(seen.frame.time, self._counts)
+        if self._records is not None:
+            self._records.write(seen, parts, time.perf_counter() - seen.frame.ready)
+
+    def write_sound(self, sound: Sound) -> None:
+        """See `Sink.write_sound`."""
+        if self._movie is not None:
+            self._movie.write_sound(sound)
+
+    def finish(self) -> None:
+        """Complete all files."""
+        if self._movie is not None:
+            self._movie.finish()
+        if self._masks is not None:
+            self._masks.finish()
+        if self._records is not None:
+            self._records.finish()
+        if self._targets.timeline is not None:
+            self._timeline.mark_gaps(self._counts)
+            draw_timeline(self._targets.timeline, self._timeline, self._classes, self._info.name)
+
+    def abandon(self) -> None:
+        """Close all files after an error; what is there stays and can be read."""
+        for output in (self._movie, self._masks, self._records):
+            if output is not None:
+                output.abandon()

@@ -1,0 +1,112 @@
+"""How much of the picture each class takes over time, in memory that does not grow, and as a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil.core.files import replacing
+from rcil.model.metadata import ClassInfo
+from rcil_serve.stream.frames import Counts
+
+MOST_BINS = 2000
+
+
+@dataclass
+class Timeline:
+    """Mean share of every class in bins of time; bins double their length whenever there are too many.
+
+    Args:
+        count: Number of classes.
+        seconds: Length of the first bins.
+    """
+
+    count: int
+    seconds: float = 0.02
+    _sums: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    _frames: dict[int, int] = field(default_factory=dict)
+    _marks: dict[tuple[str, int], float] = field(default_factory=dict)
+    _dropped: int = 0
+
+    def add(self, time: float, shares: NDArray[np.float64]) -> None:
+        """One frame: its time in seconds and the shares of all classes [count]."""
+        place = int(time / self.seconds)
+        if place not in self._sums:
+            self._sums[place], self._frames[place] = np.zeros(self.count), 0
+        self._sums[place] += shares
+        self._frames[place] += 1
+        if len(self._sums) > MOST_BINS:
+            self._halve()
+
+    def mark(self, time: float, text: str) -> None:
+        """Note an event; of each kind one a bin, and of very many the later ones are left out."""
+        key = text, int(time / self.seconds)
+        if key not in self._marks and sum(kind == text for kind, _ in self._marks) < MOST_BINS:
+            self._marks[key] = time
+
+    @property
+    def marks(self) -> list[tuple[float, str]]:
+        """Times of drops, gaps, alarms and model swaps, and what happened."""
+        return [(time, text) for (text, _), time in self._marks.items()]
+
+    def mark_drops(self, time: float, counts: Counts) -> None:
+        """Mark this time if frames were dropped since the last call."""
+        if counts.dropped > self._dropped:
+            self._dropped = counts.dropped
+            self.mark(time, "frames dropped")
+
+    def mark_gaps(self, counts: Counts) -> None:
+        """Mark both ends of every time without frames."""
+        for begun, length in counts.gaps:
+            self.mark(begun, "gap")
+            self.mark(begun + length, "gap")
+
+    def _halve(self) -> None:
+        sums, frames = self._sums, self._frames
+        self._sums, self._frames = {}, {}
+        self.seconds *= 2
+        for place in sums:
+            self._sums[place // 2] = self._sums.get(place // 2, np.zeros(self.count)) + sums[place]
+            self._frames[place // 2] = self._frames.get(place // 2, 0) + frames[place]
+        marks, self._marks = self._marks, {}
+        for (text, place), time in marks.items():
+            self._marks.setdefault((text, place // 2), time)
+
+    def curves(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Times in seconds [bins] and mean shares [bins, count]."""
+        places = sorted(self._sums)
+        times = np.array([place * self.seconds for place in places])
+        return times, np.array([self._sums[place] / self._frames[place] for place in places]).reshape(-1, self.count)
+
+
+def draw_timeline(path: Path, timeline: Timeline, classes: Sequence[ClassInfo], title: str) -> None:
+    """A PNG: one curve a class in its colour, the background left out, events as lines."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    times, shares = timeline.curves()
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for row, info in enumerate(classes):
+        if row == 0 or not shares[:, row].any():
+            continue
+        red, green, blue = (value / 255 for value in info.colour)
+        axes.plot(times, 100 * shares[:, row], color=(red, green, blue), linewidth=1.5, label=info.name)
+    styles = dict(zip(sorted({text for _, text in timeline.marks}), ("--", ":", "-."), strict=False))
+    named: set[str] = set()
+    for time, text in timeline.marks:
+        style = styles.get(text, "-")
+        label = None if text in named else text
+        axes.axvline(time, color="#b00020", alpha=0.6, linewidth=1, linestyle=style, label=label)
+        named.add(text)
+    axes.set(xlabel="seconds", ylabel="share of the picture in %", title=title, ylim=(0, None))
+    axes.grid(alpha=0.25)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    with replacing(path) as part:
+        figure.savefig(part, format="png", dpi=120)

@@ -1,0 +1,77 @@
+"""Keeps the receipt of a run up to date, and explains how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rcil.core.errors import RcilError
+from rcil_serve.stream.frames import Counts, SourceError, SourceInfo
+from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.outputs.movie import DiskFullError
+from rcil_serve.stream.outputs.receipt import Receipt, Status
+from rcil_serve.stream.shutdown import in_brief
+from rcil_serve.stream.sources import Source
+
+SECONDS = 2.0
+"""Between two receipts of a run that goes on."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a run stands."""
+
+    info: SourceInfo
+    counts: Counts
+    seconds: float
+
+
+Show = Callable[[Progress], None]
+
+
+class Recorder:
+    """Of one run.
+
+    Args:
+        receipt: The file.
+        source: What is read.
+        stages: Of the pipeline.
+        outputs: What is written, by name.
+        show: Told how things stand at every tick.
+    """
+
+    def __init__(
+        self, receipt: Receipt, source: Source, stages: Stages, outputs: dict[str, Path], show: Show = lambda _: None
+    ) -> None:
+        self._receipt, self._source, self._stages = receipt, source, stages
+        self._outputs, self._show = outputs, show
+        self._begun = self._written = time.monotonic()
+
+    def tick(self) -> None:
+        """Show how things stand, and write them down now and then."""
+        self._show(Progress(self._source.info, replace(self._source.counts), time.monotonic() - self._begun))
+        if time.monotonic() - self._written > SECONDS:
+            self._written = time.monotonic()
+            with contextlib.suppress(RcilError):
+                self.write("running")
+
+    def write(self, status: Status, error: str | None = None) -> dict[str, Any]:
+        """Write the receipt, and return it."""
+        return self._receipt.write(status, self._source.counts, self._stages, self._outputs, error)
+
+    def check_frames(self) -> None:
+        """Raise if the source gave no frame at all."""
+        if not self._source.counts.written:
+            raise SourceError(f"{self._source.info.name} gave no frames", "Check --start, --end and --stride.")
+
+    def failed(self, error: BaseException) -> BaseException:
+        """The error as the user should see it; the receipt says it too."""
+        if isinstance(error, DiskFullError):
+            error = error.with_estimate(self._source.info.frames)
+        with contextlib.suppress(RcilError):  # the disk may be full
+            self.write("failed", in_brief(error))
+        return error

@@ -1,0 +1,6 @@
+"""Where frames come from."""
+
+from rcil_serve.stream.sources.open import open_source
+from rcil_serve.stream.sources.protocol import Selection, Source
+
+__all__ = ["Selection", "Source", "open_source"]

@@ -1,0 +1,203 @@
+"""Cameras and streams: they come when they come, break off and come back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import av.error
+
+from rcil_serve.stream.frames import Counts, Frame, Item, SourceError, SourceInfo
+from rcil_serve.stream.sources.container import (
+    first_frame,
+    fitted,
+    open_container,
+    reason,
+    upright,
+    video_stream,
+    whole_frames,
+)
+from rcil_serve.stream.sources.protocol import Selection
+
+TIME_BASE = Fraction(1, 90000)
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+"""Seconds before the first and, doubling, before later attempts to connect again."""
+JUMP = round(5 / TIME_BASE)
+"""Steps of a camera's clock beyond this are not time that went by: the clock was set."""
+KEPT_GAPS = 100
+"""A live source may run for months."""
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """How patient to be."""
+
+    timeout: float = 10.0
+    """Seconds without data after which a connection counts as broken."""
+    attempts: int = 6
+    """Connections in a row without a frame after which the source counts as gone."""
+
+
+class LiveSource:
+    """Frames of a camera or a stream, with the times at which they were taken, counted from the first.
+
+    Args:
+        address: For FFmpeg.
+        name: What messages call it, without credentials.
+        selection: Which frames are wanted.
+        live: How patient to be.
+        options: For FFmpeg's demuxer.
+        form: Name of the demuxer; None: found by the address.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        selection: Selection,
+        live: LiveOptions,
+        options: dict[str, str] | None = None,
+        form: str | None = None,
+    ) -> None:
+        self._address, self._name, self._selection, self._live = address, name, selection, live
+        self._options, self._form = options or {}, form
+        self._ended = threading.Event()
+        self._container: Any = None
+        self._failed = 0
+        """Connections in a row that gave no frame."""
+        self._lost: float | None = None
+        """Seconds from the beginning to the end of the last connection; None while frames come."""
+        self.counts = Counts()
+        self._stream = self._connect()
+        first = self._first_frame()
+        turn = int(first.rotation) % 360
+        size = (first.width, first.height) if turn in (90, 270) else (first.height, first.width)
+        rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(25)
+        self.info = SourceInfo(name, size, Fraction(rate), TIME_BASE, frames=selection.most, live=True)
+
+    def _connect(self) -> Any:
+        self._container = open_container(self._address, self._name, self._options, self._live.timeout, self._form)
+        return video_stream(self._container, self._name)
+
+    def _first_frame(self) -> Any:
+        frame, why = None, "none is whole"
+        try:
+            frame = first_frame(self._container, self._stream)
+        except av.error.FFmpegError as error:
+            why = reason(error)
+        if frame is None:
+            self.close()
+            raise SourceError(f"{self._name} gives no picture: {why}", "Check the address and the camera.")
+        return frame
+
+    def __iter__(self) -> Iterator[Item]:
+        begun = time.monotonic()
+        taken, index, last = 0, 0, -1
+        while not self._ended.is_set():
+            times = _Times(round((time.monotonic() - begun) / TIME_BASE))
+            for frame in self._frames_of_connection():
+                passed = time.monotonic() - begun
+                self._came_back(passed)
+                now = round(passed / TIME_BASE)
+                pts = now if frame.pts is None else times.of(round(frame.pts * frame.time_base / TIME_BASE), now)
+                pts = last = max(pts, last + 1)
+                seconds = float(pts * TIME_BASE)
+                index += 1
+                if self._selection.over(seconds, taken):
+                    return
+                if not self._selection.wants(index - 1, seconds, taken):
+                    self.counts.left_out += 1
+                    continue
+                taken += 1
+                self.counts.read += 1
+                turned = upright(frame.to_ndarray(format="rgb24"), int(frame.rotation) % 360)
+                pixels = fitted(turned, self.info.size)
+                yield Frame(index - 1, pts, seconds, pixels, time.perf_counter())
+            if not self._ended.is_set() and not self._reconnect(time.monotonic() - begun):
+                self.counts.gone = f"{self._name} is gone: {self._live.attempts} attempts to connect again failed"
+                return
+
+    def _frames_of_connection(self) -> Iterator[Any]:
+        """Whole frames until the connection breaks."""
+        try:
+            for packet in self._container.demux(self._stream):
+                if self._ended.is_set():
+                    return
+                yield from whole_frames(packet, self.counts)
+        except av.error.FFmpegError as error:
+            self._note(f"{self._name} broke off: {reason(error)}")
+
+    def _reconnect(self, lost_at: float) -> bool:
+        """Connect again, waiting longer each time. False if the source is gone.
+
+        A connection counts as failed until it gives a frame: some servers take every connection and send nothing.
+        """
+        self._lost = lost_at if self._lost is None else self._lost
+        while self._failed < self._live.attempts:
+            if self._ended.wait(min(FIRST_WAIT * 2 ** min(self._failed, 10), LONGEST_WAIT)):
+                return True
+            self._failed += 1
+            try:
+                self._container.close()
+                self._stream = self._connect()
+            except SourceError as error:
+                self._note(f"attempt {self._failed}: {error.message}")
+                continue
+            return True
+        return False
+
+    def _came_back(self, now: float) -> None:
+        """There is a frame; if there was none for a time, that is noted as a gap."""
+        self._failed = 0
+        if self._lost is None:
+            return
+        counts, length = self.counts, now - self._lost
+        counts.reconnects += 1
+        counts.gap_seconds = round(counts.gap_seconds + length, 3)
+        counts.gaps.append((round(self._lost, 3), round(length, 3)))
+        del counts.gaps[:-KEPT_GAPS]
+        self._lost = None
+
+    def _note(self, text: str) -> None:
+        """Keep the latest problems only: a live source may run for months."""
+        self.counts.problems.append(text)
+        del self.counts.problems[:-20]
+
+    def stop(self) -> None:
+        """See `Source.stop`."""
+        self._ended.set()
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        self.stop()
+        if self._container is not None:
+            self._container.close()
+
+
+class _Times:
+    """From a camera's clock to the time of the source, within one connection; all in units of `TIME_BASE`.
+
+    Args:
+        start: Time of the source at which the connection began.
+    """
+
+    def __init__(self, start: int) -> None:
+        self._base, self._origin = start, 0
+        self._last: tuple[int, int] | None = None
+
+    def of(self, taken: int, now: int) -> int:
+        """The time of a frame that the camera says it took at `taken`, and that arrived `now`.
+
+        Frames may be late, and come in bursts after that, which their clock has right. A clock that runs back, or ahead
+        of all time that went by, was set, and begins anew.
+        """
+        if self._last is None:
+            self._origin = taken
+        elif not -JUMP <= taken - self._last[0] <= now - self._last[1] + JUMP:
+            self._origin, self._base = taken, now
+        self._last = taken, now
+        return self._base + taken - self._origin

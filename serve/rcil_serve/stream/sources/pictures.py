@@ -1,0 +1,96 @@
+"""Image files as a source: a folder, a pattern, or a list."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import time
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from rcil.core.images import SUFFIXES, Image, read_rgb
+from rcil.core.reading import DataError, read_bytes
+from rcil_serve.stream.frames import Counts, Frame, Item, SourceError, SourceInfo
+from rcil_serve.stream.sources.container import fitted
+from rcil_serve.stream.sources.protocol import Selection
+
+
+class PictureSource:
+    """Image files, one a frame; what cannot be read is counted as corrupt.
+
+    Args:
+        paths: The files, in order.
+        name: What messages call them all.
+        rate: Frames a second.
+        selection: Which of them are wanted.
+    """
+
+    def __init__(self, paths: Sequence[Path], name: str, rate: Fraction, selection: Selection) -> None:
+        self._paths, self._selection = paths, selection
+        self.counts = Counts()
+        first = _first_readable(paths, name)
+        self.info = SourceInfo(
+            name=name,
+            size=(first.shape[0], first.shape[1]),
+            rate=rate,
+            time_base=1 / rate,
+            frames=selection.expected(len(paths), float(rate)),
+        )
+
+    def __iter__(self) -> Iterator[Item]:
+        taken = 0
+        for index, path in enumerate(self._paths):
+            seconds = float(index * self.info.time_base)
+            if self._selection.over(seconds, taken):
+                return
+            if not self._selection.wants(index, seconds, taken):
+                self.counts.left_out += 1
+                continue
+            try:
+                pixels = fitted(read_rgb(path), self.info.size)
+            except DataError as error:
+                self.counts.corrupt += 1
+                self.counts.problems.append(error.message)
+                continue
+            taken += 1
+            self.counts.read += 1
+            yield Frame(index, index, seconds, pixels, time.perf_counter(), str(path))
+
+    def stop(self) -> None:
+        """See `Source.stop`; files never wait."""
+
+    def close(self) -> None:
+        """See `Source.close`."""
+
+
+def _first_readable(paths: Sequence[Path], name: str) -> Image:
+    for path in paths:
+        with contextlib.suppress(DataError):
+            return read_rgb(path)
+    raise SourceError(f"no image of {name} can be read; the first is {paths[0]}", "Give PNG or JPEG files.")
+
+
+def find_pictures(text: str) -> list[Path] | None:
+    """The image files that a folder, a pattern, a list or a single image stands for; None: `text` is none of these."""
+    path = Path(text)
+    if any(sign in text for sign in "*?[") and not path.exists():
+        matches = sorted(Path(match) for match in glob.glob(text, recursive=True))  # noqa: PTH207 -- takes any pattern
+        images = [match for match in matches if match.suffix.lower() in SUFFIXES]
+        return _some(images, f"no image matches {text}", "Quote the pattern and check the folder.")
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        return _some(found, f"{path} holds no images", f"Give a folder with {', '.join(SUFFIXES)} files.")
+    if path.suffix.lower() == ".txt":
+        lines = read_bytes(path, "Give a text file with one image a line.").decode("utf-8", "replace").splitlines()
+        listed = [path.parent / line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        return _some(listed, f"{path} lists no images", "Write one image file a line.")
+    if path.suffix.lower() in SUFFIXES:
+        return [path]
+    return None
+
+
+def _some(paths: list[Path], message: str, hint: str) -> list[Path]:
+    if not paths:
+        raise SourceError(message, hint)
+    return paths

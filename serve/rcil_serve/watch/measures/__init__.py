@@ -1,0 +1,1 @@
+"""What `rcil-serve watch` measures of a model without labels."""

@@ -1,0 +1,91 @@
+"""How much of the picture each class takes when all is well."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from rcil.cli.console import write_json
+from rcil_export.graph.description import read_described
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Baseline(BaseModel):
+    """Mean shares of a stretch of video, as a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    format: Literal["rcil-watch-baseline"] = "rcil-watch-baseline"
+    source: str
+    """What was watched."""
+    seconds: float
+    """From the first to the last picture."""
+    frames: Annotated[int, Field(ge=1)]
+    shares: dict[str, Share]
+    """By the name of the class."""
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Read what `write_baseline` wrote."""
+    hint = "Write one with: rcil-serve watch ... --save-baseline"
+    return read_described(path, Baseline, "a baseline", hint, hint)
+
+
+def write_baseline(path: Path, baseline: Baseline) -> None:
+    """A JSON file, whole or not at all."""
+    write_json(path, baseline.model_dump(mode="json"))
+
+
+class Reference:
+    """The shares that later ones are compared with: known from the start, or the means of the first seconds.
+
+    Args:
+        seconds: Length of the stretch to average.
+        known: Shares by name that are taken instead.
+    """
+
+    def __init__(self, seconds: float, known: Mapping[str, float] | None = None) -> None:
+        self._seconds = seconds
+        self._known = known
+        self._first: float | None = None
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self.frames = 0
+        self.length = 0.0
+        """Seconds from the first to the last picture that was averaged."""
+        self._full = False
+
+    def add(self, time: float, names: Sequence[str], shares: NDArray[np.float64]) -> None:
+        """The shares [names] of the next picture; without effect once the stretch is over."""
+        self._first = time if self._first is None else self._first
+        self._full = self._full or time - self._first >= self._seconds
+        if self._full:
+            return
+        for name, share in zip(names, shares.tolist(), strict=True):
+            self._sums[name] += share
+        self.frames += 1
+        self.length = time - self._first
+
+    @property
+    def shares(self) -> Mapping[str, float] | None:
+        """What to compare with, by name; None as long as nobody knows."""
+        if self._known is not None:
+            return self._known
+        return self.gathered if self._full else None
+
+    @property
+    def gathered(self) -> dict[str, float]:
+        """Mean shares of the stretch so far, by name."""
+        return {name: total / self.frames for name, total in self._sums.items()}
+
+    def restart(self) -> None:
+        """Forget a stretch that is not over: another model sees the rest of it."""
+        if not self._full:
+            self._first, self.frames, self.length = None, 0, 0.0
+            self._sums.clear()

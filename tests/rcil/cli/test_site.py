@@ -1,0 +1,82 @@
+import json
+
+import pytest
+import torch
+from sites import make_site
+from typer.testing import CliRunner
+
+from rcil.checkpoint.file import save
+from rcil.cli.app import app
+from rcil.core.errors import ConfigError, GateError
+from rcil.core.reading import DataError
+from rcil.model.architecture import Architecture
+from rcil.model.metadata import Metadata, class_table
+from rcil.nn import build
+
+
+@pytest.fixture
+def model(tmp_path):
+    torch.manual_seed(0)
+    network = build(Architecture(backbone="resnet18", width=4, head_width=8), [["background", "ball"]])
+    path = tmp_path / "old.safetensors"
+    save(path, network, Metadata(architecture=network.arch, classes=class_table([["background", "ball"]])))
+    return path
+
+
+@pytest.fixture
+def call(model, tmp_path):
+    site = make_site(tmp_path / "site", images=4)
+    base = ["add-class", "--from", model, "--data", site, "--class", "cone", "-o", tmp_path / "out"]
+    quick = ["--epochs", "1", "--lr", "0.02", "--batch", "2", "--crop", "64", "--workers", "0"]
+
+    def run(*more):
+        return CliRunner().invoke(app, [str(word) for word in (*base, *quick, *more)], env={"COLUMNS": "120"})
+
+    return run
+
+
+def test_dry_run_writes_nothing(call, tmp_path):
+    done = call("--dry-run")
+    assert done.exit_code == 0
+    assert "new class cone: 6,400 pixels in 4 images" in done.stdout
+    document = json.loads(call("--dry-run", "--json").stdout)
+    assert document["ok"] is True and document["new_classes"][0]["images"] == 4
+    assert not (tmp_path / "out").exists()
+
+
+def test_dry_run_with_an_error(call):
+    done = call("--dry-run", "--class", "kone")
+    assert isinstance(done.exception, DataError)
+    assert "class kone" in done.exception.message
+    assert done.exception.exit_code == 6
+
+
+def test_rejected_and_resumed(call, tmp_path):
+    """One training: the gate fails it with exit code 8, and so does looking at it again."""
+    for more in ((), ("--resume",)):
+        done = call("--max-drop", "0", "--strict", "--set", "training.momentum=0.5", *more)
+        assert isinstance(done.exception, GateError)
+        assert done.exception.exit_code == 8
+        assert "REJECTED: " in done.stdout
+        assert "points, limit 0" in done.exception.message
+    assert ("held-out mIoU" in done.stdout) is False, "nothing was trained again"
+    shown = CliRunner().invoke(app, ["info", str(tmp_path / "out" / "model.safetensors")], env={"COLUMNS": "120"})
+    assert "rejected" in shown.stdout and "points, limit 0" in shown.stdout
+    report = call("--max-drop", "0", "--strict", "--set", "training.momentum=0.5", "--resume", "--json")
+    assert json.loads(report.stdout)["method"] == "strict"
+
+
+def test_strict_and_a_method_exclude_each_other(call):
+    assert isinstance(call("--strict", "--method", "mib").exception, ConfigError)
+
+
+def test_prelabel(model, tmp_path):
+    site = make_site(tmp_path / "site", images=2)
+    arguments = ["prelabel", "--from", str(model), "--images", str(site), "--min-confidence", "0"]
+    done = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "a")], env={"COLUMNS": "120"})
+    assert done.exit_code == 0
+    assert "4 images" in done.stdout and "classes.txt" in done.stdout
+    done = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "b"), "--json"])
+    assert len(json.loads(done.stdout)["images"]) == 4
+    checked = CliRunner().invoke(app, ["data", "check", str(tmp_path / "b")])
+    assert checked.exit_code == 0

@@ -1,0 +1,72 @@
+import pytest
+import yaml
+
+from rcil.core.errors import ConfigError, TrainingError
+from rcil.site.request import check_claim, claim, make_request
+
+
+def test_overrides_reach_training_and_method(ask):
+    request = ask("training.momentum=0.5", "method.options={gamma: 0.1}")
+    assert request.training.momentum == 0.5
+    assert request.training.batch == 4
+    assert request.method.options == {"gamma": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("override", "text"),
+    [
+        ("training.bach=8", "Did you mean 'batch'"),
+        ("trainig.batch=8", "Did you mean 'training'"),
+        ("scale=0.5", "neither training nor method"),
+        ("training.batch=0", "training.batch"),
+        ("training.batch", "not an override"),
+    ],
+)
+def test_wrong_overrides(ask, override, text):
+    with pytest.raises(ConfigError) as caught:
+        ask(override)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("fields", [{"scale": 0}, {"scale": 4.5}, {"max_drop": -1}])
+def test_impossible_numbers(ask, fields):
+    with pytest.raises(ConfigError):
+        ask(**fields)
+
+
+class TestClaim:
+    def test_a_free_folder(self, ask, tmp_path):
+        check_claim(tmp_path / "out", ask(), resume=False)
+        check_claim(tmp_path, ask(), resume=True)
+
+    def test_somebody_elses_folder(self, ask, tmp_path):
+        (tmp_path / "notes.txt").touch()
+        with pytest.raises(ConfigError, match="is in use"):
+            check_claim(tmp_path, ask(), resume=True)
+
+    def test_a_run_needs_resume_and_the_same_request(self, ask, tmp_path):
+        claim(tmp_path, ask())
+        assert yaml.safe_load((tmp_path / "add_class.yaml").read_text())["classes"] == ["cone"]
+        with pytest.raises(ConfigError, match="--resume"):
+            check_claim(tmp_path, ask(), resume=False)
+        check_claim(tmp_path, ask(), resume=True)
+        with pytest.raises(TrainingError, match="another request"):
+            check_claim(tmp_path, ask(max_drop=7), resume=True)
+
+    def test_the_model_itself_must_be_the_same(self, ask, tmp_path, old_model):
+        copy = tmp_path / "m.safetensors"
+        copy.write_bytes(old_model.read_bytes())
+        claim(tmp_path / "out", ask(model=copy))
+        copy.write_bytes(old_model.read_bytes() + b" ")
+        with pytest.raises(TrainingError, match="another request"):
+            check_claim(tmp_path / "out", ask(model=copy), resume=True)
+
+    def test_a_damaged_record(self, ask, tmp_path):
+        (tmp_path / "add_class.yaml").write_text("a: [")
+        with pytest.raises(TrainingError, match="cannot read"):
+            check_claim(tmp_path, ask(), resume=True)
+
+
+def test_defaults(tmp_path):
+    request = make_request({"model": tmp_path, "data": tmp_path, "classes": ["a"]})
+    assert (request.method.name, request.max_drop, request.scale) == ("rcil", 5, 1)

@@ -1,0 +1,123 @@
+import pytest
+from networks import small_arch
+
+from rcil.core.files import sha256_of
+from rcil.data.types import ClassSpec
+from rcil.model.metadata import LineageEntry, Metadata, class_table
+from rcil.site.rules import (
+    amount_problems,
+    background_problems,
+    model_problems,
+    name_problems,
+    new_classes,
+    size_problems,
+)
+
+SITE, OLD = ["background", "ball", "cone"], ["background", "ball"]
+
+
+def found(problems):
+    return [(p.severity, p.place, p.message) for p in problems]
+
+
+class TestNames:
+    def test_a_new_class_of_the_site_is_fine(self):
+        assert name_problems(["cone"], SITE, OLD) == []
+
+    @pytest.mark.parametrize(
+        ("wanted", "site", "old", "place", "text"),
+        [
+            (["cons"], SITE, OLD, "class cons", "Did you mean 'cone'?"),
+            (["ball"], SITE, OLD, "class ball", "known to the model already"),
+            (["background"], SITE, OLD, "class background", "is the background"),
+            (["Background"], ["void", "Background"], OLD, "class Background", "is the background"),
+            (["cone", "cone"], SITE, OLD, "class cone", "named twice"),
+            (["cone"], ["ball", "cone"], OLD, "class ball", "first class of a site is its background"),
+            (["cone"], SITE, ["background", *map(str, range(254))], "model", "over the limit of 255"),
+        ],
+    )
+    def test_errors(self, wanted, site, old, place, text):
+        (error,) = [p for p in found(name_problems(wanted, site, old)) if p[0] == "error"]
+        assert error[1] == place
+        assert text in error[2]
+
+    def test_a_twin_in_other_case_is_a_warning(self):
+        (warning,) = found(name_problems(["Ball"], ["background", "Ball"], OLD))
+        assert warning == (
+            "warning",
+            "class Ball",
+            "the model has a class 'ball': two classes that differ in case only",
+        )
+
+    def test_other_classes_of_the_site_are_background_with_a_suggestion(self):
+        warnings = found(name_problems(["cone"], [*SITE, "Balls", "zebra"], OLD))
+        assert [w[:2] for w in warnings] == [("warning", "class Balls"), ("warning", "class zebra")]
+        assert warnings[0][2].endswith("its pixels count as background. Did you mean 'ball'?")
+        assert warnings[1][2].endswith("its pixels count as background")
+
+
+class TestColours:
+    METADATA = Metadata(architecture=small_arch(), classes=class_table([OLD]), step=3)
+
+    def test_the_colour_of_the_site(self):
+        specs = [ClassSpec("background", (0, 0, 0)), ClassSpec("cone", (1, 2, 3))]
+        (info,), problems = new_classes(["cone"], specs, self.METADATA)
+        assert (info.name, info.id, info.colour, info.step) == ("cone", 2, (1, 2, 3), 4)
+        assert problems == []
+
+    def test_a_colour_that_is_taken_gives_another(self):
+        ball = self.METADATA.classes[1].colour
+        specs = [ClassSpec("background", (0, 0, 0)), ClassSpec("cone", ball), ClassSpec("box", (0, 0, 0))]
+        infos, problems = new_classes(["cone", "box"], specs, self.METADATA)
+        assert len({c.colour for c in (*self.METADATA.classes, *infos)}) == 4
+        assert [p.place for p in problems] == ["class cone", "class box"]
+        assert [c.id for c in infos] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("amount", "severity"),
+    [((0, 0), "error"), ((1, 9999), "error"), ((2, 9999), "warning"), ((9, 999), "warning"), ((5, 1000), None)],
+)
+def test_amounts(amount, severity):
+    problems = amount_problems({"cone": amount})
+    assert [p.severity for p in problems] == ([severity] if severity else [])
+    assert all(f"{amount[1]} pixels in {amount[0]} training images" in p.message for p in problems)
+
+
+def test_sizes():
+    assert size_problems([(300, 400)], 512, 1.0) == []
+    (small,) = size_problems([(300, 400), (600, 800)], 512, 0.5)
+    assert (small.severity, small.place) == ("warning", "1 of 2 images")
+    assert "crop of 512" in small.message
+    (tiny,) = size_problems([(31, 400), (600, 800)], 512, 1.0)
+    assert tiny.message == "smaller than 32 pixels"
+
+
+def test_background_matters_to_fine_tuning_alone():
+    assert background_problems({"ball": 0.25}, "rcil") == []
+    assert background_problems({}, "fine-tuning") == []
+    (warning,) = background_problems({"ball": 0.25}, "fine-tuning")
+    assert "ball 25.0%" in warning.message
+
+
+class TestModels:
+    def test_a_folded_model_names_its_origin(self, tmp_path):
+        source = tmp_path / "step0.safetensors"
+        source.write_bytes(b"weights")
+        entry = LineageEntry(step=0, source="fold", parent_sha256=sha256_of(source))
+        metadata = Metadata(architecture=small_arch(rc=None, folded=True), classes=class_table([OLD]), lineage=(entry,))
+        (error,) = model_problems(tmp_path / "folded.safetensors", metadata)
+        assert error.severity == "error"
+        assert f"give {source}" in error.message
+        source.unlink()
+        (error,) = model_problems(tmp_path / "folded.safetensors", metadata)
+        assert f"SHA-256 {entry.parent_sha256[:12]}" in error.message
+
+    def test_a_backbone_has_no_classes(self, tmp_path):
+        (error,) = model_problems(tmp_path, Metadata(architecture=small_arch(rc=None), kind="backbone"))
+        assert error.severity == "error" and "rcil train" in error.message
+
+    def test_a_rejected_model_is_a_warning(self, tmp_path):
+        metadata = Metadata(architecture=small_arch(), classes=class_table([OLD]), rejected="car dropped 9 points")
+        (warning,) = model_problems(tmp_path, metadata)
+        assert warning.severity == "warning" and "car dropped 9 points" in warning.message

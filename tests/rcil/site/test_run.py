@@ -1,0 +1,193 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from rcil.checkpoint.file import load, save
+from rcil.core.errors import TrainingError
+from rcil.core.files import sha256_of
+from rcil.core.images import read_rgb
+from rcil.core.masks import read_mask
+from rcil.core.reading import DataError
+from rcil.data.site import read_site
+from rcil.data.types import Sample
+from rcil.model.header import read_header
+from rcil.nn import build
+from rcil.site import run as run_module
+from rcil.site.run import Display, add_class, data_digest, label_table
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.randn(2, 3, 64, 96, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture(scope="module")
+def done(ask, tmp_path_factory):
+    """An accepted run; nothing writes to it."""
+    out = tmp_path_factory.mktemp("done") / "out"
+    return add_class(ask(max_drop=100), out), out
+
+
+def test_what_a_run_leaves(done, ask, old_model, site):
+    report, out = done
+    assert {p.name for p in out.iterdir()} == {
+        *("model.safetensors", "report.json", "report.html", "report.md", "training", "add_class.yaml"),
+        *(["overlays"] if report["overlays"] else []),
+    }
+    assert report == json.loads((out / "report.json").read_text())
+    assert report["rejected"] is None
+    assert report["evaluated_on"] == "val" and report["images"] == 8
+    assert [c["name"] for c in report["old_classes"]] == ["background", "ball"]
+    assert [c["name"] for c in report["new_classes"]] == ["cone"]
+    old, new = read_header(old_model).metadata, read_header(out / "model.safetensors").metadata
+    assert [(c.name, c.id, c.step) for c in new.classes] == [("background", 0, 0), ("ball", 1, 0), ("cone", 2, 1)]
+    assert (new.step, new.method, new.mean, new.std) == (1, "rcil", old.mean, old.std)
+    assert new.rejected is None
+    entry = new.lineage[-1]
+    assert new.lineage[:-1] == old.lineage
+    assert (entry.source, entry.step, entry.seed) == ("rcil add-class", 1, 0)
+    assert entry.parent_sha256 == sha256_of(old_model)
+    assert entry.data_sha256 == data_digest(read_site(site).splits["train"])
+    assert entry.config["classes"] == ["cone"]
+    assert entry.metrics["drop background"] == report["old_classes"][0]["drop"]
+    assert entry.metrics["training_images"] > 0 and entry.metrics["held_out_images"] > 0
+    assert entry.metrics["iou cone"] == report["new_classes"][0]["iou"]
+    assert new.architecture.rc.frozen
+
+
+def test_pictures_of_what_differs(done):
+    report, out = done
+    assert 1 <= len(report["overlays"]) <= 12
+    for name in report["overlays"]:
+        picture = read_rgb(out / "overlays" / name)
+        assert picture.shape[1] == 4 * (3 * 96 + 8)
+        assert picture.std() > 10
+    assert (out / "report.html").read_text().count("data:image/png") == len(report["overlays"])
+
+
+def test_the_best_epoch_is_chosen_by_completed_masks(ask, cones, tmp_path, monkeypatch):
+    """Balls have no labels here; the old model's predictions stand for them."""
+    jobs = []
+
+    def look(job, *rest):
+        jobs.append(job)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rcil.site.background.segment", lambda *args, **options: np.ones((64, 96), np.uint8))
+    monkeypatch.setattr(run_module, "train_step", look)
+    with pytest.raises(KeyboardInterrupt):
+        add_class(ask(data=cones), tmp_path / "out")
+    (job,) = jobs
+    assert job.data.names == ("background", "ball", "cone")
+    assert job.validation
+    for sample in job.validation:
+        assert {*np.unique(read_mask(sample.mask))} == {1, 2}
+    for sample, table in zip(job.crops.samples, job.crops.tables, strict=True):
+        assert {*np.unique(table[read_mask(sample.mask)])} == {0, 2}, "labels as asked"
+    assert not (tmp_path / "out" / "report.json").exists()
+
+
+def test_resume_on_a_finished_run_trains_nothing(done, ask, monkeypatch):
+    report, out = done
+    monkeypatch.setattr(run_module, "train_step", lambda *args: pytest.fail("trained again"))
+    monkeypatch.setattr(run_module, "preflight", lambda *args, **options: pytest.fail("looked again"))
+    before = sha256_of(out / "model.safetensors")
+    assert add_class(ask(max_drop=100), out, resume=True) == report
+    assert sha256_of(out / "model.safetensors") == before
+
+
+def test_resume_after_training_judges_without_training(done, ask, tmp_path):
+    report, finished = done
+    out = shutil.copytree(finished, tmp_path / "out")
+    for name in ("report.json", "report.md", "model.safetensors"):
+        (out / name).unlink()
+    seen = []
+
+    def training():
+        return run_module.nullcontext(seen.append)
+
+    assert add_class(ask(max_drop=100), out, resume=True, display=Display(training=training)) == report
+    assert seen == []
+    assert (out / "model.safetensors").exists()
+
+
+def test_the_gate(done, ask, tmp_path, monkeypatch):
+    """The same network, judged with another limit: what is lost is a fact, whether it is too much is the limit's."""
+    report, out = done
+    drop = report["largest_drop"]
+    assert drop > 1, "something must have been lost for this test"
+    monkeypatch.setattr(run_module, "train_step", lambda *args: load(out / "training" / "best.safetensors")[0])
+    limit = round(drop - 0.5, 1)
+    tight = add_class(ask(max_drop=limit), tmp_path / "tight")
+    worst = max((c for c in tight["old_classes"] if c["drop"] is not None), key=lambda c: c["drop"])
+    assert tight["rejected"] == f"{worst['name']} dropped {drop:.1f} points, limit {limit:g}"
+    assert read_header(tmp_path / "tight" / "model.safetensors").metadata.rejected == tight["rejected"]
+    for name in ("report.md", "report.html"):
+        assert "REJECTED" in (tmp_path / "tight" / name).read_text()
+        assert "REJECTED" not in (out / name).read_text()
+
+
+def old_logits(path, images):
+    with torch.no_grad():
+        logits: torch.Tensor = load(path)[0](images, maps="before").logits_small
+    return logits
+
+
+def test_strict_keeps_old_logits_to_the_bit(ask, done, old_model, tmp_path, images):
+    add_class(ask("method.name=strict", max_drop=100), tmp_path / "out")
+    path = tmp_path / "out" / "model.safetensors"
+    before, after = old_logits(old_model, images), old_logits(path, images)
+    assert torch.equal(after[:, :2], before)
+    assert not torch.equal(after[:, 2], after[:, 0]), "the new row has learned"
+    assert not torch.equal(old_logits(done[1] / "model.safetensors", images)[:, :2], before), "rcil changes the network"
+    assert read_header(path).metadata.architecture == read_header(old_model).metadata.architecture
+
+
+def test_two_classes_for_a_plain_network(ask, old_model, site, tmp_path):
+    """The site does not know the old class, and the network gets branches."""
+    root = shutil.copytree(site, tmp_path / "site")
+    (root / "classes.txt").write_text("background\nbox\ncone\n")
+    metadata = read_header(old_model).metadata
+    model = build(metadata.architecture.replace(rc=None), metadata.names_by_step)
+    save(tmp_path / "plain.safetensors", model, metadata)
+    report = add_class(
+        ask(model=tmp_path / "plain.safetensors", data=root, classes=["cone", "box"], max_drop=100), tmp_path / "out"
+    )
+    assert [c["name"] for c in report["new_classes"]] == ["cone", "box"]
+    new = read_header(tmp_path / "out" / "model.safetensors").metadata
+    assert [(c.name, c.id) for c in new.classes] == [("background", 0), ("ball", 1), ("cone", 2), ("box", 3)]
+    assert len({c.colour for c in new.classes}) == 4
+    assert new.architecture.rc.frozen
+
+
+def test_errors_leave_nothing(ask, tmp_path):
+    seen = []
+    with pytest.raises(DataError, match="class kone"):
+        add_class(ask(classes=["kone"]), tmp_path / "out", display=Display(announce=seen.append))
+    assert not (tmp_path / "out").exists()
+    assert len(seen) == 1 and seen[0].errors
+
+
+def test_labels_know_the_new_classes_only(site, described):
+    table = label_table(read_site(site), described(["background", "ball"], ["cone"]))
+    assert table[[0, 1, 2, 3, 255]].tolist() == [0, 0, 2, 0, 255]
+
+
+def test_the_digest_sees_names_images_and_masks(tmp_path):
+    for name in "abcd":
+        (tmp_path / name).write_text(name)
+    a, b, c, d = (tmp_path / name for name in "abcd")
+    base = [Sample("x", a, b), Sample("y", c, d)]
+    assert data_digest(base) == data_digest(base[::-1])
+    others = [[Sample("z", a, b), base[1]], [Sample("x", c, b), base[1]], [Sample("x", a, c), base[1]], base[:1]]
+    assert len({data_digest(samples) for samples in (base, *others)}) == 5
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "\xff"])
+def test_a_damaged_report_is_named(tmp_path, text):
+    (tmp_path / "report.json").write_text(text, encoding="latin-1")
+    with pytest.raises(TrainingError, match=r"cannot read .*report\.json\nDelete it"):
+        run_module.read_report(tmp_path / "report.json")

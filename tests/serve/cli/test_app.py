@@ -1,0 +1,127 @@
+import json
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+from clips import contents, make_clip
+from networks import at_step, small_arch
+from served import write_model
+
+from rcil.checkpoint.file import save
+from rcil.model.metadata import Metadata, class_table
+
+
+@pytest.fixture
+def files(tmp_path):
+    model = at_step(small_arch(), 0)
+    save(tmp_path / "m.safetensors", model, Metadata(architecture=model.arch, classes=class_table([list(model.names)])))
+    cv2.imwrite(str(tmp_path / "image.png"), np.full((40, 60, 3), (10, 20, 30), np.uint8))
+    mask = np.zeros((40, 60), np.uint8)
+    mask[10:20, 10:20] = 1
+    cv2.imwrite(str(tmp_path / "mask.png"), mask)
+    return tmp_path
+
+
+def overlay(folder, *options, image="image.png", mask="mask.png"):
+    command = [sys.executable, "-m", "rcil_serve", "overlay", image, mask, "--model", "m.safetensors", "-o", "out.png"]
+    return subprocess.run([*command, *options], capture_output=True, text=True, check=False, cwd=folder)
+
+
+def test_overlay(files):
+    done = overlay(files, "--alpha", "1", "--no-legend")
+    assert done.returncode == 0, done.stderr
+    drawn = cv2.imread(str(files / "out.png"))[..., ::-1]
+    assert drawn.shape == (40, 60, 3)
+    assert drawn[15, 15].tolist() == [128, 0, 0]
+    assert drawn[0, 0].tolist() == [30, 20, 10], "colours stay in order"
+
+
+def test_legend_is_added_below(files):
+    assert overlay(files).returncode == 0
+    assert cv2.imread(str(files / "out.png")).shape[0] > 40
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda f: cv2.imwrite(str(f / "mask.png"), np.zeros((40, 60, 3), np.uint8)), "true-colour"),
+        (lambda f: cv2.imwrite(str(f / "mask.png"), np.zeros((40, 61), np.uint8)), "61x40"),
+        (lambda f: (f / "mask.png").write_bytes(b"no image"), "is not a PNG file"),
+        (lambda f: (f / "image.png").write_bytes(b""), "not an image that can be decoded"),
+        (lambda f: (f / "image.png").unlink(), "No such file"),
+    ],
+)
+def test_bad_input(files, make, message):
+    make(files)
+    done = overlay(files)
+    assert done.returncode == 6
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (files / "out.png").exists()
+
+
+def test_serving_imports_no_torch(files):
+    script = (
+        "import sys; sys.argv = ['rcil-serve', *sys.argv[1:]]\n"
+        "from rcil_serve.cli.app import app\n"
+        "try: app()\n"
+        "except SystemExit as stop: assert not stop.code\n"
+        "assert 'torch' not in sys.modules and 'cv2' in sys.modules"
+    )
+    arguments = ["overlay", "image.png", "mask.png", "--model", "m.safetensors", "-o", "out.png"]
+    subprocess.run([sys.executable, "-c", script, *arguments], check=True, cwd=files)
+
+
+def serve(folder, *arguments):
+    command = [sys.executable, "-m", "rcil_serve", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def test_video_from_the_command_line(tmp_path):
+    write_model(tmp_path / "m.onnx")
+    make_clip(tmp_path / "in.mp4", 6)
+    done = serve(
+        tmp_path, "video", "in.mp4", "-m", "m.onnx", "-o", "out.mp4", "--legend", "--smooth", "2", "--threads", "1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "done: 6 frames" in done.stdout and "CPU" in done.stdout
+    assert len(contents(tmp_path / "out.mp4").times) == 6
+    assert json.loads((tmp_path / "out.receipt.json").read_text())["status"] == "done"
+    told = serve(tmp_path, "video", "in.mp4", "-m", "m.onnx", "--jsonl", "f.jsonl", "--json", "--max-frames", "2")
+    assert json.loads(told.stdout)["frames"]["written"] == 2
+
+
+def test_images_from_the_command_line(tmp_path):
+    write_model(tmp_path / "m.onnx")
+    for name, size in (("a", (40, 60)), ("b", (50, 30))):
+        cv2.imwrite(str(tmp_path / f"{name}.png"), np.full((*size, 3), (10, 20, 30), np.uint8))
+    (tmp_path / "c.jpg").write_bytes(b"broken")
+    done = serve(tmp_path, "images", ".", "-m", "m.onnx", "-o", "seen")
+    assert done.returncode != 0 and "1 of 3 images could not be read" in done.stderr
+    assert cv2.imread(str(tmp_path / "seen" / "masks" / "b.png"), cv2.IMREAD_UNCHANGED).shape == (50, 30)
+    assert cv2.imread(str(tmp_path / "seen" / "overlays" / "a.jpg")).shape == (40, 60, 3)
+    assert [entry["size"] for entry in json.loads((tmp_path / "seen" / "images.json").read_text())["images"]] == [
+        [40, 60],
+        [50, 30],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["video", "in.mp4", "-m", "absent.onnx", "-o", "out.mp4"], 3, "cannot read absent.onnx"),
+        (["video", "absent.mp4", "-m", "m.onnx", "-o", "out.mp4"], 6, "absent.mp4 does not exist"),
+        (["video", "m.onnx", "-m", "m.onnx", "-o", "out.mp4"], 6, "cannot be opened as a video"),
+        (["video", "absent.mp4", "-m", "m.onnx"], 2, "nothing is to be written"),
+        (["video", "absent.mp4", "-m", "m.onnx", "-o", "o.mp4", "--batch", "9"], 2, "batches of 1 to 4"),
+        (["images", "m.onnx", "-m", "m.onnx", "-o", "seen"], 6, "no image and no folder"),
+    ],
+)
+def test_errors_are_words_and_leave_nothing(tmp_path, arguments, code, words):
+    write_model(tmp_path / "m.onnx")
+    done = serve(tmp_path, *arguments)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr and "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
