@@ -11,9 +11,9 @@ from rcil.core.images import read_rgb
 from rcil.core.masks import read_mask
 from rcil.data.scan import scan
 from rcil.data.types import Sample, SegmentationData
-from rcil.evaluation.evaluate import rows_by_value, segment
+from rcil.evaluation.evaluate import rows_by_value
+from rcil.inference import Model
 from rcil.model.metadata import Metadata
-from rcil.nn import Segmenter
 
 
 def pick(data: SegmentationData, split: str, names: Sequence[str], count: int) -> list[Sample]:
@@ -24,23 +24,21 @@ def pick(data: SegmentationData, split: str, names: Sequence[str], count: int) -
     return [content.sample for content in ranked[:count]]
 
 
-def draw_grid(
-    samples: Sequence[Sample], data: SegmentationData, models: Mapping[str, tuple[Segmenter, Metadata]]
-) -> Image:
+def draw_grid(samples: Sequence[Sample], data: SegmentationData, models: Mapping[str, Model]) -> Image:
     """A titled grid with a legend below [H, W, 3] RGB.
 
     Args:
         samples: One a row.
         data: Where they come from.
-        models: Title -> a model and its description; the last one's classes are those of truth and legend. Rows may be
+        models: Title -> a model; the last one's classes are those of truth and legend. Rows may be
             in another order from model to model, so each has its own colours.
     """
-    network, metadata = list(models.values())[-1]
-    table = rows_by_value(data, network.names)
+    metadata = list(models.values())[-1].metadata
+    table = rows_by_value(data, [c.name for c in metadata.classes])
     rows = []
     for sample in samples:
         image = read_rgb(sample.image)
-        masks = [(table[read_mask(sample.mask)], metadata), *((segment(m, d, image), d) for m, d in models.values())]
+        masks = [(table[read_mask(sample.mask)], metadata), *((m.segment(image), m.metadata) for m in models.values())]
         rows.append([image, *(overlay(image, mask, _colours(d), 0.65) for mask, d in masks)])
     picture = grid(rows, ["image", "truth", *models])
     below = legend([(c.name, c.colour) for c in metadata.classes], picture.shape[1])

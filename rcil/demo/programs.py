@@ -9,21 +9,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rcil.checkpoint.file import load
 from rcil.core.errors import RcilError
 from rcil.core.images import read_rgb, write_image
 from rcil.data.site import read_site
 from rcil.demo.picture import pick
-from rcil.evaluation.evaluate import segment
+from rcil.inference import load
 
 
 def deploy(output: Path, step1: Path, site: Path, names: tuple[str, ...], force: list[str]) -> dict[str, Any]:
     """Fold with `rcil-export` and draw with `rcil-serve`: the other two programs, as a user calls them."""
     deployed = output / "deployed.safetensors"
     _call("rcil_export", "fold", str(step1), "-o", str(deployed), *force)
-    network, metadata = load(deployed)
     (sample,) = pick(read_site(site), "val", names, 1)
-    write_image(output / "scene_mask.png", segment(network, metadata, read_rgb(sample.image)))
+    write_image(output / "scene_mask.png", load(deployed).segment(read_rgb(sample.image)))
     files = [str(sample.image), str(output / "scene_mask.png")]
     _call("rcil_serve", "overlay", *files, "--model", str(deployed), "-o", str(output / "scene_overlay.png"))
     result: dict[str, Any] = json.loads(deployed.with_suffix(".fold.json").read_text(encoding="utf-8"))

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from rcil.checkpoint.file import load
 from rcil.cli.console import write_json
 from rcil.core.errors import ConfigError
 from rcil.core.files import replacing, working_in
@@ -17,6 +16,7 @@ from rcil.data.site import read_site
 from rcil.demo.browser import photograph_page
 from rcil.demo.picture import draw_grid, pick
 from rcil.demo.programs import deploy, export, show_clip
+from rcil.inference import load
 from rcil.report.plots import class_bars
 from rcil.scenes import make_site
 from rcil.scenes.site import made_with

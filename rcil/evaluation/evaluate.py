@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rcil.core.images import Image, read_rgb
 from rcil.core.masks import read_mask
@@ -20,8 +17,8 @@ from rcil.core.reading import DataError
 from rcil.data.scan import id_table
 from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.evaluation.metrics import Confusion, mean_iou
+from rcil.inference import Model
 from rcil.model.metadata import Metadata
-from rcil.nn import Segmenter, fold
 
 GPU_PIXELS = 2**21
 """Pixels that a GPU segments at a time: eight images of 512 x 512."""
@@ -78,8 +75,7 @@ class EvalReport:
 
 
 def evaluate(
-    model: Segmenter,
-    metadata: Metadata,
+    model: Model,
     data: SegmentationData,
     samples: Sequence[Sample],
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -87,13 +83,12 @@ def evaluate(
     scale: float = 1.0,
 ) -> EvalReport:
     """What a model gets right on samples, by class and over old, new and all classes; arguments as of `measure`."""
-    confusion = measure(model, metadata, data, samples, progress, scale=scale)
-    return as_report(confusion, metadata, data, len(samples))
+    confusion = measure(model, data, samples, progress, scale=scale)
+    return as_report(confusion, model.metadata, data, len(samples))
 
 
 def measure(
-    model: Segmenter,
-    metadata: Metadata,
+    model: Model,
     data: SegmentationData,
     samples: Sequence[Sample],
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -105,8 +100,7 @@ def measure(
     """Segment every sample and compare with its mask, at the mask's size.
 
     Args:
-        model: Any form; it is folded first.
-        metadata: Describes its classes and input.
+        model: A model of any form; it is folded first.
         data: Where the samples come from; its class names decide which mask value is which row.
         samples: What to evaluate on.
         progress: Told how many of how many samples are done.
@@ -115,16 +109,15 @@ def measure(
         pixels: Images of one size are segmented together as long as they have at most so many pixels; by default
             `GPU_PIXELS` on a GPU, and one image at a time on a CPU.
     """
-    table = rows_by_value(data, model.names)
-    network = model if model.arch.folded else fold(model)[0]
-    confusion = Confusion(len(model.names))
-    device = _device_of(network)
+    table = rows_by_value(data, model.network.names)
+    confusion = Confusion(len(model.network.names))
+    device = model.device
     if pixels is None:
         pixels = GPU_PIXELS if device.type == "cuda" else 0
     done = 0
     for group in of_one_size((read_pair(sample, table) for sample in samples), pixels):
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            masks = segment_all(network, metadata, [image for image, _ in group], scale=scale)
+            masks = model.folded.segment_all([image for image, _ in group], scale=scale)
         for (_, truth), rows in zip(group, masks, strict=True):
             confusion.update(truth, rows)
         done += len(group)
@@ -173,55 +166,6 @@ def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.ui
     for class_id, name in enumerate(data.names):
         by_id[class_id] = row.get(name, 0)
     return by_id[id_table(data)]
-
-
-def segment(model: Segmenter, metadata: Metadata, image: Image, *, scale: float = 1.0) -> NDArray[np.uint8]:
-    """Class rows [H, W] of one RGB image [H, W, 3], which the network sees at `scale` of its size."""
-    rows: NDArray[np.uint8] = segment_all(model, metadata, [image], scale=scale)[0]
-    return rows
-
-
-def segment_all(
-    model: Segmenter, metadata: Metadata, images: Sequence[Image], *, scale: float = 1.0
-) -> NDArray[np.uint8]:
-    """Class rows [N, H, W] of RGB images [H, W, 3] of one size; see `segment`."""
-    logits = logits_of_all(model, metadata, images, scale=scale)
-    rows: NDArray[np.uint8] = logits.argmax(1).to(torch.uint8).cpu().numpy()
-    return rows
-
-
-def logits_of(model: Segmenter, metadata: Metadata, image: Image, *, scale: float = 1.0) -> Tensor:
-    """Logits [1, classes, H, W] of one RGB image [H, W, 3], which the network sees at `scale` of its size."""
-    return logits_of_all(model, metadata, [image], scale=scale)
-
-
-@torch.no_grad()
-def logits_of_all(model: Segmenter, metadata: Metadata, images: Sequence[Image], *, scale: float = 1.0) -> Tensor:
-    """Logits [N, classes, H, W] of RGB images [H, W, 3] of one size, which the network sees at `scale` of it."""
-    height, width = images[0].shape[:2]
-    if scale != 1:
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-        images = [np.asarray(cv2.resize(image, size, interpolation=how), np.uint8) for image in images]
-    pixels = torch.stack([as_input(metadata, image) for image in images])
-    device = _device_of(model)
-    if device.type == "cuda":
-        pixels = pixels.pin_memory().to(device, non_blocking=True)
-    logits: Tensor = model(pixels)
-    if scale != 1:
-        logits = F.interpolate(logits, size=(height, width), mode="bilinear", align_corners=False)
-    return logits
-
-
-def _device_of(model: Segmenter) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
-
-def as_input(metadata: Metadata, image: Image) -> Tensor:
-    """RGB [H, W, 3] uint8 -> [3, H, W] float, in the colour order and range that the model was trained with."""
-    ordered = image if metadata.colour_order == "RGB" else image[..., ::-1]
-    pixels = torch.from_numpy(np.ascontiguousarray(ordered)).permute(2, 0, 1).float() / 255
-    return (pixels - torch.tensor(metadata.mean).view(3, 1, 1)) / torch.tensor(metadata.std).view(3, 1, 1)
 
 
 def as_report(confusion: Confusion, metadata: Metadata, data: SegmentationData, images: int) -> EvalReport:

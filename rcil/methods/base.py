@@ -122,17 +122,23 @@ class Method(ABC):
         del batches, info, student
 
     def finish(
-        self, student: Segmenter, previous: Segmenter | None, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+        self,
+        student: Segmenter,
+        previous: Segmenter | None,
+        teacher: Segmenter | None,
+        info: StepInfo,
+        images: Iterable[tuple[Tensor, Tensor]],
     ) -> Segmenter:
         """The network of a step after its training.
 
         Args:
             student: What was trained.
             previous: What the step started from; None in step 0.
+            teacher: `previous`, folded; None in step 0 and for methods without a teacher.
             info: The step.
             images: Some whole training images [N, 3, H, W] with their labels [N, H, W], read when asked for.
         """
-        del previous, info, images
+        del previous, teacher, info, images
         return student
 
     @abstractmethod

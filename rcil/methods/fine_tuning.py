@@ -50,7 +50,12 @@ class Joint(FineTuning):
         return "joint, refit" if self.refit else "joint"
 
     def finish(
-        self, student: Segmenter, previous: Segmenter | None, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+        self,
+        student: Segmenter,
+        previous: Segmenter | None,
+        teacher: Segmenter | None,
+        info: StepInfo,
+        images: Iterable[tuple[Tensor, Tensor]],
     ) -> Segmenter:
         """As it is, or with fitted rows."""
         if self.refit:

@@ -21,7 +21,7 @@ from rcil.methods.pixels import look_at
 from rcil.methods.rcil import Rcil
 from rcil.methods.refit import refit_classifier
 from rcil.methods.thresholds import entropy_thresholds
-from rcil.nn import Maps, Segmenter, fold
+from rcil.nn import Maps, Segmenter
 from rcil.nn.fuse import fuse
 
 EXCLUSIVE = (
@@ -130,7 +130,12 @@ class RcilPlus(Rcil):
         return certain_labels(old.logits, labels, self._thresholds)
 
     def finish(
-        self, student: Segmenter, previous: Segmenter | None, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+        self,
+        student: Segmenter,
+        previous: Segmenter | None,
+        teacher: Segmenter | None,
+        info: StepInfo,
+        images: Iterable[tuple[Tensor, Tensor]],
     ) -> Segmenter:
         """Fuse with what was there before, then fit the rows, then balance the biases."""
         if self.fuse and previous is not None:
@@ -139,8 +144,7 @@ class RcilPlus(Rcil):
         left_out = self.balance == "none" or info.domain or (previous is None and not self.refit)
         balanced = range(0) if left_out else range(info.old, info.classes)
         if self.refit or balanced:
-            teacher = None if previous is None or info.domain else fold(previous)[0]
-            pixels = look_at(student, teacher, images)
+            pixels = look_at(student, None if info.domain else teacher, images)
             if self.refit:
                 refit_classifier(student, pixels)
             if balanced:

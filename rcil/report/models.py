@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcil.checkpoint.file import load_for_inference
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.data.site import read_site
 from rcil.evaluation.evaluate import EvalReport, evaluate
 from rcil.hardware.devices import choose_device
+from rcil.inference import load
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
 
@@ -66,14 +66,13 @@ def evaluate_models(
     samples = site.splits[split]
     models = []
     for index, path in enumerate(ordered):
-        network, metadata = load_for_inference(path)
-        network = network.to(place)
+        model = load(path).to(place)
         before, total = index * len(samples), len(ordered) * len(samples)
 
         def tell(done: int, _: int, before: int = before, total: int = total) -> None:
             progress(before + done, total)
 
-        models.append(Evaluated(path, metadata, evaluate(network, metadata, site, samples, tell, scale=scale)))
+        models.append(Evaluated(path, model.metadata, evaluate(model, site, samples, tell, scale=scale)))
     return models
 
 

@@ -12,23 +12,21 @@ from rcil.core.masks import read_mask, write_mask
 from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import id_table
 from rcil.data.types import ClassSpec, Sample, SegmentationData
-from rcil.evaluation.evaluate import rows_by_value, segment
+from rcil.evaluation.evaluate import rows_by_value
+from rcil.inference import Model
 from rcil.model.metadata import Metadata
-from rcil.nn import Segmenter
-from rcil.site.confidence import segment_with_confidence
 
 CERTAIN = 0.9
 """Probability from which the old model's opinion counts."""
 
 
 def left_as_background(
-    model: Segmenter, metadata: Metadata, data: SegmentationData, samples: Sequence[Sample], *, scale: float = 1.0
+    model: Model, data: SegmentationData, samples: Sequence[Sample], *, scale: float = 1.0
 ) -> dict[str, float]:
     """For every old class but background the share of background-labelled pixels that the model is sure to see it in.
 
     Args:
-        model: The old model, best folded.
-        metadata: Its description.
+        model: The old model.
         data: Where the samples come from.
         samples: Images and masks.
         scale: Size at which the network sees images, as a factor.
@@ -36,17 +34,16 @@ def left_as_background(
     table, counts = id_table(data), np.zeros(256, np.int64)
     total = 0
     for sample in samples:
-        rows, confidence = segment_with_confidence(model, metadata, read_rgb(sample.image), scale=scale)
+        rows, confidence = model.folded.segment_with_confidence(read_rgb(sample.image), scale=scale)
         background = table[read_mask(sample.mask)] == BACKGROUND
         total += int(background.sum())
         counts += np.bincount(rows[background & (confidence > CERTAIN)], minlength=256)
-    names = [c.name for c in metadata.classes]
+    names = [c.name for c in model.classes]
     return {name: float(counts[row] / total) if total else 0.0 for row, name in enumerate(names) if row != BACKGROUND}
 
 
 def complete_masks(
-    model: Segmenter,
-    metadata: Metadata,
+    model: Model,
     new: Metadata,
     data: SegmentationData,
     samples: Sequence[Sample],
@@ -60,8 +57,7 @@ def complete_masks(
     Without this the best epoch would be the one that forgot them: each of their pixels would count as a mistake.
 
     Args:
-        model: The old model, best folded.
-        metadata: Its description.
+        model: The old model.
         new: Description of the model to be trained; the masks hold its rows.
         data: Where the samples come from.
         samples: Images and masks.
@@ -70,11 +66,11 @@ def complete_masks(
         scale: Size at which the network sees images, as a factor.
     """
     table = rows_by_value(data, [c.name for c in new.classes])
-    trusted = {BACKGROUND, *(row for row, c in enumerate(metadata.classes) if c.name in labelled)}
-    filled = [row for row in range(len(metadata.classes)) if row not in trusted]
+    trusted = {BACKGROUND, *(row for row, c in enumerate(model.classes) if c.name in labelled)}
+    filled = [row for row in range(len(model.classes)) if row not in trusted]
     for sample in samples:
         truth = table[read_mask(sample.mask)]
-        rows = segment(model, metadata, read_rgb(sample.image), scale=scale)
+        rows = model.folded.segment(read_rgb(sample.image), scale=scale)
         truth = np.where((truth == BACKGROUND) & np.isin(rows, filled), rows, truth)
         write_mask(_mask_in(folder, sample), truth)
 

@@ -14,11 +14,10 @@ from rcil.core.images import Image, read_rgb
 from rcil.core.masks import read_mask
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE, Sample, SegmentationData
-from rcil.evaluation.evaluate import rows_by_value, segment
+from rcil.evaluation.evaluate import rows_by_value
 from rcil.evaluation.metrics import Confusion
 from rcil.hardware.processes import ALONE, Processes
-from rcil.model.metadata import Metadata
-from rcil.nn import Segmenter
+from rcil.inference import Model
 
 Rows = NDArray[np.uint8]
 LEAST_PIXELS = 100
@@ -106,38 +105,26 @@ class Pair:
     """An old and a new model that look at the same images.
 
     Args:
-        old: Folded.
-        new: Folded; its first rows are the old model's.
-        before: Describes the old model.
-        after: Describes the new model.
+        old: The old model.
+        new: The new model; its first rows are the old model's.
         data: Where the samples come from.
         scale: Size at which the networks see images, as a factor.
     """
 
-    def __init__(
-        self,
-        old: Segmenter,
-        new: Segmenter,
-        before: Metadata,
-        after: Metadata,
-        data: SegmentationData,
-        scale: float = 1.0,
-    ) -> None:
-        self.old, self.new = old, new
-        self.before, self.after = before, after
+    def __init__(self, old: Model, new: Model, data: SegmentationData, scale: float = 1.0) -> None:
+        self.old, self.new = old.folded, new.folded
         self.scale = scale
-        self.table = rows_by_value(data, [c.name for c in after.classes])
+        self.table = rows_by_value(data, [c.name for c in new.classes])
 
     @property
     def count(self) -> int:
         """Old classes, background included."""
-        return len(self.before.classes)
+        return len(self.old.classes)
 
     def look(self, sample: Sample) -> Views:
         """Both predictions and the mask of one sample."""
         image = read_rgb(sample.image)
-        old = segment(self.old, self.before, image, scale=self.scale)
-        new = segment(self.new, self.after, image, scale=self.scale)
+        old, new = (model.segment(image, scale=self.scale) for model in (self.old, self.new))
         return Views(image, self.table[read_mask(sample.mask)], old, new)
 
 
@@ -163,7 +150,7 @@ def compare(
         progress: Told how many of how many samples are done.
         processes: They share the samples; counts are added up, so that all come to the same verdict.
     """
-    classes = len(pair.after.classes)
+    classes = len(pair.new.classes)
     before, after, between, learned = confusions = tuple(Confusion(classes) for _ in range(4))
     differing = np.zeros((len(samples), 2), np.int64)  # pixels on which the models differ, and all pixels
     for index in range(processes.rank, len(samples), processes.count):
@@ -179,7 +166,7 @@ def compare(
     for confusion in confusions:
         confusion.matrix = processes.sum_array(confusion.matrix)
     differing = processes.sum_array(differing)
-    names = [c.name for c in pair.after.classes]
+    names = [c.name for c in pair.new.classes]
     trusted = {n for n in names[1 : pair.count] if n in labelled}
     if len(trusted) == pair.count - 1:
         trusted.add(names[BACKGROUND])

@@ -15,10 +15,10 @@ from rcil.data.check import CheckReport, Problem, check_site
 from rcil.data.scan import MaskContent, scan
 from rcil.data.site import read_site
 from rcil.data.types import Sample, SegmentationData
+from rcil.inference import Model
 from rcil.methods import make_method
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassInfo, Metadata
-from rcil.nn import Segmenter, fold
 from rcil.site.background import left_as_background
 from rcil.site.request import Request
 from rcil.site.rules import (
@@ -44,10 +44,8 @@ Progress = Callable[[int, int], None]
 class Ready:
     """What the training will use."""
 
-    model: Segmenter
-    """The old model."""
-    metadata: Metadata
-    """Its description."""
+    model: Model
+    """The old model; folded once, and its folded form used throughout."""
     data: SegmentationData
     train: tuple[Sample, ...]
     held_out: tuple[Sample, ...]
@@ -170,15 +168,16 @@ def _with_images(
     problems += size_problems([c.size for c in contents], request.training.crop, request.scale)
     if not _allowed(problems):
         return Preflight(tuple(problems))
-    model = load(request.model)[0]
+    model = Model(*load(request.model), request.model)
     probed = [content.sample for content in spread(contents, PROBED)]
-    shares = left_as_background(fold(model)[0].to(device), metadata, data, probed, scale=request.scale)
+    model.folded.to(device)
+    shares = left_as_background(model, data, probed, scale=request.scale)
     shares = {name: share for name, share in shares.items() if share >= NOTEWORTHY}
     problems += background_problems(shares, request.method.name)
     known = {c.name for c in metadata.classes[1:]}
     labelled = frozenset(count.name for count in report.counts if count.pixels and count.name in known)
     train, held_out = hold_out([c.sample for c in contents], request.seed, request.training.held_out)
-    return Preflight(tuple(problems), Ready(model, metadata, data, train, held_out, new, labelled, amounts, shares))
+    return Preflight(tuple(problems), Ready(model, data, train, held_out, new, labelled, amounts, shares))
 
 
 def _amount(contents: Sequence[MaskContent], class_id: int) -> tuple[int, int]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from rcil.checkpoint.file import load_for_inference
 from rcil.cli.console import write_json
 from rcil.cli.dry_run import DryRun, require_place
 from rcil.core.drawing import legend, lut_of, overlay
@@ -21,9 +20,8 @@ from rcil.core.palette import colour_of
 from rcil.core.reading import DataError, existing_folder, readable, require_free
 from rcil.data.types import IGNORE
 from rcil.hardware.devices import choose_device
-from rcil.model.metadata import ClassInfo, Metadata
-from rcil.nn import Segmenter, fold
-from rcil.site.confidence import segment_with_confidence
+from rcil.inference import Model, load
+from rcil.model.metadata import ClassInfo
 
 UNSURE = (255, 0, 255)
 """Colour of ignored pixels in overlays."""
@@ -55,15 +53,14 @@ def prelabel(
     chosen = choose_device(device)
     require_free(output)
     places = find_images(images)
-    loaded, metadata = load_for_inference(model)
-    network = (loaded if metadata.architecture.folded else fold(loaded)[0]).to(chosen)
+    loaded = load(model).folded.to(chosen)
     entries = []
     try:
         with building(output) as site:
             for done, (place, path) in enumerate(places.items(), 1):
-                entries.append(_label(network, metadata, place, path, site, min_confidence, scale, overlays))
+                entries.append(_label(loaded, place, path, site, min_confidence, scale, overlays))
                 progress(done, len(places))
-            classes_file = write_classes(site, metadata.classes)
+            classes_file = write_classes(site, loaded.classes)
             document = {
                 "model": str(model),
                 "min_confidence": min_confidence,
@@ -81,7 +78,7 @@ def dry_run(model: Path, images: Path, output: Path, *, overlays: bool) -> DryRu
     require_free(output)
     require_place(output)
     places = find_images(images)
-    _, metadata = load_for_inference(model)
+    metadata = load(model).metadata
     size = sum(path.stat().st_size for path in places.values())
     made = "image, mask and overlay" if overlays else "image and mask"
     return DryRun(
@@ -131,8 +128,7 @@ def write_classes(site: Path, classes: Sequence[ClassInfo]) -> str:
 
 
 def _label(
-    model: Segmenter,
-    metadata: Metadata,
+    model: Model,
     place: str,
     path: Path,
     site: Path,
@@ -142,19 +138,19 @@ def _label(
 ) -> dict[str, Any]:
     """Copy one image, write its mask, and say how sure the model was."""
     image = read_rgb(path)
-    rows, confidence = segment_with_confidence(model, metadata, image, scale=scale)
+    rows, confidence = model.segment_with_confidence(image, scale=scale)
     mask = np.where(confidence < min_confidence, np.uint8(IGNORE), rows)
     with replacing(site / "images" / f"{place}{path.suffix.lower()}") as part:
         shutil.copyfile(path, part)
     write_mask(site / "masks" / f"{place}.png", mask)
     if overlays:
-        write_image(site / "overlays" / f"{place}.png", draw(image, mask, metadata.classes))
+        write_image(site / "overlays" / f"{place}.png", draw(image, mask, model.classes))
     shares = np.bincount(mask.ravel(), minlength=256) / mask.size
     return {
         "image": place,
         "mean_confidence": float(confidence.mean()),
         "unsure": float(shares[IGNORE]),
-        "classes": {c.name: float(shares[row]) for row, c in enumerate(metadata.classes) if shares[row]},
+        "classes": {c.name: float(shares[row]) for row, c in enumerate(model.classes) if shares[row]},
     }
 
 

@@ -26,11 +26,11 @@ from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.hardware.determinism import deterministic
 from rcil.hardware.followers import told_once
 from rcil.hardware.processes import Processes, join
+from rcil.inference import Model
 from rcil.methods import StepInfo, make_method
 from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import LineageEntry, Metadata, recorded
-from rcil.nn import Segmenter, fold
 from rcil.site.background import complete_masks, completed
 from rcil.site.forgetting import Forgetting, Pair, compare
 from rcil.site.picture import draw_difference
@@ -96,12 +96,10 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
     if processes.leads:
         claim(output, request)
         read_site(request.data, seed=request.seed)  # from now on the split stays
-    old = fold(ready.model)[0].to(processes.device)
     with display.training() as listen:
-        model, metadata = _train(request, ready, old, output / "training", processes, listen)
+        model = _train(request, ready, output / "training", processes, listen)
     with display.phase("comparing") as progress:
-        new = fold(model)[0].to(processes.device)
-        pair = Pair(old, new, ready.metadata, metadata, ready.data, request.scale)
+        pair = Pair(ready.model, model.to(processes.device), ready.data, request.scale)
         forgetting, differing = compare(
             pair, ready.evaluation[1], ready.labelled, progress=progress, processes=processes
         )
@@ -109,7 +107,7 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
             overlays = draw(pair, differing, output / "overlays")
     if processes.leads:
         reason = forgetting.reason(request.max_drop)
-        save(output / "model.safetensors", model, judged(metadata, forgetting, reason))
+        save(output / "model.safetensors", model.network, judged(model.metadata, forgetting, reason))
         report = {
             "rejected": reason,
             "max_drop": request.max_drop,
@@ -124,19 +122,16 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
     return read_report(finished)
 
 
-def _train(
-    request: Request, ready: Ready, old: Segmenter, folder: Path, processes: Processes, listen: Listener
-) -> tuple[Segmenter, Metadata]:
-    """The network of the best epoch, and its description before it is judged; `old` is the old model, folded."""
+def _train(request: Request, ready: Ready, folder: Path, processes: Processes, listen: Listener) -> Model:
+    """The network of the best epoch, with its metadata before it is judged."""
     method, settings = make_method(request.method.name, **request.method.options), request.training
-    index = ready.metadata.step + 1
+    index = ready.model.step + 1
     torch.manual_seed(request.seed * 1000 + index)
-    student = method.begin(ready.model, [c.name for c in ready.new])
+    student = method.begin(ready.model.network, [c.name for c in ready.new])
     metadata = _metadata(request, ready, student.arch)
     crops = CropSettings.of(settings, request.scale)
     complete_masks(
-        old,
-        ready.metadata,
+        ready.model,
         metadata,
         ready.data,
         ready.held_out[processes.rank :: processes.count],
@@ -148,7 +143,7 @@ def _train(
     data, held_out = completed(metadata, ready.held_out, folder / "held_out")
     job = StepJob(
         index=index,
-        info=StepInfo(old=len(ready.metadata.classes), new=len(ready.new)),
+        info=StepInfo(old=len(ready.model.classes), new=len(ready.new)),
         metadata=metadata,
         crops=Crops(ready.train, label_table(ready.data, metadata), metadata, crops, (request.seed, index)),
         data=data,
@@ -161,8 +156,8 @@ def _train(
     with ExitStack() as stack:
         if processes.leads:
             listen = both(stack.enter_context(tensorboard(folder)), listen)
-        model = train_step(job, student, ready.model, method, listen)
-    return model, metadata.model_copy(update={"architecture": model.arch})
+        network = train_step(job, student, ready.model, method, listen)
+    return Model(network, metadata.model_copy(update={"architecture": network.arch}))
 
 
 def _write_report(output: Path, report: dict[str, Any]) -> None:
@@ -195,14 +190,14 @@ def draw(pair: Pair, samples: Iterable[Sample], folder: Path) -> list[str]:
     names = []
     for place, sample in enumerate(samples):
         name = f"{place:02d}_{sample.name.replace('/', '__')}.png"
-        write_image(folder / name, draw_difference(pair.look(sample), pair.after.classes, pair.count))
+        write_image(folder / name, draw_difference(pair.look(sample), pair.new.classes, pair.count))
         names.append(name)
     return names
 
 
 def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
     """The old model's description with new classes, one more step and how they came."""
-    old = ready.metadata
+    old = ready.model.metadata
     entry = LineageEntry(
         step=old.step + 1,
         source="rcil add-class",

@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from rcil.core.errors import RcilError
 from rcil.data.types import Sample
-from rcil.evaluation.evaluate import as_input, read_pair
+from rcil.evaluation.evaluate import read_pair
+from rcil.inference import as_input
 from rcil.model.metadata import Metadata
 from rcil.train.augment import random_crop, resized
 from rcil.train.task import TrainingSection

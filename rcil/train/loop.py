@@ -19,9 +19,10 @@ from rcil.core.log import log
 from rcil.data.types import Sample, SegmentationData
 from rcil.evaluation.evaluate import EvalReport, as_report, measure
 from rcil.hardware.processes import ALONE, Processes, cudnn_tuned
+from rcil.inference import Model
 from rcil.methods import LossTerms, Method, StepInfo
 from rcil.model.metadata import Metadata
-from rcil.nn import Maps, Segmenter, fold
+from rcil.nn import Maps, Segmenter
 from rcil.nn.recalibrate_norms import settle_norms
 from rcil.nn.units.sync import synchronise_norms
 from rcil.train.loader import Batch, Crops, Share, batches
@@ -74,10 +75,10 @@ class StepJob:
     processes: Processes = ALONE
 
 
-def train_step(
-    job: StepJob, student: Segmenter, teacher: Segmenter | None, method: Method, listen: Listener
-) -> Segmenter:
+def train_step(job: StepJob, student: Segmenter, previous: Model | None, method: Method, listen: Listener) -> Segmenter:
     """Train `student` and return the network of its best epoch, finished by the method.
+
+    The teacher is the folded form of `previous`, the model that the step started from.
 
     Continues by itself if the folder holds a state.
 
@@ -89,7 +90,7 @@ def train_step(
     iterations = len(job.crops.order(0))
     share = Share(processes.rank, processes.count, settings.accumulate)
     method.sum_over_processes = processes.sum
-    old = fold(teacher)[0] if teacher is not None and method.needs_teacher else None
+    old = previous.folded.network if previous is not None and method.needs_teacher else None
     student = _placed(student, job)
     old = None if old is None else _placed(old, job)
     piece = settings.batch // (processes.count * settings.accumulate)
@@ -142,12 +143,12 @@ def train_step(
             state.save(saved)
     processes.wait()
     end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
-    return method.finish(load(best)[0].to(processes.device), teacher, job.info, _whole(job, listen, end))
+    trained, before = load(best)[0].to(processes.device), None if previous is None else previous.network
+    return method.finish(trained, before, old, job.info, _whole(job, listen, end))
 
 
 def evaluate_together(
-    model: Segmenter,
-    metadata: Metadata,
+    model: Model,
     data: SegmentationData,
     samples: tuple[Sample, ...],
     scale: float,
@@ -158,9 +159,9 @@ def evaluate_together(
 ) -> EvalReport:
     """`rcil.evaluation.evaluate.evaluate`, every process with its share of the samples; all get the same report."""
     share = samples[processes.rank :: processes.count]
-    confusion = measure(model, metadata, data, share, scale=scale, dtype=dtype, pixels=pixels)
+    confusion = measure(model, data, share, scale=scale, dtype=dtype, pixels=pixels)
     confusion.matrix = processes.sum_array(confusion.matrix)
-    return as_report(confusion, metadata, data, len(samples))
+    return as_report(confusion, model.metadata, data, len(samples))
 
 
 def _validate(model: Segmenter, job: StepJob) -> EvalReport:
@@ -173,7 +174,7 @@ def _validate(model: Segmenter, job: StepJob) -> EvalReport:
     if processes.device.type == "cuda":
         piece = settings.batch // (processes.count * settings.accumulate)
         how = {"dtype": DTYPES[settings.precision], "pixels": piece * settings.crop**2}
-    return evaluate_together(model, job.metadata, job.data, job.validation, job.scale, processes, **how)
+    return evaluate_together(Model(model, job.metadata), job.data, job.validation, job.scale, processes, **how)
 
 
 def _placed(model: Segmenter, job: StepJob) -> Segmenter:

@@ -20,6 +20,7 @@ from rcil.data.protocol import memory_table, training_table
 from rcil.data.scan import id_table
 from rcil.hardware.determinism import deterministic
 from rcil.hardware.processes import Processes, join
+from rcil.inference import Model
 from rcil.methods import Method, StepInfo, make_method
 from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
@@ -107,7 +108,7 @@ def _run_steps(
             log.warning(warning)
         processes.wait()
     results: list[dict[str, Any]] = []
-    model: Segmenter | None = None
+    model: Model | None = None
     for step_plan in plan.steps:
         index = step_plan.step.index
         final = output / f"step{index}.safetensors"
@@ -119,11 +120,9 @@ def _run_steps(
             with stage(f"training of step {index}"):
                 _train(task, plan, step_plan, model, method, output, listen, processes)
         processes.wait()
-        model, metadata = load(final)
+        model = Model(*load(final), final).to(processes.device)
         _remember(method, output, index)
-        report = evaluate_together(
-            model.to(processes.device), metadata, plan.data, plan.test, task.data.scale, processes
-        )
+        report = evaluate_together(model, plan.data, plan.test, task.data.scale, processes)
         results.append({"step": index, "teaches": list(step_plan.teaches), **report.as_document()})
         document: dict[str, Any] = {"task": task.name, "method": task.method.name, "steps": results}
         if processes.leads:
@@ -135,7 +134,7 @@ def _train(
     task: Task,
     plan: Plan,
     step: StepPlan,
-    previous: Segmenter | None,
+    previous: Model | None,
     method: Method,
     output: Path,
     listen: Listener,
@@ -144,7 +143,7 @@ def _train(
     """One step from its start, or from where it was interrupted, to its checkpoint."""
     index = step.step.index
     torch.manual_seed(task.seed * 1000 + index)
-    student = first_network(task, method, step) if previous is None else method.begin(previous, step.names)
+    student = first_network(task, method, step) if previous is None else method.begin(previous.network, step.names)
     settings = task.training
     metadata = _metadata(task, plan, step, student.arch, parent=output / f"step{index - 1}.safetensors")
     table = training_table(step.step)[id_table(plan.data)]

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from rcil.checkpoint.file import load_backbone, save
 from rcil.checkpoint.imagenet import installed_weights
-from rcil.evaluation.evaluate import as_input
+from rcil.inference import as_input
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import begin_step, build

@@ -8,7 +8,7 @@ import onnxruntime
 import torch
 from networks import at_step, small_arch
 
-from rcil.evaluation.evaluate import as_input
+from rcil.inference import as_input
 from rcil.model.metadata import LITE_MEAN, LITE_STD, Metadata, class_table
 from rcil.nn import Segmenter
 

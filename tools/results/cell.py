@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rcil.checkpoint.file import load
 from rcil.cli.console import write_json
 from rcil.evaluation.evaluate import evaluate
+from rcil.inference import load
 from rcil.methods import make_method
 from rcil.train.plan import make_plan
 from rcil.train.run import run_task
@@ -20,8 +20,7 @@ def held_out_classes(task: Task, model: Path) -> dict[str, float | None]:
     """IoU of every class on all images that were held out of any step."""
     plan = make_plan(task, joint=make_method(task.method.name, **task.method.options).sees_all_data)
     samples = {sample.name: sample for step in plan.steps for sample in step.validation}
-    network, metadata = load(model)
-    report = evaluate(network, metadata, plan.data, tuple(samples.values()), scale=task.data.scale)
+    report = evaluate(load(model), plan.data, tuple(samples.values()), scale=task.data.scale)
     return {c["name"]: c["iou"] for c in report.as_document()["classes"]}
 
 

@@ -19,6 +19,7 @@ from torch import nn
 from rcil.checkpoint.file import load
 from rcil.data.site import read_site
 from rcil.evaluation.evaluate import evaluate
+from rcil.inference import Model
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter, fold
 from tools.results.cells import cells_of
@@ -35,11 +36,11 @@ def study(model: Segmenter, metadata: Metadata, whole: Path, tiles: Path) -> dic
     cut = [s for s in pieces.splits["val"] if any(s.name.startswith(f"{frame.name}_") for frame in frames)]
 
     def on_whole(form: Segmenter) -> float:
-        return evaluate(form, metadata, photos, frames, scale=SCALE).all
+        return evaluate(Model(form, metadata), photos, frames, scale=SCALE).all
 
     return {
-        "tiles": evaluate(network, metadata, pieces, cut).all,
-        "tiles, centre taps alone": evaluate(centre_taps(network), metadata, pieces, cut).all,
+        "tiles": evaluate(Model(network, metadata), pieces, cut).all,
+        "tiles, centre taps alone": evaluate(Model(centre_taps(network), metadata), pieces, cut).all,
         "whole": on_whole(network),
         "whole, centre taps alone": on_whole(centre_taps(network)),
         "whole, pooled over a crop's size": on_whole(windowed(network, WINDOW)),

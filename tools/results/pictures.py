@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rcil.checkpoint.file import load
 from rcil.core.images import write_image
 from rcil.data.scan import scan
 from rcil.data.site import read_site
 from rcil.data.types import SegmentationData
 from rcil.demo.picture import draw_grid, pick
+from rcil.inference import load
 from tools.results.cells import Cell, Table
 from tools.results.runner import result_of
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rcil.checkpoint.file import load_for_inference
 from rcil.core.errors import ConfigError, RcilError, first_line
 from rcil.core.images import Image
-from rcil.evaluation.evaluate import as_input
+from rcil.inference import as_input
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
 from rcil_export.check.structure.tensor_precision import precision_of

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rcil.classify.network import ImageClassifier
 from rcil.core.images import Image
-from rcil.evaluation.evaluate import as_input
+from rcil.inference import as_input
 from rcil.model.metadata import ClassifierMetadata
 from rcil_export.check.artefact import RunError, run_session
 from rcil_export.check.limits import Limits

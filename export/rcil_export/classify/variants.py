@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rcil.classify.network import ImageClassifier
 from rcil.core.images import Image
-from rcil.evaluation.evaluate import as_input
+from rcil.inference import as_input
 from rcil.model.metadata import ClassifierMetadata
 from rcil_export.check.limits import Limits
 from rcil_export.check.outputs.batch import MAX_DIFFERENT, arrangements, different_images

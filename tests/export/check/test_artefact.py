@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rcil.core.errors import CheckpointError, ConfigError, RcilError
-from rcil.evaluation.evaluate import as_input
+from rcil.inference import as_input
 from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, RunError, open_artefact
 from rcil_export.check.outputs.images import generated_images
 from rcil_export.graph.interface import Interface

@@ -13,7 +13,7 @@ from rcil.classify.checkpoint import save_classifier
 from rcil.classify.network import fold_classifier
 from rcil.core.errors import CheckpointError, ConfigError
 from rcil.core.files import sha256_of
-from rcil.evaluation.evaluate import as_input
+from rcil.inference import as_input
 from rcil.model.metadata import ClassifierMetadata
 from rcil_export.certificate import certify as certify_module
 from rcil_export.certificate.certify import certify

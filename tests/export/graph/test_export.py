@@ -6,7 +6,7 @@ from exports import described, photographs, run_onnx, torch_logits
 from networks import BACKBONES, NORMS
 
 from rcil.core.errors import ConfigError
-from rcil.evaluation.evaluate import as_input
+from rcil.inference import as_input
 from rcil.nn import fold
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import OPSETS, Interface

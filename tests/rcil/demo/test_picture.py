@@ -4,6 +4,7 @@ from sites import write_sample
 
 from rcil.data.site import read_site
 from rcil.demo.picture import draw_grid, pick
+from rcil.inference import Model
 from rcil.model.metadata import Metadata, class_table
 
 
@@ -30,7 +31,7 @@ def test_the_grid_has_a_column_for_each_model_and_a_legend(tmp_path):
     names = list(model.names)
     data = site_with(tmp_path, {"a": mask, "b": mask}, names)
     metadata = Metadata(architecture=model.arch, classes=class_table([names]))
-    picture = draw_grid(data.splits["val"], data, {"before": (model, metadata), "after": (model, metadata)})
+    picture = draw_grid(data.splits["val"], data, dict.fromkeys(("before", "after"), Model(model, metadata)))
     assert picture.shape[1] >= 4 * 48
     assert picture.shape[0] > 2 * 40 + 26
 
@@ -52,10 +53,11 @@ def test_a_class_has_one_colour_whatever_its_row(tmp_path, monkeypatch):
     answers = {
         id(d): np.full((40, 48), [c.name for c in d.classes].index(names[1]), np.uint8) for d in described.values()
     }
-    monkeypatch.setattr("rcil.demo.picture.segment", lambda _, d, image: answers[id(d)])
-    picture = draw_grid(data.splits["val"], data, {title: (model, d) for title, d in described.items()})
+    models = {title: Model(model, d) for title, d in described.items()}
+    monkeypatch.setattr(Model, "segment", lambda model, image: answers[id(model.metadata)])
+    picture = draw_grid(data.splits["val"], data, models)
     drawn = []
     monkeypatch.setattr("rcil.demo.picture.grid", lambda rows, titles: drawn.extend(rows) or picture)
-    draw_grid(data.splits["val"], data, {title: (model, d) for title, d in described.items()})
+    draw_grid(data.splits["val"], data, models)
     _, _, one, other = drawn[0]
     assert np.array_equal(one, other)

@@ -14,7 +14,8 @@ from rcil.checkpoint.file import save
 from rcil.core.reading import DataError
 from rcil.data.site import read_site
 from rcil.evaluation import evaluate as evaluation
-from rcil.evaluation.evaluate import as_input, evaluate, logits_of, measure, rows_by_value
+from rcil.evaluation.evaluate import evaluate, measure, rows_by_value
+from rcil.inference import Model, as_input
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build, fold
 
@@ -44,7 +45,7 @@ def metadata(**fields):
 
 
 def test_classes_are_matched_by_name(site):
-    report = evaluate(Painter(), metadata(), site, site.splits["val"])
+    report = evaluate(Model(Painter(), metadata()), site, site.splits["val"])
     assert report.images == 6
     assert [(c.name, c.step) for c in report.classes] == [("background", 0), ("cone", 0), ("ball", 1)]
     assert all(c.iou > 0.9 for c in report.classes)  # the JPEG blurs the borders
@@ -78,7 +79,7 @@ def test_folding_does_not_change_the_result(site):
     meta = Metadata(architecture=model.arch, classes=class_table([["background", "ball", "cone"]]))
     renamed = build(model.arch, [["background", "ball", "cone"]]).eval()
     renamed.load_state_dict(model.state_dict())
-    report = evaluate(renamed, meta, site, site.splits["val"][:1])
+    report = evaluate(Model(renamed, meta), site, site.splits["val"][:1])
     assert math.isnan(report.old)
     assert report.confusion.sum() == 64 * 96
 
@@ -106,7 +107,7 @@ def test_a_larger_look_interpolates():
     ramp = np.repeat(np.linspace(0, 255, 32).astype(np.uint8)[None, :, None], 32, 0).repeat(3, 2)
     seen = []
     model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    assert logits_of(model, metadata, ramp, scale=2).shape == (1, 2, 32, 32)
+    assert Model(model, metadata).logits([ramp], scale=2).shape == (1, 2, 32, 32)
     assert seen[0].shape == (1, 3, 64, 64)
     steps = seen[0][0, 0, 0].diff()
     assert steps[2:-2].max() < 1.5 * steps[2:-2].median()
@@ -142,12 +143,12 @@ def network():
 
 def test_images_of_one_size_are_segmented_together(sizes):
     model, meta = network()
-    one = measure(model, meta, sizes, sizes.splits["val"], scale=0.5)
+    one = measure(Model(model, meta), sizes, sizes.splits["val"], scale=0.5)
     assert [count for count, _ in model.seen] == [1] * 6, "on a CPU"
     model.seen.clear()
     steps = []
     samples, pixels = sizes.splits["val"], 3 * 64 * 96
-    together = measure(model, meta, sizes, samples, lambda *done: steps.append(done), scale=0.5, pixels=pixels)
+    together = measure(Model(model, meta), sizes, samples, lambda *done: steps.append(done), scale=0.5, pixels=pixels)
     assert sorted(count for count, _ in model.seen) == [1, 1, 1, 3], "at most so many pixels at a time"
     assert together.matrix.tolist() == one.matrix.tolist()
     assert steps[-1] == (6, 6)
@@ -156,12 +157,12 @@ def test_images_of_one_size_are_segmented_together(sizes):
 def test_few_images_wait_for_others_of_their_size(sizes, monkeypatch):
     monkeypatch.setattr(evaluation, "MAX_WAITING", 2)
     model, meta = network()
-    measure(model, meta, sizes, sizes.splits["val"], pixels=10**9)
+    measure(Model(model, meta), sizes, sizes.splits["val"], pixels=10**9)
     assert sum(count for count, _ in model.seen) == 6
     assert max(count for count, _ in model.seen) <= 3
 
 
 def test_half_precision_runs_under_autocast(site):
     model, meta = network()
-    measure(model, meta, site, site.splits["val"][:1], dtype=torch.bfloat16)
+    measure(Model(model, meta), site, site.splits["val"][:1], dtype=torch.bfloat16)
     assert [dtype for _, dtype in model.seen] == [torch.bfloat16]

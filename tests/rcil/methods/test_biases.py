@@ -80,7 +80,7 @@ def test_rcil_plus_balances_what_it_is_told_to(monkeypatch, balance, moves):
     monkeypatch.setattr("rcil.methods.rcil_plus.balance_biases", lambda *arguments: seen.append(sorted(arguments[2])))
     teacher = at_step(small_arch(), 0)
     method = make_method("rcil-plus", balance=balance, refit=False, fuse=False)
-    method.finish(method.begin(teacher, ["new"]), teacher, StepInfo(3, 1), [])
+    method.finish(method.begin(teacher, ["new"]), teacher, teacher, StepInfo(3, 1), [])
     assert seen == ([list(moves)] if moves else [])
-    method.finish(teacher, teacher, StepInfo(3, 0), [])
+    method.finish(teacher, teacher, teacher, StepInfo(3, 0), [])
     assert len(seen) == bool(moves)  # a domain step has nothing to balance

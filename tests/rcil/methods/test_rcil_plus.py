@@ -102,11 +102,11 @@ def test_fusion_is_as_strong_as_the_classes_are_few():
     with torch.no_grad():
         for parameter in student.parameters():
             parameter.add_(0.1)
-    fused = method.finish(student, teacher, INFO, [])
+    fused = method.finish(student, teacher, fold(teacher)[0], INFO, [])
     was, now, got = (fold(model)[0].head.state_dict() for model in (teacher, student, fused))
     for name in got:
         torch.testing.assert_close(got[name], torch.lerp(was[name], now[name], math.sqrt(1 / 4)), msg=name)
-    assert make_method("rcil-plus", **BARE).finish(student, teacher, INFO, []) is student
+    assert make_method("rcil-plus", **BARE).finish(student, teacher, fold(teacher)[0], INFO, []) is student
 
 
 def test_taught_labels_stand_in_for_both_unbiased_losses():
@@ -142,18 +142,18 @@ def test_rows_are_fitted_before_after_and_in_the_first_step(monkeypatch):
         )
     teacher = at_step(small_arch(), 0)
     method = make_method("rcil-plus")
-    method.finish(teacher, None, StepInfo(0, 3), [])
+    method.finish(teacher, None, None, StepInfo(0, 3), [])
     assert calls == [("refit_classifier", False), ("balance_biases", False, [0, 1, 2])]
     calls.clear()
     student = method.begin(teacher, ["new"])
     method.start(student, fold(teacher)[0], INFO, [])
     assert calls == [("refit_classifier", True)]
-    method.finish(student, teacher, INFO, [])
+    method.finish(student, teacher, fold(teacher)[0], INFO, [])
     assert calls[1:] == [("refit_classifier", True), ("balance_biases", True, [3])]
     calls.clear()
     method.start(teacher, teacher, StepInfo(3, 0), [])
     assert calls == []  # a domain step starts as it is; its labels name every class
-    method.finish(teacher, teacher, StepInfo(3, 0), [])
+    method.finish(teacher, teacher, fold(teacher)[0], StepInfo(3, 0), [])
     assert calls == [("refit_classifier", False)]
 
 
@@ -168,4 +168,4 @@ def test_step_0_is_shared_only_by_those_who_end_it_alike(monkeypatch):
     assert words[True, "new"] == words[True, "all"] != words[True, "none"] != words[False, "none"]
     monkeypatch.setattr("rcil.methods.rcil_plus.look_at", lambda *_: pytest.fail("step 0 was changed"))
     model = at_step(small_arch(), 0)
-    assert make_method("rcil-plus", refit=False).finish(model, None, StepInfo(0, 3), []) is model
+    assert make_method("rcil-plus", refit=False).finish(model, None, None, StepInfo(0, 3), []) is model

@@ -100,8 +100,8 @@ def test_joint_training_is_fitted_on_request(monkeypatch):
             f"rcil.methods.fine_tuning.{name}", lambda *arguments, name=name: calls.append((name, arguments[1]))
         )
     model, info = at_step(small_arch(), 0), StepInfo(0, 3)
-    assert make_method("joint").finish(model, None, info, []) is model
+    assert make_method("joint").finish(model, None, None, info, []) is model
     assert calls == []
-    assert make_method("joint", refit=True).finish(model, None, info, []) is model
+    assert make_method("joint", refit=True).finish(model, None, None, info, []) is model
     assert calls == [("refit_classifier", None), ("balance_biases", None)]
     assert make_method("joint").first_step != make_method("joint", refit=True).first_step

@@ -4,11 +4,12 @@ import pytest
 from networks import small_arch
 from sites import make_site
 
-from rcil.checkpoint.file import load, save
+from rcil.checkpoint.file import save
 from rcil.core.errors import CheckpointError, ConfigError, MissingDependencyError
 from rcil.data.site import read_site
 from rcil.evaluation.evaluate import evaluate
 from rcil.evaluation.table import print_models
+from rcil.inference import Model, load
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
 from rcil.report.models import as_document, evaluate_models, headings, histories, labelled_by_step, labels
@@ -25,7 +26,7 @@ def test_models_come_in_the_order_of_their_steps(checkpoints, site):
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     data = read_site(site)
     for model, path in zip(models, checkpoints, strict=True):
-        alone = evaluate(*load(path), data, data.splits["val"], scale=0.5)
+        alone = evaluate(load(path), data, data.splits["val"], scale=0.5)
         assert model.report.as_document() == alone.as_document()
     assert models[0].report.unknown == ("cone",)
 
@@ -35,7 +36,7 @@ def test_a_larger_scale_and_a_site_that_stays_as_it_is(checkpoints, tmp_path):
     before = sorted(path.name for path in flat.iterdir())
     (model,) = evaluate_models(checkpoints[:1], flat, "val", scale=1.5)
     data = read_site(flat, record=False)
-    alone = evaluate(*load(checkpoints[0]), data, data.splits["val"], scale=1.5)
+    alone = evaluate(load(checkpoints[0]), data, data.splits["val"], scale=1.5)
     assert model.report.as_document() == alone.as_document()
     assert sorted(path.name for path in flat.iterdir()) == before
 
@@ -50,7 +51,7 @@ def test_a_model_with_compiled_norms_needs_no_compiled_package(site, tmp_path, m
     path = tmp_path / "inplace.safetensors"
     data = read_site(site)
     description = Metadata(architecture=plain.arch, classes=class_table(names))
-    expected = evaluate(plain.eval(), description, data, data.splits["val"]).as_document()
+    expected = evaluate(Model(plain.eval(), description), data, data.splits["val"]).as_document()
     plain.arch = plain.arch.replace(norm="inplace")
     save(path, plain, description)
     assert evaluate_models([path], site, "val")[0].report.as_document() == expected

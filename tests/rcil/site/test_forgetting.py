@@ -1,6 +1,7 @@
 import pytest
 
 from rcil.data.site import read_site
+from rcil.inference import Model
 from rcil.site.forgetting import Forgetting, NewClass, OldClass, Pair, compare
 
 OLD, NEW = ("background", "ball"), ("cone",)
@@ -14,7 +15,7 @@ def look(painter, described):
 
     def run(root, old, new, labelled=("ball",), **options):
         data = read_site(root)
-        pair = Pair(painter(old, 2), painter(new, 3), described(OLD), described(OLD, NEW), data)
+        pair = Pair(Model(painter(old, 2), described(OLD)), Model(painter(new, 3), described(OLD, NEW)), data)
         return compare(pair, data.splits["val"], labelled, **options)
 
     return run
@@ -93,7 +94,7 @@ def test_the_samples_that_differ_most_come_first(look, site, painter, described)
             return logits
 
     data = read_site(site)
-    pair = Pair(painter([0, 1, 0], 2), Partly([0, 1, 2], 3), described(OLD), described(OLD, NEW), data)
+    pair = Pair(Model(painter([0, 1, 0], 2), described(OLD)), Model(Partly([0, 1, 2], 3), described(OLD, NEW)), data)
     samples = data.splits["val"][:4]
     _, differing = compare(pair, samples, ("ball",), keep=2)
     assert differing == [samples[3], samples[2]]

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from rcil.data.site import read_site
 from rcil.hardware.processes import Processes
+from rcil.inference import Model
 from rcil.site.forgetting import Pair, compare
 from rcil.site.run import add_class
 
@@ -77,7 +78,7 @@ class Thread(Processes):
 def test_both_processes_come_to_the_verdict_of_one(site, painter, described):
     data = read_site(site)
     before, after = described(("background", "ball")), described(("background", "ball"), ("cone",))
-    pair = Pair(painter([0, 1, 0], 2), painter([0, 0, 2], 3), before, after, data)
+    pair = Pair(Model(painter([0, 1, 0], 2), before), Model(painter([0, 0, 2], 3), after), data)
     samples = data.splits["val"][:5]
     meeting, table, seen = threading.Barrier(2), [None, None], [[], []]
 

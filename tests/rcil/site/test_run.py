@@ -14,7 +14,7 @@ from rcil.core.reading import DataError
 from rcil.data.site import read_site
 from rcil.data.types import Sample
 from rcil.model.header import read_header
-from rcil.nn import build
+from rcil.nn import build, fold
 from rcil.site import run as run_module
 from rcil.site.run import Display, add_class, data_digest, label_table
 
@@ -68,6 +68,18 @@ def test_pictures_of_what_differs(done):
     assert (out / "report.html").read_text().count("data:image/png") == len(report["overlays"])
 
 
+def test_the_old_model_is_folded_once(ask, tmp_path, monkeypatch):
+    folded = []
+
+    def counted(network):
+        folded.append(len(network.names))
+        return fold(network)
+
+    monkeypatch.setattr("rcil.inference.fold", counted)
+    add_class(ask(method={"name": "rcil-plus"}), tmp_path / "out")
+    assert folded.count(2) == 1, "the old model has two classes, the new one three"
+
+
 def test_the_best_epoch_is_chosen_by_completed_masks(ask, cones, tmp_path, monkeypatch):
     """Balls have no labels here; the old model's predictions stand for them."""
     jobs = []
@@ -76,7 +88,7 @@ def test_the_best_epoch_is_chosen_by_completed_masks(ask, cones, tmp_path, monke
         jobs.append(job)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rcil.site.background.segment", lambda *args, **options: np.ones((64, 96), np.uint8))
+    monkeypatch.setattr("rcil.inference.Model.segment", lambda *args, **options: np.ones((64, 96), np.uint8))
     monkeypatch.setattr(run_module, "train_step", look)
     with pytest.raises(KeyboardInterrupt):
         add_class(ask(data=cones), tmp_path / "out")

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from rcil.core.images import read_rgb
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
-from rcil.evaluation.evaluate import as_input
+from rcil.inference import as_input
 from rcil.model.metadata import Metadata, class_table
 from rcil.train.augment import random_crop
 from rcil.train.loader import Crops, CropSettings, Share, batches, epoch_order

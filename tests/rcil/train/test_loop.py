@@ -14,8 +14,8 @@ from rcil.checkpoint.file import load
 from rcil.core.errors import ConfigError
 from rcil.core.images import read_rgb
 from rcil.data.site import read_site
-from rcil.evaluation.evaluate import as_input
 from rcil.hardware.processes import ALONE, device_for, join
+from rcil.inference import as_input
 from rcil.methods import StepInfo, make_method
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build

@@ -23,7 +23,7 @@ from torch import Tensor, fx
 
 from rcil.core.errors import RcilError
 from rcil.core.images import Image
-from rcil.evaluation.evaluate import as_input
+from rcil.inference import as_input
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
