@@ -13,6 +13,7 @@ from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scal
 from rcil.core.errors import ConfigError, GateError
 from rcil.core.log import is_quiet
 from rcil.hardware.devices import announce_device
+from rcil.site import defaults
 
 
 def add_class(
@@ -22,19 +23,21 @@ def add_class(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for model, report and pictures.")],
     method: Annotated[
         str | None,
-        typer.Option(help="How to learn without forgetting (default: rcil-plus).", autocompletion=one_of(*METHODS)),
+        typer.Option(
+            help=f"How to learn without forgetting (default: {defaults.METHOD}).", autocompletion=one_of(*METHODS)
+        ),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 30,
-    lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.001,
-    batch: Annotated[int, typer.Option(min=2, help="Images of an iteration.")] = 8,
-    crop: Annotated[int, typer.Option(min=32, help="Side of the training crops, pixels.")] = 512,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode and augment.")] = 2,
-    scale: Scale = 1.0,
-    max_drop: Annotated[float, typer.Option(min=0, help="Points that an old class may lose.")] = 5.0,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = defaults.EPOCHS,
+    lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = defaults.LR,
+    batch: Annotated[int, typer.Option(min=2, help="Images of an iteration.")] = defaults.BATCH,
+    crop: Annotated[int, typer.Option(min=32, help="Side of the training crops, pixels.")] = defaults.CROP,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode and augment.")] = defaults.WORKERS,
+    scale: Scale = defaults.SCALE,
+    max_drop: Annotated[float, typer.Option(min=0, help="Points that an old class may lose.")] = defaults.MAX_DROP,
     strict: Annotated[
         bool, typer.Option("--strict", help="Change nothing in the old network: train the new class's row alone.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = defaults.SEED,
     override: Overrides = None,
     device: Device = None,
     resume: Resume = False,
@@ -65,7 +68,7 @@ def add_class(
             "model": model,
             "data": data,
             "classes": names,
-            "method": {"name": "strict" if strict else method or "rcil-plus"},
+            "method": {"name": "strict" if strict else method or defaults.METHOD},
             "training": {
                 "epochs": (epochs, epochs),
                 "lr": (lr, lr),

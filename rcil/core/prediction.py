@@ -63,9 +63,7 @@ class Prediction:
 def check_image(image: object) -> Image:
     """The image, if it is RGB uint8 [H, W, 3] with at least one pixel."""
     if not isinstance(image, np.ndarray):
-        raise DataError(
-            f"expected an image as a numpy array, not {type(image).__name__}", "Read it with OpenCV or PIL."
-        )
+        raise DataError(f"expected a numpy array, not {type(image).__name__}", "Read the image with OpenCV or PIL.")
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
         found = f"{image.dtype} {list(image.shape)}"
         raise DataError(f"expected an RGB image, uint8 [height, width, 3], not {found}", "Convert the array.")

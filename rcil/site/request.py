@@ -13,11 +13,22 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, TrainingError, did_you_mean
 from rcil.core.files import is_free, replacing, sha256_of
-from rcil.train.task import MethodSection, Scale, TrainingSection, apply_override, explained
+from rcil.site import defaults
+from rcil.train.task import Count, MethodSection, Positive, Scale, TrainingSection, apply_override, explained
 
 RECORD = "add_class.yaml"
 SECTIONS = ("training", "method")
 """What overrides may change; all else has an option of its own."""
+
+
+class StepTraining(TrainingSection):
+    """Schedule and optimiser of one step from site images; both numbers of a pair are the same."""
+
+    epochs: tuple[Count, Count] = (defaults.EPOCHS, defaults.EPOCHS)
+    lr: tuple[Positive, Positive] = (defaults.LR, defaults.LR)
+    batch: Count = defaults.BATCH
+    crop: Annotated[int, Field(ge=32)] = defaults.CROP
+    workers: Annotated[int, Field(ge=0)] = defaults.WORKERS
 
 
 class Request(BaseModel):
@@ -30,14 +41,13 @@ class Request(BaseModel):
     data: Path
     """The site folder."""
     classes: tuple[str, ...]
-    method: MethodSection = MethodSection()
-    training: TrainingSection = TrainingSection()
-    """Both numbers of a pair are the same: there is only one step."""
-    scale: Scale = 1.0
+    method: MethodSection = MethodSection(name=defaults.METHOD)
+    training: StepTraining = StepTraining()
+    scale: Scale = defaults.SCALE
     """Size at which the network sees images, as a factor."""
-    max_drop: Annotated[float, Field(ge=0)] = 5.0
+    max_drop: Annotated[float, Field(ge=0)] = defaults.MAX_DROP
     """Points that an old class may lose."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0)] = defaults.SEED
 
 
 def make_request(fields: dict[str, Any], overrides: Sequence[str] = ()) -> Request:
@@ -47,7 +57,8 @@ def make_request(fields: dict[str, Any], overrides: Sequence[str] = ()) -> Reque
         fields: Of `Request`; `training` and `method` as dictionaries.
         overrides: Dotted keys with YAML values, for example `training.momentum=0.8`.
     """
-    document = {**fields, "training": dict(fields.get("training", {})), "method": dict(fields.get("method", {}))}
+    method = {"name": defaults.METHOD, **fields.get("method", {})}
+    document = {**fields, "training": dict(fields.get("training", {})), "method": method}
     for override in overrides:
         section = override.partition("=")[0].strip().partition(".")[0]
         if section not in SECTIONS:

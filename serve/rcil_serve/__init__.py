@@ -1,1 +1,22 @@
 """Running deployed models and showing what they see. Nothing here imports torch."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rcil.core.prediction import Prediction
+    from rcil_serve.model import Model, StreamFrame, open_model
+
+__all__ = ["Model", "Prediction", "StreamFrame", "open_model"]
+
+_MODULES = {"Prediction": "rcil.core.prediction"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(_MODULES.get(name, "rcil_serve.model")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from rcil.core.errors import RcilError
 from rcil.core.files import sha256_of
@@ -33,6 +34,28 @@ from rcil_export.graph.onnx_file import read_onnx
 from rcil_export.runtime.sessions import SessionError
 
 
+class CheckReport(NamedTuple):
+    """What a comparison of two files found.
+
+    Example:
+        >>> report = rcil_export.check("model.safetensors", "deployed/model.onnx", max_images=2)
+        >>> report.ok
+        True
+        >>> [result.key for result in report.results]
+        ['structure', 'description', 'outputs', 'bisect']
+    """
+
+    results: list[Result]
+    """Groups of checks, each with its items and what was measured."""
+    outputs: OutputsReport | None
+    """Comparison of the outputs image by image; None for classifiers and for files that do not run."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed."""
+        return all(result.ok for result in self.results)
+
+
 def check_files(
     first: Path,
     second: Path,
@@ -42,7 +65,7 @@ def check_files(
     most: int = 64,
     bisect: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[list[Result], OutputsReport | None]:
+) -> CheckReport:
     """What differs between two artefacts: structure, description, outputs on images, and where a difference starts.
 
     Errors in the middle of a network can vanish on the way to its end, so layers are compared too, unless one of the
@@ -60,7 +83,7 @@ def check_files(
     """
     changes = parse_limits(limits)
     if is_classifier(first) or is_classifier(second):
-        return check_classifier(first, second, images=images, changes=changes, most=most), None
+        return CheckReport(check_classifier(first, second, images=images, changes=changes, most=most), None)
     results = _structures(first, second)
     try:
         with open_artefact(first) as a, open_artefact(second) as b:
@@ -77,8 +100,8 @@ def check_files(
         if all(result.ok for result in results):
             raise
         results.append(broken(second, error))
-        return results, None
-    return results, outputs
+        return CheckReport(results, None)
+    return CheckReport(results, outputs)
 
 
 def described(a: Artefact, b: Artefact, reference: Path) -> Result:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import typer
 
 from rcil.cli.completion import CHECKPOINTS, files, some_of
 from rcil.cli.console import DefaultCommand, make_app, print_json, progress_line, run, teller, write_json
-from rcil.core.errors import ConfigError, did_you_mean
 from rcil_export.allocator import keep_freed_memory
 from rcil_export.cli import options as o
 from rcil_export.cli.sign import sign, verify_signature
-
-if TYPE_CHECKING:
-    from rcil_export.graph.interface import Interface
 
 app = make_app(
     "rcil-export",
@@ -24,43 +20,6 @@ app = make_app(
     "Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --precision fp16`",
     DefaultCommand,
 )
-
-
-def _interface(
-    size: str | None,
-    dynamic: str | None,
-    batch: str,
-    precision: str,
-    output: str,
-    kind: str,
-    opset: int | None,
-    runtime: str,
-) -> Interface:
-    from rcil_export.graph.interface import (
-        DEFAULT_OPSETS,
-        PRECISIONS,
-        RUNTIMES,
-        InputKind,
-        Interface,
-        check_opset,
-        parse_outputs,
-    )
-    from rcil_export.graph.shapes import parse_shape
-
-    named = (("precision", precision, PRECISIONS), ("input", kind, get_args(InputKind)), ("runtime", runtime, RUNTIMES))
-    for what, value, known in named:
-        if value not in known:
-            raise ConfigError(f"unknown {what} '{value}'", did_you_mean(value, known))
-    return Interface.model_validate(
-        {
-            "shape": parse_shape(size, dynamic, batch),
-            "input": kind,
-            "outputs": parse_outputs(output),
-            "precision": precision,
-            "opset": check_opset(opset if opset is not None else DEFAULT_OPSETS.get(precision, 18)),
-            "runtime": runtime,
-        }
-    )
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -127,6 +86,7 @@ def export(
     from rcil_export.classify.run import export_classifier
     from rcil_export.cli.dry_run import dry_run as dry
     from rcil_export.delivery.signing_options import Signing
+    from rcil_export.graph.interface import make_interface
     from rcil_export.precision.int8.quantise import CalibrationOptions
     from rcil_export.run import FAILED_HTML_NAME, CheckFailedError, Request, parse_targets, run_export
     from rcil_export.triton.serving import Serving, parse_devices
@@ -135,7 +95,7 @@ def export(
     request = Request(
         model=model,
         output=output,
-        interface=_interface(size, dynamic, batch, precision, outputs, kind, opset, runtime),
+        interface=make_interface(size, dynamic, batch, precision, outputs, kind, opset, runtime),
         targets=targets,
         flavour=flavour,
         gpus=_names(gpu),
@@ -235,6 +195,7 @@ def onnx(
     """
     from rcil_export.check.limits import limits_for, parse_limits
     from rcil_export.fold_checkpoint import load_deployable
+    from rcil_export.graph.interface import make_interface
     from rcil_export.graph.onnx_file import write_onnx
     from rcil_export.precision.convert import convert, deployed_metadata
     from rcil_export.precision.int8.convert import check_vnni
@@ -242,7 +203,7 @@ def onnx(
     from rcil_export.same_file import require_other_file
 
     require_other_file(path, model, "the checkpoint it is made from")
-    interface = _interface(size, dynamic, batch, precision, outputs, kind, opset, runtime)
+    interface = make_interface(size, dynamic, batch, precision, outputs, kind, opset, runtime)
     changes = parse_limits(limits) | ({} if miou_drop is None else {"miou_drop": miou_drop})
     target_vnni = check_vnni(vnni, interface)
     network, metadata = load_deployable(model, force=force)
@@ -383,13 +344,14 @@ def bench(
 
     Example: `rcil-export bench step1.safetensors deployed/model.onnx --size 512x512 --threads 2`
     """
+    from rcil_export.graph.interface import make_interface
     from rcil_export.runtime.devices import provider_of
     from rcil_export.timing.bench import BenchOptions
     from rcil_export.timing.bench import bench as run_bench
     from rcil_export.timing.interleaved import LatencyOptions
 
     shaped = size is not None or batch != 1
-    interface = _interface(size, None, str(batch), "fp32", "mask", "uint8", None, "any") if shaped else None
+    interface = make_interface(size, None, str(batch), "fp32", "mask", "uint8", None, "any") if shaped else None
     timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=(provider_of(device),))
     report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
     if output is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil_export.graph.shapes import InputShape
+from rcil_export.graph.shapes import InputShape, parse_shape
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 InputKind = Literal["uint8", "float"]
@@ -74,3 +74,30 @@ def check_opset(opset: int) -> int:
     if not first <= opset <= last:
         raise ConfigError(f"opset {opset} cannot be written", f"Choose one from {first} to {last}.")
     return opset
+
+
+def make_interface(
+    size: str | None,
+    dynamic: str | None,
+    batch: str,
+    precision: str,
+    outputs: str,
+    kind: str,
+    opset: int | None,
+    runtime: str,
+) -> Interface:
+    """The interface that the options of these names ask for; see `parse_shape` for the first three."""
+    named = (("precision", precision, PRECISIONS), ("input", kind, get_args(InputKind)), ("runtime", runtime, RUNTIMES))
+    for what, value, known in named:
+        if value not in known:
+            raise ConfigError(f"unknown {what} '{value}'", did_you_mean(value, known))
+    return Interface.model_validate(
+        {
+            "shape": parse_shape(size, dynamic, batch),
+            "input": kind,
+            "outputs": parse_outputs(outputs),
+            "precision": precision,
+            "opset": check_opset(opset if opset is not None else DEFAULT_OPSETS.get(precision, 18)),
+            "runtime": runtime,
+        }
+    )

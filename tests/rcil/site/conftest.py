@@ -53,8 +53,14 @@ def ask(old_model, site):
     """Makes requests for cones; fields and overrides can be changed."""
 
     def make(*overrides, **fields):
-        document = {"model": old_model, "data": site, "classes": ["cone"], "training": TRAINING, **fields}
-        return make_request(document, overrides)
+        document = {
+            "model": old_model,
+            "data": site,
+            "classes": ["cone"],
+            "method": {"name": "rcil"},
+            "training": TRAINING,
+        }
+        return make_request(document | fields, overrides)
 
     return make
 

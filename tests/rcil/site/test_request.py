@@ -69,4 +69,5 @@ class TestClaim:
 
 def test_defaults(tmp_path):
     request = make_request({"model": tmp_path, "data": tmp_path, "classes": ["a"]})
-    assert (request.method.name, request.max_drop, request.scale) == ("rcil", 5, 1)
+    assert (request.method.name, request.max_drop, request.scale) == ("rcil-plus", 5, 1)
+    assert (request.training.epochs, request.training.lr, request.training.batch) == ((30, 30), (0.001, 0.001), 8)

@@ -1,0 +1,175 @@
+"""The verbs of `rcil-export` as functions: what `import rcil_export` offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from rcil_export.certificate.certify import certify
+from rcil_export.check.files import CheckReport, check_files
+from rcil_export.check.result import Result
+from rcil_export.classify.request import classifier_of, classifier_request
+from rcil_export.classify.run import export_classifier
+from rcil_export.graph.description import parse_any_description
+from rcil_export.graph.interface import Output, Precision, Runtime, make_interface
+from rcil_export.graph.onnx_file import load_document, texts_of
+from rcil_export.precision.record import read_record
+from rcil_export.precision.replay import replay
+from rcil_export.run import Exported, Request, Target, parse_targets, run_export
+
+Size = tuple[int, int]
+"""Height and width."""
+
+
+def export(
+    model: str | Path,
+    output: str | Path,
+    *,
+    size: Size | None = None,
+    dynamic: tuple[Size, Size, Size] | None = None,
+    batch: int | tuple[int, int, int] = 1,
+    precision: Precision = "fp32",
+    targets: Sequence[Target] = ("onnx",),
+    gpus: Sequence[str] = (),
+    flavour: Literal["auto", "rtx", "classic"] = "auto",
+    outputs: Sequence[Output] = ("mask",),
+    opset: int | None = None,
+    runtime: Runtime = "any",
+    calibrate: str | Path | None = None,
+    images: str | Path | None = None,
+    previous: str | Path | None = None,
+    limits: Mapping[str, float] | None = None,
+    rounds: int = 20,
+    force: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> Exported:
+    """Fold a checkpoint, convert it to ONNX, build the engine, check everything and write a report.
+
+    If a check fails, `ok` of the result is False, the folder gets the report alone, and files of an earlier export in
+    it stay as they are. Signing and Triton repositories are options of the command `rcil-export`.
+
+    Example:
+        >>> exported = rcil_export.export("model.safetensors", "deployed", size=(64, 96), rounds=0)
+        >>> exported.ok
+        True
+        >>> sorted(exported.files)
+        ['model.onnx', 'model_card.md', 'report.html', 'report.json']
+
+    Args:
+        model: The checkpoint of a segmenter or classifier.
+        output: Folder to write to.
+        size: Height and width of the input; 512 x 512 by default.
+        dynamic: Smallest, usual and largest size, instead of `size`.
+        batch: Images at once, or the smallest, usual and largest number.
+        precision: Precision of weights and activations.
+        targets: `onnx`, or `onnx` and `engine`.
+        gpus: Compute capabilities to build the engine for, such as `sm86`.
+        flavour: Which TensorRT builds the engine.
+        outputs: What the graph returns: `mask`, `confidence`, `logits`.
+        opset: ONNX opset; chosen by the precision by default.
+        runtime: What the graph is written for.
+        calibrate: Folder of site images on which fp16, bf16 and int8 are measured.
+        images: Folder of images on which outputs are compared.
+        previous: The checkpoint of the step before, to report what changed.
+        limits: Changes to the limits of the checks, by name.
+        rounds: Timed runs of the latency comparison; 0 leaves it out.
+        force: Export a checkpoint that is marked as rejected.
+        say: Called with a line of text at every stage.
+    """
+    shape = _shape_texts(size, dynamic, batch)
+    request = Request(
+        model=Path(model),
+        output=Path(output),
+        interface=make_interface(*shape, precision, ",".join(outputs), "uint8", opset, runtime),
+        targets=parse_targets(",".join(targets)),
+        flavour=flavour,
+        gpus=tuple(gpus),
+        calibrate=_path(calibrate),
+        images=_path(images),
+        parent=_path(previous),
+        limits=dict(limits or {}),
+        rounds=rounds,
+        force=force,
+    )
+    metadata = classifier_of(request.model)
+    if metadata is not None:
+        return export_classifier(classifier_request(request, metadata, *shape), say)
+    return run_export(request, say)
+
+
+def check(
+    first: str | Path,
+    second: str | Path,
+    *,
+    images: str | Path | None = None,
+    limits: Mapping[str, float] | None = None,
+    max_images: int = 64,
+    bisect: bool = True,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> CheckReport:
+    """Compare two artefacts: structure, metadata and, on images, logits, masks and mIoU.
+
+    Example:
+        >>> rcil_export.check("model.safetensors", "deployed/model.onnx", images="my_site", max_images=2).ok
+        True
+
+    Args:
+        first: The reference: a checkpoint, ONNX file or engine.
+        second: The artefact that is checked against it.
+        images: Folder of images, best a site folder; generated images by default.
+        limits: Changes to the limits, by name.
+        max_images: Number of images to compare on.
+        bisect: Also compare layer by layer and name the first layer that differs by itself.
+        progress: Called with the number of compared images and their total.
+    """
+    return check_files(
+        Path(first),
+        Path(second),
+        images=_path(images),
+        limits=",".join(f"{name}={value}" for name, value in (limits or {}).items()),
+        most=max_images,
+        bisect=bisect,
+        progress=progress,
+    )
+
+
+def verify(delivered: str | Path, checkpoint: str | Path) -> Result:
+    """Whether an ONNX file is, node for node and weight for weight, what its checkpoint gives without RC blocks.
+
+    The file is compared with a plain network of the same architecture whose weights are computed from the raw tensors
+    of the checkpoint, in the precision and with the recorded choices of the file.
+
+    Example:
+        >>> result = rcil_export.verify("deployed/model.onnx", "model.safetensors")
+        >>> result.ok
+        True
+        >>> [item.key for item in result.items]
+        ['graph', 'weights', 'parameters', 'macs']
+
+    Args:
+        delivered: The ONNX file.
+        checkpoint: The checkpoint that it was exported from.
+    """
+    delivered = Path(delivered)
+    document = load_document(delivered)
+    interface = parse_any_description(texts_of(document), delivered).interface
+    record = read_record(document, delivered)
+    replays = {} if record is None else {record.precision: lambda graph: replay(graph, record)}
+    return certify(delivered, Path(checkpoint), interface, engine=False, latency=None, memory=False, replays=replays)
+
+
+def _shape_texts(
+    size: Size | None, dynamic: tuple[Size, Size, Size] | None, batch: int | tuple[int, int, int]
+) -> tuple[str | None, str | None, str]:
+    """Shapes as the options `--size`, `--dynamic` and `--batch` write them, so that both are checked in one place."""
+    counts = (batch,) if isinstance(batch, int) else batch
+    return (
+        None if size is None else "x".join(map(str, size)),
+        None if dynamic is None else ":".join("x".join(map(str, one)) for one in dynamic),
+        ":".join(map(str, counts)),
+    )
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)

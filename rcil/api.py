@@ -1,0 +1,180 @@
+"""The verbs of `rcil` as functions: what `import rcil` offers beside `load` and `Model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rcil.evaluation.evaluate import EvalReport
+from rcil.report.models import evaluate_models
+from rcil.site import defaults
+from rcil.site.request import make_request
+from rcil.site.run import Display
+from rcil.site.run import add_class as teach
+from rcil.train.loop import Listener
+from rcil.train.run import run_task
+from rcil.train.task import load_task
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What `add_class` wrote and measured.
+
+    Example:
+        >>> report = rcil.add_class(
+        ...     "model.safetensors", data="my_site", classes=["forklift"], output="step1", epochs=1, crop=64, workers=0
+        ... )
+        >>> [c["name"] for c in report.document["new_classes"]]
+        ['forklift']
+        >>> report.model.name
+        'model.safetensors'
+    """
+
+    model: Path
+    """The new checkpoint."""
+    document: dict[str, Any]
+    """The content of `report.json`: old and new classes with their IoU, largest drop, checks and pictures."""
+
+    @property
+    def rejected(self) -> str | None:
+        """Why the model must not be deployed; None if it may be."""
+        reason: str | None = self.document["rejected"]
+        return reason
+
+    @property
+    def ok(self) -> bool:
+        """Whether no old class lost more than `max_drop` points."""
+        return self.rejected is None
+
+
+def add_class(
+    model: str | Path,
+    *,
+    data: str | Path,
+    classes: Sequence[str],
+    output: str | Path,
+    method: str = defaults.METHOD,
+    options: Mapping[str, Any] | None = None,
+    epochs: int = defaults.EPOCHS,
+    lr: float = defaults.LR,
+    batch: int = defaults.BATCH,
+    crop: int = defaults.CROP,
+    workers: int = defaults.WORKERS,
+    scale: float = defaults.SCALE,
+    max_drop: float = defaults.MAX_DROP,
+    seed: int = defaults.SEED,
+    device: str = "auto",
+    overrides: Sequence[str] = (),
+    resume: bool = False,
+    display: Display | None = None,
+) -> StepReport:
+    """Teach a model further classes from labelled site images, and measure what it forgot.
+
+    A model that forgot too much is written too, with the reason in its metadata; `report.ok` is False then.
+
+    Example:
+        >>> report = rcil.add_class(
+        ...     "model.safetensors", data="my_site", classes=["forklift"], output="new", epochs=1, crop=64, workers=0
+        ... )
+        >>> [c.name for c in rcil.load(report.model).classes]
+        ['background', 'cone', 'ball', 'forklift']
+
+    Args:
+        model: The checkpoint to start from; it must not be folded.
+        data: The site folder with images and masks.
+        classes: Names of the classes to teach, as in the site folder.
+        output: Folder for the new model, the report and pictures.
+        method: Name of the continual learning method.
+        options: Options of the method by name.
+        epochs: Passes over the training images.
+        lr: Learning rate at the start.
+        batch: Images per iteration.
+        crop: Side of the training crops in pixels.
+        workers: Processes that decode and augment images.
+        scale: The network sees images at this multiple of their size.
+        max_drop: IoU points that an old class may lose.
+        seed: Seed of all random numbers.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        overrides: Further settings as dotted keys with YAML values, for example `training.momentum=0.8`.
+        resume: Continue an interrupted run in `output`.
+        display: Shows progress; nothing is shown by default.
+    """
+    request = make_request(
+        {
+            "model": Path(model),
+            "data": Path(data),
+            "classes": tuple(classes),
+            "method": {"name": method, "options": dict(options or {})},
+            "training": {
+                "epochs": (epochs, epochs),
+                "lr": (lr, lr),
+                "batch": batch,
+                "crop": crop,
+                "workers": workers,
+                "device": device,
+            },
+            "scale": scale,
+            "max_drop": max_drop,
+            "seed": seed,
+        },
+        overrides,
+    )
+    document = teach(request, Path(output), resume=resume, display=display)
+    return StepReport(Path(output) / "model.safetensors", document)
+
+
+def train(
+    task: str | Path,
+    output: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    resume: bool = False,
+    listen: Listener = lambda event: None,
+) -> dict[str, Any]:
+    """Train all steps of a continual protocol; returns the content of `results.json`.
+
+    Example:
+        >>> results = rcil.train("task.yaml", "run", overrides=["training.epochs=[1, 1]"])
+        >>> [step["teaches"] for step in results["steps"]]
+        [['cone', 'ball'], ['forklift']]
+
+    Args:
+        task: A task file, or the name of a preset.
+        output: Folder of the run.
+        overrides: Changes to the task as dotted keys with YAML values, for example `training.batch=8`.
+        resume: Continue an interrupted run in `output`.
+        listen: Called after every iteration and epoch.
+    """
+    return run_task(load_task(Path(task), list(overrides)), Path(output), resume=resume, listen=listen)
+
+
+def evaluate(
+    model: str | Path,
+    data: str | Path,
+    *,
+    split: str = "val",
+    scale: float = 1.0,
+    device: str = "auto",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> EvalReport:
+    """IoU of a checkpoint on a split of a site folder, per class and over old, new and all classes.
+
+    Example:
+        >>> report = rcil.evaluate("model.safetensors", "my_site")
+        >>> 0 <= report.all <= 1
+        True
+        >>> [c.name for c in report.classes]
+        ['background', 'cone', 'ball']
+
+    Args:
+        model: The checkpoint, of any form.
+        data: The site folder; classes are matched by name.
+        split: Name of the split.
+        scale: The network sees images at this multiple of their size.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        progress: Called with the number of evaluated images and their total.
+    """
+    (evaluated,) = evaluate_models([Path(model)], Path(data), split, scale=scale, device=device, progress=progress)
+    return evaluated.report

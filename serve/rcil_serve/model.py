@@ -1,0 +1,205 @@
+"""An exported model to hold in the hand: images and streams in, predictions out. No torch here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Self
+
+from rcil.core.images import Image
+from rcil.core.prediction import Prediction, check_image
+from rcil.model.metadata import ClassInfo, LineageEntry, Metadata
+from rcil_serve.runtime.backends.open import open_backend
+from rcil_serve.runtime.backends.protocol import Backend
+from rcil_serve.runtime.predictor import Layout, Predictor, Segmentation
+from rcil_serve.stream.channel import Channel, Failure, StoppedError
+from rcil_serve.stream.frames import Frame, SourceError
+from rcil_serve.stream.sources.open import open_source
+from rcil_serve.stream.sources.protocol import Selection, Source
+
+WAITING = 4
+"""Decoded frames that wait for the consumer."""
+
+
+@dataclass(frozen=True, eq=False)
+class StreamFrame:
+    """One frame of a stream with what the model sees in it.
+
+    Example:
+        >>> with rcil_serve.open_model("deployed/model.onnx") as model:
+        ...     frame = next(model.stream("yard.mp4"))
+        >>> frame.time
+        0.0
+        >>> frame.image.shape[:2] == frame.result.mask.shape
+        True
+    """
+
+    time: float
+    """Seconds from the beginning of the source."""
+    image: Image = field(repr=False)
+    """RGB [H, W, 3], upright."""
+    result: Prediction
+    """What the model sees."""
+
+
+def open_model(
+    path: str | Path,
+    device: str = "auto",
+    *,
+    threads: int | None = None,
+    size: tuple[int, int] | None = None,
+    tile: int | None = None,
+    trust: Sequence[str | Path] = (),
+) -> Model:
+    """Open an exported model; use it in a `with` statement, or call `close`.
+
+    Example:
+        >>> with rcil_serve.open_model("deployed/model.onnx", device="cpu") as model:
+        ...     [c.name for c in model.classes]
+        ['background', 'cone', 'ball']
+
+    Args:
+        path: An `.onnx` file, or an `.engine` with its sidecar, of `rcil-export`.
+        device: `auto`, `cpu` or `cuda`, for ONNX files; engines run on the GPU.
+        threads: Threads of ONNX Runtime on the CPU; as many as there are cores by default.
+        size: Height and width of the input, for models with dynamic sizes; by default as close to the image as possible.
+        tile: Side of the squares that large images are cut into; by default images are not cut.
+        trust: Public keys, one of which must have signed the model; signatures are not checked by default.
+    """
+    backend = open_backend(Path(path), device, threads, [Path(key) for key in trust])
+    try:
+        return Model(backend, Layout(size=size, tile=tile))
+    except BaseException:
+        backend.close()
+        raise
+
+
+class Model:
+    """An exported model that is loaded; a context manager. Several threads may call `predict` at once.
+
+    Example:
+        >>> with rcil_serve.open_model("deployed/model.onnx") as model:
+        ...     result = model.predict(image)
+        >>> result.mask.shape == image.shape[:2]
+        True
+
+    Args:
+        backend: Runs the model; it is closed with this object.
+        layout: How images are put into the model.
+    """
+
+    def __init__(self, backend: Backend, layout: Layout | None = None) -> None:
+        self._backend = backend
+        self._predictor = Predictor(backend, layout)
+        self._names = tuple(c.name for c in self.classes)
+        self._colours = tuple(c.colour for c in self.classes)
+
+    @property
+    def metadata(self) -> Metadata:
+        """Everything that the file says about the model."""
+        return self._backend.metadata
+
+    @property
+    def classes(self) -> tuple[ClassInfo, ...]:
+        """The classes in the order of mask rows, each with `name`, `id`, `colour` and `step`."""
+        return self.metadata.classes
+
+    @property
+    def step(self) -> int:
+        """The number of continual steps after the first training."""
+        return self.metadata.step
+
+    @property
+    def lineage(self) -> tuple[LineageEntry, ...]:
+        """How the model came to be, one entry per step, import or export."""
+        return self.metadata.lineage
+
+    @property
+    def device(self) -> str:
+        """Where the model runs, in words."""
+        return self._backend.device
+
+    def predict(self, image: Image) -> Prediction:
+        """Segment one image.
+
+        Args:
+            image: RGB uint8 [H, W, 3] of any size; the mask has the same size.
+        """
+        return self._prediction(check_image(image), self._predictor.segment(image))
+
+    def stream(
+        self,
+        source: str | Path,
+        *,
+        stride: int = 1,
+        start: float = 0.0,
+        end: float | None = None,
+        max_frames: int | None = None,
+        rate: float = 10,
+    ) -> Iterator[StreamFrame]:
+        """Segment the frames of a source one by one; the next frames are decoded meanwhile.
+
+        Frames of files wait for the consumer. Cameras and network streams do not: if the consumer is slow, the oldest
+        waiting frames are dropped. The source is closed when the iterator is exhausted or closed.
+
+        Args:
+            source: A video file, folder of images, pattern, image list (.txt), camera number or address (rtsp, http).
+            stride: Use every Nth frame.
+            start: Seconds from the beginning.
+            end: Seconds from the beginning; later frames are left out.
+            max_frames: Stop after this many frames.
+            rate: Frames per second of image files.
+        """
+        selection = Selection(stride, start, end, max_frames)
+        opened = open_source(str(source), selection, rate=Fraction(rate).limit_denominator(1000))
+        return self._frames(opened)
+
+    def _frames(self, source: Source) -> Iterator[StreamFrame]:
+        failure, seen = Failure(), 0
+        waiting: Channel[Frame] = Channel(WAITING, failure, (lambda frame: None) if source.info.live else None)
+
+        def decode() -> None:
+            try:
+                for item in source:
+                    if isinstance(item, Frame):
+                        waiting.put(item)
+            except StoppedError:
+                pass
+            except BaseException as error:
+                failure.fail(error)
+            finally:
+                waiting.close()
+
+        decoder = threading.Thread(target=decode, name="rcil-decode")
+        with ExitStack() as stack:
+            stack.callback(source.close)
+            stack.callback(decoder.join)
+            stack.callback(failure.fail, StoppedError())
+            stack.callback(source.stop)
+            decoder.start()
+            try:
+                for frame in waiting:
+                    seen += 1
+                    yield StreamFrame(frame.time, frame.pixels, self.predict(frame.pixels))
+            except StoppedError:
+                assert failure.error is not None
+                raise failure.error from None
+        if not seen:
+            raise SourceError(f"{source.info.name} gave no frames", "Check start, end and stride.")
+
+    def _prediction(self, image: Image, found: Segmentation) -> Prediction:
+        return Prediction(image, found.mask, found.confidence, self._names, self._colours)
+
+    def close(self) -> None:
+        """Free what the model holds; calling it twice does no harm."""
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
