@@ -11,7 +11,7 @@ from rcil.classify.methods import make_classify_method
 from rcil.classify.report import accuracy_curves, as_markdown
 from rcil.classify.run import Say, run_classify
 from rcil.classify.task import ClassifyTask, MethodName, MethodSection
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.files import replacing
 from rcil.train.compare import summarise
 from rcil.train.loop import Listener

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rcil.classify.run import prepare
 from rcil.classify.task import ClassifyTask
-from rcil.cli.dry_run import DryRun, require_place
+from rcil.core.dry_run import DryRun
+from rcil.core.files import check_writable
 
 CELLS = 4
 """Of a comparison with one seed: two methods, without and with RC."""
@@ -14,7 +15,7 @@ CELLS = 4
 
 def dry_run(task: ClassifyTask, output: Path, seeds: int, *, compare: bool) -> DryRun:
     """Read the images and say what a run, or a comparison, would do with them."""
-    require_place(output)
+    check_writable(output)
     setting = prepare(task, output)
     later = len(setting.steps) - 1
     training = task.training

@@ -20,7 +20,7 @@ from rcil.classify.methods import ClassifyMethod, HeadSizes, make_classify_metho
 from rcil.classify.network import ImageClassifier, build_classifier, next_step
 from rcil.classify.plan import class_steps
 from rcil.classify.task import ClassifyTask
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import TrainingError
 from rcil.core.files import sha256_of, working_in
 from rcil.hardware.devices import choose_device

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from rcil import __version__
 from rcil.checkpoint.file import save
-from rcil.cli.console import write_json
-from rcil.core.documents import parse_json
+from rcil.core.documents import parse_json, write_json
 from rcil.core.errors import TrainingError
 from rcil.core.files import replacing, sha256_of, working_in
 from rcil.core.images import write_image

@@ -92,3 +92,11 @@ def _trial(model: Segmenter, size: int, device: torch.device) -> float:
                 torch.cuda.synchronize(gpu)  # it has only been told what to do
             times.append(time.perf_counter() - start)
     return min(times) / TRIAL_IMAGES
+
+
+def duration(seconds: float) -> str:
+    """`2 h 05 min`, `3 min 20 s` or `12 s`."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"

@@ -11,7 +11,7 @@ import torch
 
 from rcil.checkpoint.file import load, load_backbone, save
 from rcil.checkpoint.imagenet import installed_weights
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.core.files import replacing, sha256_of, working_in
 from rcil.core.log import log, stage
