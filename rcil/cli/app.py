@@ -267,7 +267,7 @@ def eval_(
     Example: `rcil eval run/step0.safetensors run/step1.safetensors --data my_site -o report.json`
     """
     announce_device(device, make_notifier(as_json=as_json))
-    from rcil.evaluation.table import print_models
+    from rcil.cli.tables import print_models
     from rcil.report.models import as_document, evaluate_models
 
     if output is not None:
@@ -301,8 +301,8 @@ def demo(
 
     Example: `rcil demo -o demo`
     """
+    from rcil.cli.tables import print_demo
     from rcil.cli.training import progress
-    from rcil.demo.render import results_table
     from rcil.demo.run import run as run_demo
 
     announce_device(device, make_notifier(as_json=as_json))
@@ -311,7 +311,7 @@ def demo(
     if as_json:
         print_json(document)
     else:
-        results_table(document, output)
+        print_demo(document, output)
 
 
 def main() -> None:

@@ -34,9 +34,8 @@ def classify(
 
     Example: `rcil classify task.yaml -o table --compare --seeds 3`
     """
-    from rcil.classify.compare import compare_classify
-    from rcil.classify.dry_run import dry_run as dry
-    from rcil.classify.report import as_markdown
+    from rcil.classify.compare import as_markdown, compare_classify
+    from rcil.classify.run import dry_run as dry
     from rcil.classify.run import run_classify
     from rcil.classify.task import load_classify_task
     from rcil.cli.training import progress

@@ -32,8 +32,8 @@ def check(
 
     Example: `rcil data check my_site`
     """
+    from rcil.cli.tables import print_check
     from rcil.data.check import check_site
-    from rcil.data.report import print_report
 
     with progress_line("checking") as progress:
         report = check_site(folder, progress)
@@ -41,7 +41,7 @@ def check(
     if as_json:
         print_json({**report.as_document(), "contact_sheet": None if drawn is None else str(drawn)})
     else:
-        print_report(report, drawn)
+        print_check(report, drawn)
     if not report.ok:
         raise typer.Exit(6)
 

@@ -51,6 +51,7 @@ def add_class(
     """
     if strict and method not in (None, "strict"):
         raise ConfigError(f"--strict is a method of its own, not '{method}'", "Leave out --strict or --method.")
+    from rcil.cli.tables import print_preflight, print_report
     from rcil.cli.training import announce_training, progress
     from rcil.core.files import check_writable
     from rcil.hardware.processes import device_for, leave, started
@@ -58,7 +59,6 @@ def add_class(
     from rcil.site.request import make_request
     from rcil.site.run import Display
     from rcil.site.run import add_class as run
-    from rcil.site.show import print_preflight, print_report
 
     request = make_request(
         {

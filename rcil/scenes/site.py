@@ -19,9 +19,8 @@ from rcil.core.files import building, check_writable, replacing
 from rcil.core.images import write_image
 from rcil.core.masks import write_mask
 from rcil.core.reading import require_free
-from rcil.scenes.clip import FPS, make_clip
+from rcil.scenes.clip import FPS, make_clip, write_clip
 from rcil.scenes.domains import DOMAINS
-from rcil.scenes.files import write_clip
 from rcil.scenes.occurrence import CLASSES
 from rcil.scenes.scene import SIZE, check_domains, check_size, domain_of, make_scene
 

@@ -44,7 +44,7 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
     settings = task.training
     check_pieces(settings.batch, settings.accumulate, processes)
     device = device_for(settings.device)
-    check_compatible(task.network.norm, settings, device)
+    check_compatible(task.network.norm, settings.precision, device)
     method = make_method(task.method.name, **task.method.options)
     plan = make_plan(task, joint=method.sees_all_data, record=False)
     pieces = settings.batch // (settings.accumulate * processes)
