@@ -246,11 +246,3 @@ def as_report(confusion: Confusion, metadata: Metadata, data: SegmentationData, 
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def segment_with_confidence(
-    model: Segmenter, metadata: Metadata, image: Image, *, scale: float = 1.0
-) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Class rows [H, W] of one RGB image [H, W, 3] and the probability [H, W] that the model gives them."""
-    probability, rows = logits_of(model, metadata, image, scale=scale).softmax(1).max(1)
-    return rows[0].to(torch.uint8).cpu().numpy(), probability[0].float().cpu().numpy()

@@ -12,9 +12,10 @@ from rcil.core.masks import read_mask, write_mask
 from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import id_table
 from rcil.data.types import ClassSpec, Sample, SegmentationData
-from rcil.evaluation.evaluate import rows_by_value, segment, segment_with_confidence
+from rcil.evaluation.evaluate import rows_by_value, segment
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
+from rcil.site.confidence import segment_with_confidence
 
 CERTAIN = 0.9
 """Probability from which the old model's opinion counts."""

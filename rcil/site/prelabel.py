@@ -20,10 +20,10 @@ from rcil.core.masks import write_mask
 from rcil.core.palette import colour_of
 from rcil.core.reading import DataError, existing_folder, readable, require_free
 from rcil.data.types import IGNORE
-from rcil.evaluation.evaluate import segment_with_confidence
 from rcil.hardware.devices import choose_device
 from rcil.model.metadata import ClassInfo, Metadata
 from rcil.nn import Segmenter, fold
+from rcil.site.confidence import segment_with_confidence
 
 UNSURE = (255, 0, 255)
 """Colour of ignored pixels in overlays."""

@@ -3,8 +3,9 @@ import pytest
 import torch
 from networks import at_step, small_arch
 
-from rcil.evaluation.evaluate import segment, segment_with_confidence
+from rcil.evaluation.evaluate import segment
 from rcil.model.metadata import Metadata, class_table
+from rcil.site.confidence import segment_with_confidence
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])
