@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rcil.classify.checkpoint import load_classifier, save_classifier
 from rcil.classify.data import ClassificationData, LabelledImages, load_data
-from rcil.classify.loop import StepJob, embed, predict, settle, train_step, tune
+from rcil.classify.loop import StepJob, embed, predict, recalibrate, train_step, tune
 from rcil.classify.memory import Memory, herd, read_memory
 from rcil.classify.methods import ClassifyMethod, HeadSizes, make_classify_method
 from rcil.classify.network import ImageClassifier, build_classifier, next_step
@@ -166,14 +166,14 @@ def _train(setting: Setting, index: int, previous: ImageClassifier | None) -> No
     job = StepJob(index, heads, setting.method, task.training, generator, setting.listen, setting.device)
     images = train[_places(new, memory)]
     train_step(job, student, previous, images)
-    settle(job, student, images)
+    recalibrate(job, student, images)
     memory |= {
         name: [int(places[at]) for at in herd(embed(student, train.images[places]), task.memory.per_class)]
         for name, places in new.items()
     }
     if previous is not None:
         tune(job, student, previous, train[_places(memory)])
-        settle(job, student, images)
+        recalibrate(job, student, images)
     write_json(setting.memory(index), memory)
     save_classifier(setting.checkpoint(index), student, _metadata(setting, index, student.arch))
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, TrainingError, did_you_mean
 from rcil.core.files import is_free, replacing, sha256_of
+from rcil.model.architecture import FrozenModel
 from rcil.train.task import MethodSection, Scale, TrainingSection, apply_override, explained
 
 RECORD = "add_class.yaml"
@@ -20,10 +21,8 @@ SECTIONS = ("training", "method")
 """What overrides may change; all else has an option of its own."""
 
 
-class Request(BaseModel):
+class Request(FrozenModel):
     """Which class, from which images, how, and how much may be forgotten."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     model: Path
     """The checkpoint to start from."""
