@@ -28,7 +28,7 @@ from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, LineageEntry, class_table, recorded
 from rcil.train.loop import Listener
-from rcil.train.run_record import claim
+from rcil.train.run_record import record_task
 
 Say = Callable[[str], None]
 
@@ -81,7 +81,7 @@ def run_classify(
     """
     setting = prepare(task, output, listen)
     with working_in(output):
-        claim(output, task, resume=True)
+        record_task(output, task, resume=True)
         return _run_steps(setting, say)
 
 
