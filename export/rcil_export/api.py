@@ -14,6 +14,7 @@ from rcil_export.classify.run import export_classifier
 from rcil_export.graph.description import parse_any_description
 from rcil_export.graph.interface import Output, Precision, Runtime, make_interface
 from rcil_export.graph.onnx_file import load_document, texts_of
+from rcil_export.precision.converted import Conversion
 from rcil_export.precision.record import read_record
 from rcil_export.precision.replay import replay
 from rcil_export.run import Exported, Request, Target, parse_targets, run_export
@@ -155,7 +156,9 @@ def verify(delivered: str | Path, checkpoint: str | Path) -> Result:
     document = load_document(delivered)
     interface = parse_any_description(texts_of(document), delivered).interface
     record = read_record(document, delivered)
-    replays = {} if record is None else {record.precision: lambda graph: replay(graph, record)}
+    replays: dict[Precision, Conversion] = {}
+    if record is not None:
+        replays[record.precision] = lambda graph: replay(graph, record)
     return certify(delivered, Path(checkpoint), interface, engine=False, latency=None, memory=False, replays=replays)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from rcil.cli.console import write_json
-from rcil.cli.dry_run import DryRun, require_place
+from rcil.core.documents import write_json
 from rcil.core.drawing import legend, lut_of, overlay
-from rcil.core.files import building, replacing
+from rcil.core.dry_run import DryRun
+from rcil.core.files import building, check_writable, replacing
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
 from rcil.core.masks import write_mask
 from rcil.core.palette import colour_of
@@ -76,7 +76,7 @@ def prelabel(
 def dry_run(model: Path, images: Path, output: Path, *, overlays: bool) -> DryRun:
     """What `prelabel` would do."""
     require_free(output)
-    require_place(output)
+    check_writable(output)
     places = find_images(images)
     metadata = load(model).metadata
     size = sum(path.stat().st_size for path in places.values())

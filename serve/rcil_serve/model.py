@@ -66,7 +66,7 @@ def open_model(
         path: An `.onnx` file, or an `.engine` with its sidecar, of `rcil-export`.
         device: `auto`, `cpu` or `cuda`, for ONNX files; engines run on the GPU.
         threads: Threads of ONNX Runtime on the CPU; as many as there are cores by default.
-        size: Height and width of the input, for models with dynamic sizes; by default as close to the image as possible.
+        size: Height and width of the input, if the model takes several; by default as close to the image as possible.
         tile: Side of the squares that large images are cut into; by default images are not cut.
         trust: Public keys, one of which must have signed the model; signatures are not checked by default.
     """

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.evaluation.evaluate import evaluate
 from rcil.inference import load
 from rcil.methods import make_method
