@@ -99,7 +99,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was made and found."""
+    """What was made and found.
+
+    Example:
+        >>> exported = rcil_export.export("model.safetensors", "deployed", size=(64, 96), rounds=0)
+        >>> exported.files["model.onnx"].exists()
+        True
+        >>> exported.document["ok"]
+        True
+    """
 
     files: dict[str, Path]
     results: tuple[Result, ...]

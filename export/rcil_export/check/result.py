@@ -53,7 +53,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Result:
-    """A group of checks, for example the outputs of two artefacts or the zero-cost certificate."""
+    """A group of checks, for example the outputs of two artefacts or the zero-cost certificate.
+
+    Example:
+        >>> result = rcil_export.check("model.safetensors", "deployed/model.onnx", max_images=1).results[0]
+        >>> [item.title for item in result.items if item.passed is False]
+        []
+    """
 
     key: str
     title: str
