@@ -13,9 +13,9 @@ from rcil.site import defaults
 from rcil.site.request import make_request
 from rcil.site.run import Display
 from rcil.site.run import add_class as teach
-from rcil.train.loop import Listener
-from rcil.train.run import run_task
-from rcil.train.task import load_task
+from rcil.training.loop import Listener
+from rcil.training.run import run_task
+from rcil.training.task import load_task
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rcil_export.api import check, export, verify
-    from rcil_export.check.files import CheckReport
-    from rcil_export.check.result import Result
+    from rcil_export.checks.files import CheckReport
+    from rcil_export.checks.result import Result
     from rcil_export.run import Exported
 
 __all__ = ["CheckReport", "Exported", "Result", "check", "export", "verify"]
 
 _MODULES = {
-    "CheckReport": "rcil_export.check.files",
+    "CheckReport": "rcil_export.checks.files",
     "Exported": "rcil_export.run",
-    "Result": "rcil_export.check.result",
+    "Result": "rcil_export.checks.result",
 }
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from rcil_export.certificate.certify import certify
-from rcil_export.check.files import CheckReport, check_files
-from rcil_export.check.result import Result
+from rcil_export.checks.files import CheckReport, check_files
+from rcil_export.checks.result import Result
 from rcil_export.classify.request import classifier_of, classifier_request
 from rcil_export.classify.run import export_classifier
 from rcil_export.graph.description import parse_any_description

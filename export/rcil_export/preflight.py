@@ -11,9 +11,9 @@ from rcil.core.files import check_writable
 from rcil.evaluation.evaluate import rows_by_value
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
-from rcil_export.check.artefact import CheckpointArtefact
-from rcil_export.check.lineage import check_parent
-from rcil_export.check.outputs.images import CheckImages, images_for
+from rcil_export.checks.artefact import CheckpointArtefact
+from rcil_export.checks.lineage import check_parent
+from rcil_export.checks.outputs.images import CheckImages, images_for
 from rcil_export.delivery.complete import check_signing
 from rcil_export.engine.flavour import Flavour, find_flavour
 from rcil_export.engine.targets import choose_gpus

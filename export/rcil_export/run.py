@@ -21,19 +21,19 @@ from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
 from rcil_export.certificate.certify import certify
 from rcil_export.certificate.engine import ENGINE_GPUS
-from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
-from rcil_export.check.document import check_document
-from rcil_export.check.engine import check_engine
-from rcil_export.check.layers.bisect import bisect
-from rcil_export.check.layers.quantisation import quantisation_result
-from rcil_export.check.layers.rebuild import layer_reference
-from rcil_export.check.limits import limits_for
-from rcil_export.check.lineage import compare_with_parent
-from rcil_export.check.outputs.compare import compare_outputs
-from rcil_export.check.outputs.images import CheckImages
-from rcil_export.check.outputs.report import OutputsReport
-from rcil_export.check.report import as_document, write_html
-from rcil_export.check.result import Result
+from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
+from rcil_export.checks.document import check_document
+from rcil_export.checks.engine import check_engine
+from rcil_export.checks.layers.bisect import bisect
+from rcil_export.checks.layers.quantisation import quantisation_result
+from rcil_export.checks.layers.rebuild import layer_reference
+from rcil_export.checks.limits import limits_for
+from rcil_export.checks.lineage import compare_with_parent
+from rcil_export.checks.outputs.compare import compare_outputs
+from rcil_export.checks.outputs.images import CheckImages
+from rcil_export.checks.outputs.report import OutputsReport
+from rcil_export.checks.report import as_document, write_html
+from rcil_export.checks.result import Result
 from rcil_export.delivery.card import CARD_NAME
 from rcil_export.delivery.complete import complete
 from rcil_export.delivery.signing_options import Signing

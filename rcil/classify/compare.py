@@ -16,8 +16,8 @@ from rcil.core.documents import write_json
 from rcil.core.files import replacing
 from rcil.report.compare_report import as_text
 from rcil.report.plots import COLOURS, MARKERS, as_png, make_figure
-from rcil.train.compare import summarise
-from rcil.train.loop import Listener
+from rcil.training.compare import summarise
+from rcil.training.loop import Listener
 
 
 def compare_classify(

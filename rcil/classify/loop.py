@@ -20,7 +20,7 @@ from rcil.core.errors import TrainingError
 from rcil.core.images import Image
 from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD
 from rcil.nn.recalibrate_norms import recalibrate_norms
-from rcil.train.loop import Event, Listener
+from rcil.training.loop import Event, Listener
 
 SCALE_LR = 0.01
 CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from rcil.losses._maps import class_schedule
 from rcil.methods.base import LossTerms
 from rcil.model.architecture import RC, BranchWeight, DropChance, FrozenModel, MixKind
 from rcil.nn.classifier import IncrementalClassifier
-from rcil.train.task import explained
+from rcil.training.task import explained
 
 Embed = Callable[[], Sequence[Tensor]]
 """Embeddings [N, C] of the training images of each new class, by the network before it learns them."""

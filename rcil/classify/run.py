@@ -27,8 +27,8 @@ from rcil.hardware.devices import choose_device
 from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, LineageEntry, class_table, recorded
-from rcil.train.loop import Listener
-from rcil.train.run_record import record_task
+from rcil.training.loop import Listener
+from rcil.training.run_record import record_task
 
 Say = Callable[[str], None]
 

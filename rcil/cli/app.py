@@ -181,9 +181,9 @@ def train(
     from rcil.cli.training import announce_training, print_estimate, print_results, progress
     from rcil.core.files import check_writable
     from rcil.hardware.processes import leave, started
-    from rcil.train.estimate import estimate
-    from rcil.train.run import run_task
-    from rcil.train.task import load_task
+    from rcil.training.estimate import estimate
+    from rcil.training.run import run_task
+    from rcil.training.task import load_task
 
     loaded = load_task(task, with_device(override, device))
     rank, processes = started()
@@ -225,9 +225,9 @@ def compare(
     Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3`
     """
     from rcil.cli.training import progress
-    from rcil.train.compare import as_markdown, comparison_dry_run
-    from rcil.train.compare import compare as run_comparison
-    from rcil.train.task import load_task
+    from rcil.training.compare import as_markdown, comparison_dry_run
+    from rcil.training.compare import compare as run_comparison
+    from rcil.training.task import load_task
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     loaded = load_task(task, with_device(override, device))

@@ -20,10 +20,10 @@ from rcil.cli.console import print_json
 from rcil.core.log import is_quiet
 from rcil.hardware.devices import device_notices
 from rcil.hardware.processes import device_for
-from rcil.train.estimate import StepEstimate, duration
-from rcil.train.loop import Event, Listener
-from rcil.train.memory import GIB
-from rcil.train.task import TrainingSection
+from rcil.training.estimate import StepEstimate, duration
+from rcil.training.loop import Event, Listener
+from rcil.training.memory import GIB
+from rcil.training.task import TrainingSection
 
 
 @dataclass

@@ -29,9 +29,9 @@ from rcil.site.rules import (
     new_classes,
     size_problems,
 )
-from rcil.train.compatibility import check_compatible
-from rcil.train.plan import hold_out
-from rcil.train.run import check_pieces, spread
+from rcil.training.compatibility import check_compatible
+from rcil.training.plan import hold_out
+from rcil.training.run import check_pieces, spread
 
 PROBED = 20
 """Training images that the old model is run on."""

@@ -12,8 +12,8 @@ from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.files import is_free, sha256_of
 from rcil.model.architecture import FrozenModel
 from rcil.site import defaults
-from rcil.train.run_record import check_record, write_record
-from rcil.train.task import Count, MethodSection, Positive, Scale, TrainingSection, apply_override, explained
+from rcil.training.run_record import check_record, write_record
+from rcil.training.task import Count, MethodSection, Positive, Scale, TrainingSection, apply_override, explained
 
 RECORD = "add_class.yaml"
 SECTIONS = ("training", "method")

@@ -36,9 +36,9 @@ from rcil.site.picture import draw_difference
 from rcil.site.preflight import Preflight, Progress, Ready, preflight
 from rcil.site.report import as_markdown, write_html
 from rcil.site.request import Request, check_folder, record_request
-from rcil.train.loader import Crops, CropSettings
-from rcil.train.loop import Listener, StepJob, train_step
-from rcil.train.tensorboard import both, tensorboard
+from rcil.training.loader import Crops, CropSettings
+from rcil.training.loop import Listener, StepJob, train_step
+from rcil.training.tensorboard import both, tensorboard
 
 
 @dataclass(frozen=True)

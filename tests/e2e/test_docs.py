@@ -27,8 +27,8 @@ from pages import (
 
 from rcil.classify.task import ClassifyTask
 from rcil.methods import METHODS, make_method
-from rcil.train.task import Task
-from rcil_export.check.limits import DEFAULTS
+from rcil.training.task import Task
+from rcil_export.checks.limits import DEFAULTS
 
 DOCS = ROOT / "docs"
 EXTEND = sorted((DOCS / "extend").glob("*.md"))

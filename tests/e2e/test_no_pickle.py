@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rcil.checkpoint.importers.torch_file import read_tensors
 from rcil.cli.app import app as rcil
 from rcil.core.errors import CheckpointError, RcilError
-from rcil.train.state import read_state
+from rcil.training.state import read_state
 from rcil_export.cli.app import app as rcil_export
 from rcil_serve.cli.app import app as rcil_serve
 

@@ -13,7 +13,7 @@ from rcil.inference import as_input
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import begin_step, build
-from rcil_export.check.outputs.images import generated_images
+from rcil_export.checks.outputs.images import generated_images
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape
 from rcil_export.run import Request, run_export

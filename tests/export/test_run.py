@@ -14,9 +14,9 @@ from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build, fold
 from rcil_export import preflight as preflight_module
 from rcil_export import run as run_module
-from rcil_export.check import engine as check_engine
-from rcil_export.check.artefact import OnnxArtefact
-from rcil_export.check.result import Result
+from rcil_export.checks import engine as check_engine
+from rcil_export.checks.artefact import OnnxArtefact
+from rcil_export.checks.result import Result
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.gpu import Gpu
 from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path

@@ -14,7 +14,7 @@ from torch import nn
 from rcil.checkpoint.file import save
 from rcil.model.metadata import LineageEntry, Metadata, class_table
 from rcil.nn import Segmenter, fold
-from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact
+from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape

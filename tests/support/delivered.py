@@ -11,7 +11,7 @@ from exports import described
 
 from rcil.checkpoint.file import load_for_inference, save
 from rcil_export.certificate.certify import certify
-from rcil_export.check.result import Item, Result
+from rcil_export.checks.result import Item, Result
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.precision.convert import convert, deployed_metadata

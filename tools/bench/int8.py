@@ -23,9 +23,9 @@ from onnx import helper, numpy_helper
 
 from rcil.checkpoint.file import load_for_inference
 from rcil.nn import fold
-from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact
-from rcil_export.check.limits import limits_for
-from rcil_export.check.outputs.criterion import Criterion
+from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact
+from rcil_export.checks.limits import limits_for
+from rcil_export.checks.outputs.criterion import Criterion
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import description_of

@@ -27,7 +27,7 @@ from rcil.data.site import read_site
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
 from rcil.scenes import make_site
-from rcil.train.loader import Crops, CropSettings, batches
+from rcil.training.loader import Crops, CropSettings, batches
 
 
 def cpu_seconds() -> float:

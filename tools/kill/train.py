@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from rcil.scenes import make_site
-from rcil.train.state import read_state
+from rcil.training.state import read_state
 from tools.kill.programs import Condition, Moment, Words, choose, measure, run
 from tools.kill.tally import Tally, left_in
 from tools.kill.whole import hashes, problems_in

@@ -58,7 +58,7 @@ def _checkpoint(path: Path) -> None:
 
 
 def _state(path: Path) -> None:
-    from rcil.train.state import read_state
+    from rcil.training.state import read_state
 
     read_state(path)
 

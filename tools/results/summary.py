@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rcil.train.compare import over_seeds, step_means
+from rcil.training.compare import over_seeds, step_means
 from tools.results.cells import Cell, Table
 from tools.results.runner import Results, result_of
 

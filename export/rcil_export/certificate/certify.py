@@ -21,7 +21,7 @@ from rcil_export.certificate.graph import canonical, parameters_and_macs, with_f
 from rcil_export.certificate.latency import latency_item
 from rcil_export.certificate.memory import memory_item
 from rcil_export.certificate.twin import twin_document
-from rcil_export.check.result import Item, Result
+from rcil_export.checks.result import Item, Result
 from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.graph.ends import input_dims
 from rcil_export.graph.interface import Interface, Precision

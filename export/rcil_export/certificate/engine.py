@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import ConfigError, MissingDependencyError
-from rcil_export.check.result import Item
+from rcil_export.checks.result import Item
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.options import EngineOptions

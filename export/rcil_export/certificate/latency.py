@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rcil_export.check.result import Item
+from rcil_export.checks.result import Item
 from rcil_export.runtime.sessions import CPU, open_session
 from rcil_export.timing.interleaved import CLOCKS, Clock, LatencyOptions, interleaved_by, run_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rcil_export.check.result import Item
+from rcil_export.checks.result import Item
 from rcil_export.timing.peak_memory import MemoryMeasureError, peak_memory
 
 MEMORY_LIMIT = 0.1

@@ -10,10 +10,10 @@ from rcil.core.errors import ConfigError, RcilError, RunError
 from rcil.core.images import Image
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata
-from rcil_export.check.document import check_document
-from rcil_export.check.limits import Limits, limits_for
-from rcil_export.check.outputs.images import fit, generated_images, images_for
-from rcil_export.check.result import Item, Result
+from rcil_export.checks.document import check_document
+from rcil_export.checks.limits import Limits, limits_for
+from rcil_export.checks.outputs.images import fit, generated_images, images_for
+from rcil_export.checks.result import Item, Result
 from rcil_export.classify.checks import compare_scores
 from rcil_export.classify.variants import ScoredGraph, variant_items
 from rcil_export.graph.description import ClassifierDescription, parse_any_description

@@ -17,9 +17,9 @@ from rcil.core.errors import RunError
 from rcil.core.images import Image
 from rcil.inference import as_input
 from rcil.model.metadata import ClassifierMetadata
-from rcil_export.check.artefact import run_session
-from rcil_export.check.limits import Limits
-from rcil_export.check.result import Item, Result
+from rcil_export.checks.artefact import run_session
+from rcil_export.checks.limits import Limits
+from rcil_export.checks.result import Item, Result
 from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.graph.image_input import image_input
 from rcil_export.graph.interface import INPUT_NAME, Interface

@@ -17,9 +17,9 @@ from rcil.core.files import sha256_of
 from rcil.model.metadata import ClassifierMetadata
 from rcil_export.certificate.certify import certify
 from rcil_export.certificate.engine import ENGINE_GPUS
-from rcil_export.check.document import check_document
-from rcil_export.check.limits import limits_for
-from rcil_export.check.report import as_document, write_html
+from rcil_export.checks.document import check_document
+from rcil_export.checks.limits import limits_for
+from rcil_export.checks.report import as_document, write_html
 from rcil_export.classify.check import IMAGES, check_images, with_variants
 from rcil_export.classify.checks import compare_scores
 from rcil_export.classify.interface import ClassifierInterface

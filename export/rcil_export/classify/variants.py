@@ -13,11 +13,11 @@ from rcil.classify.network import ImageClassifier
 from rcil.core.images import Image
 from rcil.inference import as_input
 from rcil.model.metadata import ClassifierMetadata
-from rcil_export.check.limits import Limits
-from rcil_export.check.outputs.batch import MAX_DIFFERENT, arrangements, different_images
-from rcil_export.check.outputs.images import CheckImage, CheckImages, fit
-from rcil_export.check.outputs.sizes import affordable, not_run, size_text, sizes_of
-from rcil_export.check.result import Item
+from rcil_export.checks.limits import Limits
+from rcil_export.checks.outputs.batch import MAX_DIFFERENT, arrangements, different_images
+from rcil_export.checks.outputs.images import CheckImage, CheckImages, fit
+from rcil_export.checks.outputs.sizes import affordable, not_run, size_text, sizes_of
+from rcil_export.checks.result import Item
 from rcil_export.classify.checks import run_classifier
 from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.graph.image_input import image_input

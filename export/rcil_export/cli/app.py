@@ -81,8 +81,8 @@ def export(
 
     Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --gpu sm86,sm89`
     """
-    from rcil_export.check.limits import parse_limits
-    from rcil_export.check.report import as_text
+    from rcil_export.checks.limits import parse_limits
+    from rcil_export.checks.report import as_text
     from rcil_export.classify.request import classifier_of, classifier_request
     from rcil_export.classify.run import export_classifier
     from rcil_export.cli.dry_run import dry_run as dry
@@ -194,7 +194,7 @@ def onnx(
 
     Example: `rcil-export onnx step1.safetensors -o model.onnx --dynamic 256x256:512x1024:1024x2048 --batch 1:4:8`
     """
-    from rcil_export.check.limits import limits_for, parse_limits
+    from rcil_export.checks.limits import limits_for, parse_limits
     from rcil_export.fold_checkpoint import load_deployable
     from rcil_export.graph.interface import make_interface
     from rcil_export.graph.onnx_file import write_onnx
@@ -291,8 +291,8 @@ def check(
 
     Example: `rcil-export check step1.safetensors model.onnx --images my_site --html check.html`
     """
-    from rcil_export.check.files import check_files
-    from rcil_export.check.report import as_document, as_text, write_html
+    from rcil_export.checks.files import check_files
+    from rcil_export.checks.report import as_document, as_text, write_html
     from rcil_export.run import CheckFailedError
 
     with progress_line("comparing") as progress:

@@ -9,7 +9,7 @@ import onnx
 from rcil.core.files import sha256_of
 from rcil.model.metadata import LineageEntry, Metadata
 from rcil.nn import Segmenter, fold
-from rcil_export.check.limits import Limits, limits_for
+from rcil_export.checks.limits import Limits, limits_for
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import INPUT_NAME, Interface
 from rcil_export.precision.converted import Converted, Say, recorded

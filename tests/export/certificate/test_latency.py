@@ -9,8 +9,8 @@ from rcil_export.certificate import latency as module
 from rcil_export.certificate import memory as memory_module
 from rcil_export.certificate.latency import STUDENT, Ratio, latency_item, latency_verdict, ratio_of, time_in_sessions
 from rcil_export.certificate.memory import memory_item
-from rcil_export.check.report import as_text
-from rcil_export.check.result import Result
+from rcil_export.checks.report import as_text
+from rcil_export.checks.result import Result
 from rcil_export.timing.interleaved import LatencyOptions
 from rcil_export.timing.peak_memory import MemoryMeasureError
 

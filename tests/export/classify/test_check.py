@@ -9,8 +9,8 @@ from rcil.classify.network import HeadSpec, build_classifier, fold_classifier
 from rcil.core.errors import ConfigError
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import ClassifierMetadata, class_table
-from rcil_export.check.files import check_files
-from rcil_export.check.limits import DEFAULTS
+from rcil_export.checks.files import check_files
+from rcil_export.checks.limits import DEFAULTS
 from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.classify.to_onnx import classifier_to_onnx
 from rcil_export.classify.variants import ScoredGraph, variant_items

@@ -18,8 +18,8 @@ from rcil.model.metadata import ClassifierMetadata
 from rcil_export.certificate import certify as certify_module
 from rcil_export.certificate.certify import certify
 from rcil_export.certificate.difference import first_difference
-from rcil_export.check.limits import limits_for
-from rcil_export.check.result import Item, Result
+from rcil_export.checks.limits import limits_for
+from rcil_export.checks.result import Item, Result
 from rcil_export.classify import run as module
 from rcil_export.classify.checks import compare_scores
 from rcil_export.classify.interface import ClassifierInterface

@@ -3,8 +3,8 @@ import sys
 from pathlib import Path
 
 from rcil.cli.training import Pace, print_estimate, print_results, progress
-from rcil.train.estimate import StepEstimate, duration
-from rcil.train.loop import Event
+from rcil.training.estimate import StepEstimate, duration
+from rcil.training.loop import Event
 
 
 def test_durations():

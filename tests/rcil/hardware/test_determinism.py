@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from rcil.hardware.determinism import WORKSPACE, deterministic
-from rcil.train.run import run_task
-from rcil.train.task import load_task
+from rcil.training.run import run_task
+from rcil.training.task import load_task
 
 
 def test_the_switches_are_set_and_put_back(monkeypatch):

@@ -6,9 +6,9 @@ from sites import make_site
 
 from rcil.report.compare_report import comparison_curves, write_comparison
 from rcil.report.plots import Curve, Panel, step_curves
-from rcil.train import compare as module
-from rcil.train.compare import compare
-from rcil.train.task import load_task
+from rcil.training import compare as module
+from rcil.training.compare import compare
+from rcil.training.task import load_task
 
 IOU = {
     "mib": {0: [{"background": 0.8, "ball": 0.6}, {"background": 0.7, "ball": 0.5, "cone": 0.1}]},

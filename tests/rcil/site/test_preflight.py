@@ -6,7 +6,7 @@ from sites import make_site, write_sample
 from rcil.core.errors import CheckpointError, ConfigError
 from rcil.core.reading import DataError
 from rcil.site.preflight import preflight
-from rcil.train.plan import is_held_out
+from rcil.training.plan import is_held_out
 
 
 def test_a_good_site(ask, site):

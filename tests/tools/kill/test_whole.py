@@ -10,7 +10,7 @@ from served import FIXED, write_model
 from rcil.core.documents import write_json
 from rcil.core.images import write_image
 from rcil.report.html import write_page
-from rcil.train.state import write_log, write_state
+from rcil.training.state import write_log, write_state
 from rcil_serve.stream.frames import SourceInfo
 from rcil_serve.stream.outputs.movie import Movie
 from tools.kill.models import write_checkpoint

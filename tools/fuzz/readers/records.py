@@ -11,7 +11,7 @@ from rcil.classify.task import ClassifyTask
 from rcil.data.class_names import read_names
 from rcil.site.request import RECORD, Request, check_folder
 from rcil.site.run import read_report
-from rcil.train.run_record import TASK_RECORD, record_task
+from rcil.training.run_record import TASK_RECORD, record_task
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import damaged, damaged_json
 from tools.fuzz.readers.tasks import odd_yaml

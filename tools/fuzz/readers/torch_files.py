@@ -16,7 +16,7 @@ import torch
 from rcil.checkpoint.importers import import_file
 from rcil.checkpoint.importers.torch_file import read_tensors
 from rcil.methods import make_method
-from rcil.train.state import Position, StepState
+from rcil.training.state import Position, StepState
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import NUMBERS, TEXTS, Raw, damaged, grown_wrong
 

@@ -10,9 +10,9 @@ import onnx
 
 from rcil.core.errors import ConfigError
 from rcil.nn import Segmenter
-from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact
-from rcil_export.check.limits import Limits
-from rcil_export.check.outputs.criterion import Criterion, Judgement
+from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact
+from rcil_export.checks.limits import Limits
+from rcil_export.checks.outputs.criterion import Criterion, Judgement
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import description_of
 from rcil_export.precision.converted import Converted, PrecisionError, Say, recorded

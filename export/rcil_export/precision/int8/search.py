@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from rcil_export.check.outputs.criterion import Judgement
+from rcil_export.checks.outputs.criterion import Judgement
 from rcil_export.precision.compare import logits_of
 from rcil_export.precision.feeds import Feed
 from rcil_export.precision.int8.quantise import Quantised, conv_names

@@ -7,11 +7,11 @@ from sites import make_site
 
 from rcil.checkpoint.file import save
 from rcil.core.errors import ConfigError
-from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact
-from rcil_export.check.limits import limits_for
-from rcil_export.check.outputs.compare import compare_outputs
-from rcil_export.check.outputs.criterion import Criterion
-from rcil_export.check.outputs.images import generated_images
+from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact
+from rcil_export.checks.limits import limits_for
+from rcil_export.checks.outputs.compare import compare_outputs
+from rcil_export.checks.outputs.criterion import Criterion
+from rcil_export.checks.outputs.images import generated_images
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import description_of
 from rcil_export.graph.shapes import InputShape

@@ -8,7 +8,7 @@ from onnx import helper, numpy_helper
 from precision_graphs import FIRST, SECOND, feeds_of, scaled, small_graph
 
 from rcil.core.errors import ConfigError, RcilError
-from rcil_export.check.outputs.criterion import Judgement
+from rcil_export.checks.outputs.criterion import Judgement
 from rcil_export.graph.onnx_file import description_of
 from rcil_export.precision.compare import agreement, rows_of
 from rcil_export.precision.graph import constants_of

@@ -1,0 +1,231 @@
+"""Checkpoints, ONNX files and engines behind one face: an image goes in, logits and a mask come out."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import torch
+from numpy.typing import NDArray
+
+from rcil.checkpoint.file import load_for_inference
+from rcil.core.errors import ConfigError, RcilError, RunError, first_line
+from rcil.core.images import Image
+from rcil.inference import as_input
+from rcil.model.metadata import Metadata
+from rcil.nn import Segmenter
+from rcil_export.checks.structure.tensor_precision import precision_of
+from rcil_export.graph.description import parse_description
+from rcil_export.graph.ends import BY_PIXEL, full_logits
+from rcil_export.graph.image_input import image_input
+from rcil_export.graph.interface import INPUT_NAME, Interface, Precision
+from rcil_export.graph.onnx_file import read_onnx
+from rcil_export.graph.shapes import InputShape
+from rcil_export.precision.compare import with_rounding
+from rcil_export.precision.graph import with_outputs
+from rcil_export.precision.int8.cpu_features import kernels_are_exact
+from rcil_export.runtime.sessions import open_session
+
+Logits = NDArray[np.float32]
+Mask = NDArray[np.int64]
+ENGINES = (".engine", ".plan")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an artefact makes of one image."""
+
+    mask: Mask
+    """Class rows [H, W], as the artefact itself chose them."""
+    logits: Logits | None
+    """[classes, H, W]; None if they cannot be had."""
+    confidence: NDArray[np.float32] | None = None
+    """Probability of the chosen class [H, W]; None if the artefact does not give it."""
+
+
+class Artefact(ABC):
+    """A model file that is open; a context manager.
+
+    Args:
+        name: For messages and reports.
+        metadata: Its class table names the rows.
+        precision: Of its convs.
+        shape: The sizes it takes; None: any. `images.fit` makes other images fit.
+    """
+
+    def __init__(self, name: str, metadata: Metadata, precision: Precision, shape: InputShape | None) -> None:
+        self.name = name
+        self.metadata = metadata
+        self.precision = precision
+        self.shape = shape
+
+    @abstractmethod
+    def predict(self, image: Image) -> Prediction:
+        """Logits and mask of one RGB image [H, W, 3] of a size that `shape` takes; one run for both."""
+
+    def close(self) -> None:  # noqa: B027 -- most hold nothing
+        """Give back what it holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class CheckpointArtefact(Artefact):
+    """A network in torch, folded or not, as it is."""
+
+    def __init__(self, name: str, model: Segmenter, metadata: Metadata) -> None:
+        super().__init__(name, metadata, "fp32", None)
+        self.model = model.eval()
+
+    @torch.no_grad()
+    def predict(self, image: Image) -> Prediction:
+        """See `Artefact.predict`."""
+        logits = self.model(as_input(self.metadata, image)[None])[0].float()
+        return Prediction(logits.argmax(0).numpy(), logits.numpy(), logits.softmax(0).amax(0).numpy())
+
+
+class GraphArtefact(Artefact):
+    """What an ONNX file and an engine have in common: one input, named outputs."""
+
+    def __init__(self, name: str, metadata: Metadata, interface: Interface) -> None:
+        super().__init__(name, metadata, interface.precision, interface.shape)
+        self.interface = interface
+
+    @abstractmethod
+    def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Outputs by name, of images in the layout that the interface states."""
+
+    def predict(self, image: Image) -> Prediction:
+        """See `Artefact.predict`. A graph for several images gets the same one several times; the first row counts."""
+        return next(self.predict_images([image] * self.interface.shape.batch.low))
+
+    def predict_images(self, images: Sequence[Image]) -> Iterator[Prediction]:
+        """What a batch of images [H, W, 3] of one size gives, row by row; one run for all."""
+        count = len(images)
+        outputs = self.run(np.stack([image_input(self.metadata, self.interface, image) for image in images]))
+        for name, values in outputs.items():
+            if len(values) != count:
+                raise RunError(f"{self.name} gives {len(values)} x {name} for {count} images", "Export it again.")
+        return (self._prediction({name: values[row] for name, values in outputs.items()}) for row in range(count))
+
+    def _prediction(self, outputs: dict[str, NDArray[Any]]) -> Prediction:
+        """From the outputs of one image."""
+        logits = confidence = None
+        if "logits" in outputs:
+            logits = outputs["logits"].astype(np.float32)
+        elif BY_PIXEL in outputs:
+            logits = np.ascontiguousarray(np.moveaxis(outputs[BY_PIXEL].astype(np.float32), -1, 0))
+        if "confidence" in outputs:
+            confidence = outputs["confidence"].astype(np.float32)
+        if "mask" in outputs:
+            return Prediction(outputs["mask"].astype(np.int64), logits, confidence)
+        if logits is None:
+            raise RunError(f"{self.name} gives neither mask nor logits", "Export it with the output mask.")
+        return Prediction(logits.argmax(0), logits, confidence)
+
+
+class OnnxArtefact(GraphArtefact):
+    """An ONNX graph in ONNX Runtime on the CPU.
+
+    The logits before the last argmax are read too, where the file does not give them. A graph of less than fp32 runs
+    node by node as it is written, with every half value rounded (`with_rounding`), as a GPU computes it: left to
+    itself, ONNX Runtime has no bf16 convs for CPUs and leaves out roundings to fp16. The precision is that of the
+    tensors, whatever the file's label says. An int8 graph for CPUs runs in their int8 kernels, unless it is made for a
+    CPU with VNNI and this one has none, so that sums would overflow.
+
+    Args:
+        name: For messages and reports.
+        document: The graph; it is not changed.
+        metadata: As in the file.
+        interface: As in the file.
+    """
+
+    def __init__(self, name: str, document: onnx.ModelProto, metadata: Metadata, interface: Interface) -> None:
+        super().__init__(name, metadata, interface)
+        self.source = document
+        self.precision = precision_of(document).precision
+        self.document = with_rounding(document) if self.precision in ("fp16", "bf16") else document
+        extra = [value] if (value := _logits_value(document)) is not None else []
+        as_written = self.precision != "fp32" and not (
+            self.precision == "int8" and interface.runtime == "cpu" and kernels_are_exact(document)
+        )
+        self.session = open_session(with_outputs(self.document, extra), exact=as_written, name=name)
+
+    def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """See `GraphArtefact.run`."""
+        return run_session(self.session, {INPUT_NAME: batch}, self.name)
+
+
+def _logits_value(document: onnx.ModelProto) -> str | None:
+    """The value with the full-size logits, if the graph does not give logits itself."""
+    given = {output.name for output in document.graph.output}
+    written = {name for node in document.graph.node for name in node.output}
+    name, _ = full_logits(document)
+    return None if "logits" in given or name in given or name not in written else name
+
+
+def run_session(session: ort.InferenceSession, inputs: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    """All outputs by name."""
+    names = [output.name for output in session.get_outputs()]
+    try:
+        return dict(zip(names, session.run(names, inputs), strict=True))
+    except Exception as error:  # its exceptions have no common root
+        raise RunError(f"ONNX Runtime cannot run {name}: {first_line(error)}", "Export it again.") from error
+
+
+class EngineArtefact(GraphArtefact):
+    """A TensorRT engine on the first GPU."""
+
+    def __init__(self, path: Path) -> None:
+        from rcil_export.engine.running.runner import EngineRunner
+
+        self._stack = contextlib.ExitStack()
+        self.runner = self._stack.enter_context(EngineRunner(path))
+        try:
+            description = parse_description(self.runner.sidecar.metadata, path)
+        except RcilError:
+            self._stack.close()
+            raise
+        super().__init__(str(path), *description)
+
+    def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """See `GraphArtefact.run`."""
+        return self.runner.run(batch)
+
+    def close(self) -> None:
+        """Leave the GPU."""
+        self._stack.close()
+
+
+def open_artefact(path: Path) -> Artefact:
+    """Open a model file by its suffix; every way it can be wrong gives an `RcilError` that names it.
+
+    Args:
+        path: `.safetensors`, `.onnx`, or `.engine` / `.plan` with its sidecar.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".safetensors":
+        model, metadata = load_for_inference(path)
+        return CheckpointArtefact(str(path), model, metadata)
+    if suffix == ".onnx":
+        file = read_onnx(path)
+        return OnnxArtefact(str(path), file.document, file.metadata, file.interface)
+    if suffix in ENGINES:
+        return EngineArtefact(path)
+    raise ConfigError(
+        f"{path} is no model file that can be compared",
+        "Give a checkpoint (.safetensors), an ONNX file (.onnx) or an engine (.engine, .plan).",
+    )

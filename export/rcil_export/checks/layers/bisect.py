@@ -1,0 +1,185 @@
+"""Which layer makes two artefacts differ: every layer of the second runs on what the first gave its layers to read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil.core.errors import RcilError, RunError
+from rcil.core.images import Image
+from rcil.model.architecture import Architecture
+from rcil.model.class_match import ClassMatch, match_classes
+from rcil_export.checks.artefact import Artefact
+from rcil_export.checks.layers.layer_alignment import CLASSIFIER, FULL_SIZE, PlacedNetwork, placed
+from rcil_export.checks.limits import limits_for
+from rcil_export.checks.outputs.images import CheckImage, common_shape, fit
+from rcil_export.checks.result import Item, Result
+from rcil_export.runtime.sessions import SessionError
+
+FLAT = 1e-3
+"""A map whose range is below this share of its values is flat, and its range is rounding alone."""
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """One layer. Errors are shares of the range of what the first artefact's layer gives."""
+
+    layer: str
+    own: float
+    """Given the first artefact's inputs to this layer: what the layer itself does wrong. Infinite if the shape is
+    another one."""
+    accumulated: float | None
+    """With its own inputs, so with everything before it; None if the second artefact does not run as a whole."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first layer that does not compute what it should."""
+
+    layer: str
+    """In the network's terms, for example `backbone.stages.1.0.conv1`."""
+    error: float
+    """Its own, as in `LayerError`."""
+    tolerance: float
+    first: str
+    """What the layer is in the first artefact, and in the second."""
+    second: str
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self) | {"error": self.error if np.isfinite(self.error) else None}
+
+
+@dataclass(frozen=True)
+class BisectReport:
+    """All layers in the order of execution, and the first that is out of line."""
+
+    name_a: str
+    name_b: str
+    tolerance: float
+    layers: tuple[LayerError, ...]
+    divergence: Divergence | None
+
+    def as_result(self) -> Result:
+        """One item: whether every layer is in line."""
+        required = f"each layer within {self.tolerance:.0e} of the range of its output, given the same inputs"
+        if self.divergence is None:
+            worst = max(self.layers, key=lambda layer: layer.own)
+            measured = f"{len(self.layers)} layers agree; largest error {worst.own:.1e}, at {worst.layer}"
+        else:
+            found = self.divergence
+            wrong_shape = "gives another shape, or numbers that are not finite"
+            size = f"is off by {found.error:.1e}" if np.isfinite(found.error) else wrong_shape
+            measured = f"{found.layer} {size}; first: {found.first}; second: {found.second}"
+        detail = {
+            "divergence": None if self.divergence is None else self.divergence.as_document(),
+            "layers": [_finite(asdict(layer)) for layer in self.layers],
+        }
+        item = Item("layers", "Layer by layer", self.divergence is None, measured, required, detail)
+        return Result("bisect", f"Layers of {self.name_b} against {self.name_a}", (item,))
+
+
+def bisect(a: Artefact, b: Artefact, image: Image, tolerance: float | None = None) -> BisectReport:
+    """Run every layer of b on what the layers of a gave, and compare what comes out with a.
+
+    Errors do not pass from layer to layer this way, so the one that is wrong stands out however deep the network is.
+
+    Args:
+        a: The reference: a checkpoint, folded or not, or an ONNX file.
+        b: The same network in any of these forms.
+        image: RGB [H, W, 3]; resized where a or b does not take its size.
+        tolerance: What a layer may add; None: the default of the less exact of both precisions.
+    """
+    check_same_network(a, b)
+    limit = limits_for(a.precision, b.precision).node if tolerance is None else tolerance
+    pixels = fit(CheckImage("", image), common_shape(a.shape, b.shape)).pixels
+    first, second, match = placed(a), placed(b), match_classes(a.metadata.classes, b.metadata.classes)
+    common = [place for place in first.output_of if place in second.output_of]
+    if not match.complete:
+        common = [place for place in common if place != FULL_SIZE]  # cannot be fed: b needs rows that a lacks
+    reference = {place: values[:1] for place, values in first.run(pixels).items() if place in common}
+    fed = {place: _in_rows_of_b(place, values, match) for place, values in reference.items() if _feeds(place, match)}
+    whole = _run_if_possible(second, pixels)
+    layers = tuple(
+        LayerError(
+            place,
+            _error(place, reference[place], _feed_if_possible(second, place, pixels, fed), match),
+            None if whole is None else _error(place, reference[place], whole[place], match),
+        )
+        for place in common
+    )
+    wrong = next((layer for layer in layers if layer.own > limit), None)
+    divergence = None
+    if wrong is not None:
+        divergence = Divergence(wrong.layer, wrong.own, limit, first.text(wrong.layer), second.text(wrong.layer))
+    return BisectReport(a.name, b.name, limit, layers, divergence)
+
+
+def check_same_network(a: Artefact, b: Artefact) -> None:
+    """Raise unless both are forms of one network, so that their layers belong together."""
+    first, second = (_shape_of(artefact.metadata.architecture) for artefact in (a, b))
+    for key in first:
+        if first[key] != second[key]:
+            raise RcilError(
+                f"{a.name} and {b.name} are different networks: {key} is {first[key]} and {second[key]}",
+                "Layers can be compared between forms and steps of one network only.",
+            )
+
+
+def _shape_of(arch: Architecture) -> dict[str, object]:
+    shape: dict[str, object] = arch.model_dump(include={"backbone", "width", "head_width", "output_stride"})
+    return shape if arch.backbone == "efficientnet_lite0" else {**shape, "blocks": arch.stage_blocks}
+
+
+def _run_if_possible(network: PlacedNetwork, image: Image) -> dict[str, Array] | None:
+    """All places, or None where a layer of another shape stops the rest."""
+    try:
+        return network.run(image)
+    except (RunError, SessionError, RuntimeError):
+        return None
+
+
+def _feed_if_possible(network: PlacedNetwork, place: str, image: Image, given: dict[str, Array]) -> Array | None:
+    try:
+        return network.feed(place, image, given)
+    except (RunError, SessionError, RuntimeError):
+        return None
+
+
+def _feeds(place: str, match: ClassMatch) -> bool:
+    return match.complete or place not in (CLASSIFIER, FULL_SIZE)
+
+
+def _in_rows_of_b(place: str, values: Array, match: ClassMatch) -> Array:
+    if place not in (CLASSIFIER, FULL_SIZE):
+        return values
+    return values[:, match.old_rows[np.argsort(match.new_rows)]]
+
+
+def _error(place: str, reference: Array, found: Array | None, match: ClassMatch) -> float:
+    """Largest difference as a share of the reference's range; infinite if it cannot be told.
+
+    Args:
+        place: Where.
+        reference: [1, C, H, W].
+        found: [N, C, H, W], of N equal images, of which the worst counts.
+        match: Which class rows belong together.
+    """
+    if found is None:
+        return float("inf")
+    if place in (CLASSIFIER, FULL_SIZE):
+        reference, found = reference[:, match.old_rows], found[:, match.new_rows]
+    if reference.shape[1:] != found.shape[1:]:
+        return float("inf")
+    reference, found = reference.astype(np.float32, copy=False), found.astype(np.float32, copy=False)
+    scale = max(np.ptp(reference), FLAT * np.abs(reference).max(), 1e-30)
+    error = float(np.abs(reference - found).max() / scale)
+    return error if np.isfinite(error) else float("inf")
+
+
+def _finite(document: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in document.items()}

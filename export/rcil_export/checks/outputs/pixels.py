@@ -1,0 +1,105 @@
+"""One image through two artefacts: errors, disagreeing pixels and ties. Arrays in, arrays out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil.model.class_match import ClassMatch, Rows
+from rcil_export.checks.outputs.disagreement import top2_margins
+
+Logits = NDArray[np.float32]
+Mask = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class PixelComparison:
+    """Everything about one image, over the common classes."""
+
+    mask_a: Mask
+    """Common rows [H, W]; -1 where the class is not common, or the value no class at all."""
+    mask_b: Mask
+    errors: Logits | None
+    """|a - b| as a share of the range of a's logits [classes, H, W]; None if one of them has no logits."""
+    spread: float
+    """That range; NaN without logits of a."""
+    differs: Flags
+    """Another class, and not a tie [H, W]."""
+    tied: Flags
+    """Another class, but a tie [H, W]."""
+    known: Flags
+    """Both classes are common [H, W]; only these pixels count. All of them, where both have the same classes: then a
+    value that is no class differs from everything."""
+    margins: NDArray[np.float32] | None
+    """Top-2 margin of a at the pixels that differ, as a share of the range, in the order of `mask_a[differs]`."""
+
+
+def compare_pixels(
+    match: ClassMatch,
+    logits: tuple[Logits | None, Logits | None],
+    masks: tuple[Mask, Mask],
+    *,
+    tie: float,
+) -> PixelComparison:
+    """Compare what two artefacts make of one image.
+
+    Where both have the same classes, the masks are taken as they are. Otherwise the largest of the common classes'
+    logits decides, or, without logits, only pixels with common classes count.
+
+    Args:
+        match: Which rows belong together.
+        logits: Of both [classes, H, W], each in its own rows, or None.
+        masks: Of both [H, W], each in its own rows.
+        tie: A pixel that differs is a tie if the logits of the two chosen classes are closer than this share of the
+            range, in a (in b, if a has no logits).
+    """
+    a, b = (
+        None if values is None else values[rows]
+        for values, rows in zip(logits, (match.old_rows, match.new_rows), strict=True)
+    )
+    mask_a, mask_b = (
+        _common_mask(mask, values, rows, complete=match.complete)
+        for mask, values, rows in zip(masks, (a, b), (match.old_rows, match.new_rows), strict=True)
+    )
+    named = (mask_a >= 0) & (mask_b >= 0)
+    known = np.ones_like(named) if match.complete else named
+    other = named & (mask_a != mask_b)
+    spread = float("nan") if a is None else range_of(a)
+    tied = np.zeros_like(other)
+    if a is not None:
+        tied[other] = _closer(a[:, other], mask_a[other], mask_b[other], tie * spread)
+    elif b is not None:
+        tied[other] = _closer(b[:, other], mask_a[other], mask_b[other], tie * range_of(b))
+    differs = (other & ~tied) | (known & ~named)
+    errors = None
+    if a is not None and b is not None:
+        with np.errstate(invalid="ignore"):
+            errors = np.abs(a - b) / np.float32(spread)
+        errors[~np.isfinite(errors)] = np.inf
+    margins = None if a is None else top2_margins(a[:, differs]) / np.float32(spread)
+    return PixelComparison(mask_a, mask_b, errors, spread, differs, tied, known, margins)
+
+
+def range_of(logits: Logits) -> float:
+    """Largest minus smallest finite value, never zero."""
+    finite = logits[np.isfinite(logits)]
+    return max(float(finite.max()) - float(finite.min()), 1e-30) if finite.size else 1e-30
+
+
+def _common_mask(mask: Mask, logits: Logits | None, rows: Rows, *, complete: bool) -> Mask:
+    if not complete and logits is not None:
+        return np.asarray(logits.argmax(0), np.int64)
+    table = np.full(rows.max() + 2, -1, np.int64)
+    table[rows] = np.arange(len(rows))
+    common: Mask = table[np.where((mask >= 0) & (mask <= rows.max()), mask, rows.max() + 1)]
+    return common
+
+
+def _closer(logits: Logits, first: Mask, second: Mask, distance: float) -> Flags:
+    """Whether the logits of two rows are within `distance`, for every pixel of [classes, pixels]."""
+    at = np.arange(logits.shape[1])
+    close: Flags = np.abs(logits[first, at] - logits[second, at]) <= distance
+    return close

@@ -1,0 +1,176 @@
+"""Methods side by side: the paper's table on any task, every cell a run of its own that can be resumed."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rcil.core.documents import write_json
+from rcil.core.dry_run import DryRun
+from rcil.core.errors import ConfigError
+from rcil.core.files import check_writable, replacing
+from rcil.methods import make_method
+from rcil.model.architecture import RC
+from rcil.report.compare_report import as_text, write_comparison
+from rcil.training.estimate import duration, estimate
+from rcil.training.loop import Listener
+from rcil.training.memory import GIB
+from rcil.training.plan import make_plan
+from rcil.training.run import run_task
+from rcil.training.task import MethodSection, Task
+
+COLUMNS = ("first", "later", "all")
+"""Classes of step 0, of all later steps, and both, as the paper's tables have them."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Mean and standard deviation of a mean IoU over seeds; NaN where there is nothing to average."""
+
+    mean: float
+    sd: float
+    seeds: int
+
+
+def compare(
+    task: Task,
+    methods: Sequence[str],
+    seeds: int,
+    output: Path,
+    *,
+    listen: Listener = lambda event: None,
+    announce: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Run every method with every seed and tabulate all steps; returns what `compare.json` holds.
+
+    Finished cells are kept and unfinished ones continued, so an interrupted comparison is started again with the same
+    call. Methods that train step 0 alike share it. `method.options` of the task are its own method's, `method.others`
+    the other methods'.
+
+    Args:
+        task: The task; its own seed is the first.
+        methods: Names of the methods, one row each.
+        seeds: Runs of each.
+        output: Folder with one run per cell, `compare.json`, `compare.md`, `compare.html` and `curves.png`.
+        listen: Told about every iteration.
+        announce: Told about every cell.
+    """
+    check_methods(methods)
+    options = options_of(task)
+    made = {name: make_method(name, **options.get(name, {})) for name in (*methods, *options)}
+    steps = make_plan(task).steps
+    first = set(steps[0].names)
+    step0: dict[tuple[str, RC | None, int], Path] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    for name in methods:
+        runs = []
+        for seed in range(task.seed, task.seed + seeds):
+            announce(f"{name}, seed {seed}")
+            cell = cell_of(task, name, seed)
+            folder = output / name / f"seed{seed}"
+            first_step = made[name].first_step, made[name].rc, seed
+            results = run_task(cell, folder, resume=True, step0_of=step0.get(first_step), listen=listen)
+            step0.setdefault(first_step, folder)
+            runs.append(results)
+        rows[name] = {**over_seeds([last_step(run, first) for run in runs]), "curve": curve(runs, first)}
+        document = {
+            "task": task.name,
+            "seeds": seeds,
+            "steps": [list(step.teaches) for step in steps],
+            "rows": _without_nan(rows),
+        }
+        write_json(output / "compare.json", document)
+        with replacing(output / "compare.md") as part:
+            part.write_text(as_markdown(document), encoding="utf-8")
+        write_comparison(output, document)
+    return document
+
+
+def check_methods(methods: Sequence[str]) -> None:
+    """Refuse a comparison without a row."""
+    if not methods:
+        raise ConfigError("no method is named", "Name methods with commas between, for example mib,rcil.")
+
+
+def options_of(task: Task) -> dict[str, dict[str, Any]]:
+    """Options by method."""
+    return {**task.method.others, task.method.name: task.method.options}
+
+
+def cell_of(task: Task, method: str, seed: int) -> Task:
+    """The task of one cell."""
+    section = MethodSection(name=method, options=options_of(task).get(method, {}))
+    return task.model_copy(update={"seed": seed, "method": section})
+
+
+def last_step(results: dict[str, Any], first: set[str]) -> dict[str, float]:
+    """Mean IoU after the last step over the classes of step 0, the later ones, and all."""
+    return step_means(results["steps"][-1], first)
+
+
+def curve(runs: Sequence[dict[str, Any]], first: set[str]) -> list[dict[str, Any]]:
+    """Mean IoU of the same groups of classes after every step, over runs of the same task."""
+    after_steps = zip(*(run["steps"] for run in runs), strict=True)
+    return [over_seeds([step_means(step, first) for step in steps]) for steps in after_steps]
+
+
+def step_means(step: dict[str, Any], first: set[str]) -> dict[str, float]:
+    """Mean IoU of the groups of classes after one step of `results.json`; NaN for a group without any."""
+    iou = {c["name"]: c["iou"] for c in step["classes"] if c["iou"] is not None}
+    groups = {
+        "first": [v for n, v in iou.items() if n in first],
+        "later": [v for n, v in iou.items() if n not in first],
+    }
+    groups["all"] = list(iou.values())
+    return {name: statistics.fmean(values) if values else math.nan for name, values in groups.items()}
+
+
+def over_seeds(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """A cell for each group of classes."""
+    return {column: vars(summarise([run[column] for run in runs])) for column in COLUMNS}
+
+
+def summarise(values: Sequence[float]) -> Cell:
+    """Mean and sample standard deviation; the deviation of a single run is 0."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return Cell(math.nan, math.nan, 0)
+    return Cell(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0, len(known))
+
+
+def as_markdown(document: dict[str, Any]) -> str:
+    """The table as people paste it."""
+    lines = [f"mIoU in % after the last step of {document['task']}, mean ± sd over {document['seeds']} seeds", ""]
+    lines += ["| method | step 0 | later | all |", "|---|---|---|---|"]
+    for name, row in document["rows"].items():
+        lines.append(f"| {name} | " + " | ".join(as_text(row[column]) for column in COLUMNS) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _without_nan(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """NaN is not JSON: null instead."""
+    text = json.dumps(rows)
+    result: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
+    return result
+
+
+def comparison_dry_run(task: Task, methods: Sequence[str], seeds: int, output: Path) -> DryRun:
+    """What a comparison would take; that methods share step 0 is not counted in."""
+    check_methods(methods)
+    check_writable(output)
+    needs, images = {}, 0
+    for name in methods:
+        steps = estimate(cell_of(task, name, task.seed))
+        images = max(images, *(step.images for step in steps))
+        iterations = seeds * sum(step.iterations for step in steps)
+        seconds = seeds * sum(step.seconds for step in steps)
+        memory = max(step.memory for step in steps) / GIB
+        needs[name] = f"{seeds} runs, {iterations} iterations, {memory:.1f} GiB, {duration(seconds)}"
+    cells = {str(output / name / f"seed{task.seed + place}"): "" for name in methods for place in range(seeds)}
+    table = {str(output / name): "" for name in ("compare.json", "compare.md", "compare.html", "curves.png")}
+    return DryRun({str(task.data.root): f"{images} images in the largest step"}, {**cells, **table}, needs)

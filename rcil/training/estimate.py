@@ -1,0 +1,102 @@
+"""What a run will need, before it starts: memory from shapes alone, time from a short trial."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from rcil.hardware.processes import device_for
+from rcil.methods import Method, make_method
+from rcil.nn import Segmenter, fold
+from rcil.nn.cost import cost
+from rcil.nn.fold import duplicate
+from rcil.training.compatibility import check_compatible
+from rcil.training.loader import epoch_order
+from rcil.training.memory import peak_memory
+from rcil.training.plan import Plan, make_plan
+from rcil.training.run import check_pieces, first_network
+from rcil.training.task import Task
+
+TRIAL_IMAGES, TRIAL_SIZE = 2, 256
+
+
+@dataclass(frozen=True)
+class StepEstimate:
+    """What one step needs."""
+
+    step: int
+    teaches: tuple[str, ...]
+    images: int
+    iterations: int
+    memory: int
+    """Bytes of one process at its peak, without torch itself."""
+    seconds: float
+
+
+def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
+    """Every step's images, iterations, memory and time.
+
+    Time is that of a trial with a few images in step 0's network, scaled by multiply-accumulates; later steps are taken
+    to cost what step 1 does. Reading images is not counted: it happens beside.
+    """
+    settings = task.training
+    check_pieces(settings.batch, settings.accumulate, processes)
+    device = device_for(settings.device)
+    check_compatible(task.network.norm, settings.precision, device)
+    method = make_method(task.method.name, **task.method.options)
+    plan = make_plan(task, joint=method.sees_all_data, record=False)
+    pieces = settings.batch // (settings.accumulate * processes)
+    students, teachers = _networks(task, plan, method)
+    size = min(settings.crop, TRIAL_SIZE)
+    per_image = _trial(students[0], size, device) * (settings.crop / size) ** 2
+    work = [_work(s, t) for s, t in zip(students, teachers, strict=True)]
+    memory = [peak_memory(s, t, pieces, settings) for s, t in zip(students, teachers, strict=True)]
+    result = []
+    for step in plan.steps:
+        kind = min(step.step.index, 1)
+        images = len(step.train) + (len(step.memory) if settings.memory_share is None else 0)
+        epoch = epoch_order(images, settings.batch, (0, 0), 0, settings.epoch_images)
+        iterations = settings.epochs[kind] * len(epoch)
+        seconds = iterations * settings.batch / processes * per_image * work[kind] / work[0]
+        result.append(StepEstimate(step.step.index, step.teaches, len(step.train), iterations, memory[kind], seconds))
+    return result
+
+
+def _networks(task: Task, plan: Plan, method: Method) -> tuple[list[Segmenter], list[Segmenter | None]]:
+    """Student and teacher of step 0 and, if there is one, of step 1."""
+    first = first_network(task, method, plan.steps[0])
+    if len(plan.steps) == 1:
+        return [first], [None]
+    teacher = fold(first)[0] if method.needs_teacher else None
+    return [first, method.begin(first, plan.steps[1].names)], [None, teacher]
+
+
+def _work(student: Segmenter, teacher: Segmenter | None) -> float:
+    """Multiply-accumulates of an image: forward, and twice that backward; the teacher runs forward only."""
+    return 3 * cost(student).macs + (cost(teacher).macs if teacher is not None else 0)
+
+
+def _trial(model: Segmenter, size: int, device: torch.device) -> float:
+    """Seconds for an image, forward and backward; the faster of two tries, since the first one warms up."""
+    times = []
+    copied = duplicate(model, {}).to(device).train()
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
+        for _ in range(2):
+            images = torch.randn(TRIAL_IMAGES, 3, size, size).to(device)
+            start = time.perf_counter()
+            copied(images).mean().backward()
+            for gpu in gpus:
+                torch.cuda.synchronize(gpu)  # it has only been told what to do
+            times.append(time.perf_counter() - start)
+    return min(times) / TRIAL_IMAGES
+
+
+def duration(seconds: float) -> str:
+    """`2 h 05 min`, `3 min 20 s` or `12 s`."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"

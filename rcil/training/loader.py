@@ -1,0 +1,217 @@
+"""Batches that depend on seed, step, epoch and position alone: not on workers, and not on where a run was resumed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from rcil.core.errors import RcilError
+from rcil.data.types import Sample
+from rcil.evaluation.evaluate import read_pair
+from rcil.inference import as_input
+from rcil.model.metadata import Metadata
+from rcil.training.augment import random_crop, resized
+from rcil.training.task import TrainingSection
+
+Batch = tuple[Tensor, Tensor]
+"""Images [N, 3, crop, crop] and labels [N, crop, crop]."""
+Item = tuple[Tensor, Tensor]
+"""One image [3, crop, crop] and its labels [crop, crop]."""
+
+
+@dataclass(frozen=True)
+class CropSettings:
+    """How samples become batches."""
+
+    batch: int
+    crop: int
+    scale: tuple[float, float]
+    workers: int
+    focus: float = 0.0
+    """Share of crops that are sure to hold a labelled class; see `random_crop`."""
+    epoch_images: int | None = None
+    """Images of an epoch, however many there are."""
+    memory_share: float | None = None
+    """Share of an epoch's images that come from the memory; None: as many as it has."""
+
+    @classmethod
+    def of(cls, settings: TrainingSection, scale: float) -> CropSettings:
+        """Those of a task whose network sees images at `scale` of their size."""
+        low, high = settings.scale
+        return cls(
+            settings.batch,
+            settings.crop,
+            (low * scale, high * scale),
+            settings.workers,
+            settings.focus,
+            settings.epoch_images,
+            settings.memory_share,
+        )
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which pieces of every batch this process computes."""
+
+    rank: int = 0
+    count: int = 1
+    """Processes."""
+    parts: int = 1
+    """Pieces of each process, one after the other, whose gradients add up."""
+
+    def pieces(self, group: list[int]) -> list[list[int]]:
+        """The indices of this process's pieces; the length of `group` is a multiple of count * parts."""
+        size = len(group) // (self.count * self.parts)
+        starts = (size * (self.rank * self.parts + part) for part in range(self.parts))
+        return [group[start : start + size] for start in starts]
+
+
+class Crops(Dataset[Item]):
+    """Augmented crops; the key (epoch, index) decides the augmentation.
+
+    Args:
+        samples: Images and masks.
+        table: Mask value on disk -> label [256].
+        metadata: How images are normalised.
+        settings: Crop size and scales.
+        seed: Seed and step.
+        memory: Further samples that have a table of their own.
+    """
+
+    def __init__(
+        self,
+        samples: tuple[Sample, ...],
+        table: NDArray[np.uint8],
+        metadata: Metadata,
+        settings: CropSettings,
+        seed: tuple[int, int],
+        memory: Sequence[tuple[Sample, NDArray[np.uint8]]] = (),
+    ) -> None:
+        self.samples = (*samples, *(sample for sample, _ in memory))
+        self.own = len(samples)
+        self.tables = [table] * len(samples) + [table for _, table in memory]
+        self.metadata = metadata
+        self.settings = settings
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def order(self, epoch: int) -> list[list[int]]:
+        """Indices of each batch of an epoch."""
+        settings = self.settings
+        if settings.memory_share is None or len(self) == self.own:
+            return epoch_order(len(self), settings.batch, self.seed, epoch, settings.epoch_images)
+        size = settings.epoch_images or self.own
+        again = round(size * settings.memory_share)
+        rng = np.random.default_rng([*self.seed, 2, epoch])
+        new = drawn(range(self.own), size - again, len(self), rng)
+        old = drawn(range(self.own, len(self)), again, len(self), rng)
+        return grouped(rng.permutation([*new, *old]).tolist(), settings.batch)
+
+    def __getitem__(self, key: tuple[int, int]) -> Item:
+        """Image [3, crop, crop] and labels [crop, crop]."""
+        epoch, index = key
+        rng = np.random.default_rng([*self.seed, 1, epoch, index])
+        place = index % len(self)
+        sample = self.samples[place]
+        image, mask = read_pair(sample, self.tables[place])
+        image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
+        return as_input(self.metadata, image), torch.from_numpy(mask).long()
+
+    def whole(self, place: int, scale: float) -> Batch:
+        """Image [1, 3, H, W] and labels [1, H, W] of one sample as the network sees it in evaluation."""
+        image, mask = resized(*read_pair(self.samples[place], self.tables[place]), scale)
+        return as_input(self.metadata, image)[None], torch.from_numpy(mask).long()[None]
+
+
+class _Careful(Dataset[Item | RcilError]):
+    """The same crops, but an error that a user can act on is a value: torch would put a traceback in its message."""
+
+    def __init__(self, crops: Crops) -> None:
+        self.crops = crops
+
+    def __getitem__(self, key: tuple[int, int]) -> Item | RcilError:
+        try:
+            return self.crops[key]
+        except RcilError as error:
+            return error
+
+
+def _collated(items: list[Item | RcilError]) -> Batch | RcilError:
+    """A batch, or the first error in it."""
+    failed = next((item for item in items if isinstance(item, RcilError)), None)
+    return default_collate(items) if failed is None else failed
+
+
+def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, size: int | None = None) -> list[list[int]]:
+    """Indices of each batch of an epoch: a fresh shuffle, the incomplete last batch left out unless it is the only one.
+
+    A batch of one would break batch statistics, so a set smaller than a batch is filled by repeating.
+
+    Args:
+        count: Images that there are.
+        batch: Images of a batch.
+        seed: Seed and step.
+        epoch: Which one.
+        size: Images of an epoch; those that come again have indices from `count` on, and so other augmentations.
+    """
+    rng = np.random.default_rng([*seed, 0, epoch])
+    return grouped(drawn(range(count), count if size is None else size, count, rng), batch)
+
+
+def drawn(places: range, size: int, count: int, rng: np.random.Generator) -> list[int]:
+    """`size` of the places in random order; those that come again are `count` higher, and so augmented otherwise."""
+    rounds = math.ceil(size / len(places))
+    order = [int(places[i]) + count * again for again in range(rounds) for i in rng.permutation(len(places))]
+    return order[:size]
+
+
+def grouped(order: list[int], batch: int) -> list[list[int]]:
+    """Whole batches; a set smaller than a batch is repeated to fill one."""
+    if len(order) < batch:
+        return [(order * batch)[:batch]]
+    return [order[start : start + batch] for start in range(0, len(order) - batch + 1, batch)]
+
+
+def batches(
+    crops: Crops, epoch: int, first: int = 0, share: Share | None = None, *, pinned: bool = False
+) -> Iterator[list[Batch]]:
+    """Batches of an epoch from number `first` on, each as the pieces that this process computes.
+
+    Args:
+        crops: What is in them.
+        epoch: Decides order and augmentation.
+        first: How many batches to leave out.
+        share: Which pieces are computed here; by default all.
+        pinned: In memory that a GPU can fetch by itself while the host goes on.
+    """
+    share = share or Share()
+    order = crops.order(epoch)[first:]
+    keys = [[(epoch, index) for index in piece] for group in order for piece in share.pieces(group)]
+    generator = torch.Generator().manual_seed(0)  # keeps torch's own generator, which draws drop-path, out of this
+    loader: DataLoader[Any] = DataLoader(
+        _Careful(crops),
+        batch_sampler=keys,
+        num_workers=crops.settings.workers,
+        generator=generator,
+        collate_fn=_collated,
+        pin_memory=pinned,
+    )
+    pieces: list[Batch] = []
+    for found in loader:
+        if isinstance(found, RcilError):
+            raise found
+        images, labels = found
+        pieces.append((images, labels))
+        if len(pieces) == share.parts:
+            yield pieces
+            pieces = []

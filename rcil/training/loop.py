@@ -1,0 +1,341 @@
+"""The training loop of one step, top to bottom."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from rcil.checkpoint.file import load, save
+from rcil.core.errors import TrainingError
+from rcil.core.log import log
+from rcil.data.types import Sample, SegmentationData
+from rcil.evaluation.evaluate import EvalReport, as_report, measure
+from rcil.hardware.processes import ALONE, Processes, cudnn_tuned
+from rcil.inference import Model
+from rcil.methods import LossTerms, Method, StepInfo
+from rcil.model.metadata import Metadata
+from rcil.nn import Maps, Segmenter
+from rcil.nn.recalibrate_norms import recalibrate_norms
+from rcil.nn.units.sync import synchronise_norms
+from rcil.training.loader import Batch, Crops, Share, batches
+from rcil.training.memory import check_memory, peak_memory, weights_on
+from rcil.training.skipping import MAX_OVERFLOWS_IN_A_ROW, Undo, not_finite
+from rcil.training.state import Position, StepState
+from rcil.training.task import TrainingSection
+
+FINISHING_IMAGES = 200
+"""Of a step, about as many are looked at before and after it."""
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened, for progress displays and logs."""
+
+    step: int
+    epoch: int
+    epochs: int
+    iteration: int
+    iterations: int
+    terms: dict[str, float]
+    images: int = 0
+    """Of this iteration, over all processes."""
+    lr: float = 0.0
+    miou: float | None = None
+    """Of the held-out images, at the end of an epoch."""
+    looked: tuple[int, int] | None = None
+    """How many of how many whole images the method has seen, before the first epoch or after the last."""
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class StepJob:
+    """All that one step needs."""
+
+    index: int
+    info: StepInfo
+    metadata: Metadata
+    crops: Crops
+    data: SegmentationData
+    validation: tuple[Sample, ...]
+    settings: TrainingSection
+    scale: float
+    """Size at which the network sees images, as a factor."""
+    folder: Path
+    processes: Processes = ALONE
+
+
+def train_step(job: StepJob, student: Segmenter, previous: Model | None, method: Method, listen: Listener) -> Segmenter:
+    """Train `student` and return the network of its best epoch, finished by the method.
+
+    The teacher is the folded form of `previous`, the model that the step started from.
+
+    Continues by itself if the folder holds a state.
+
+    The processes of a job compute pieces of the same batches with the same random draws, so that together they do what
+    one process would do; the first one alone writes.
+    """
+    settings, later, processes = job.settings, min(job.index, 1), job.processes
+    epochs = settings.epochs[later]
+    iterations = len(job.crops.order(0))
+    share = Share(processes.rank, processes.count, settings.accumulate)
+    method.sum_over_processes = processes.sum
+    old = previous.folded.network if previous is not None and method.needs_teacher else None
+    student = _placed(student, job)
+    old = None if old is None else _placed(old, job)
+    piece = settings.batch // (processes.count * settings.accumulate)
+    needed = peak_memory(student, old, piece, settings) - weights_on(processes.device, (student, old))
+    check_memory(needed, processes.device, settings, job.index)
+    if processes.count > 1:
+        student = synchronise_norms(student)
+    network = _distributed(student, processes)
+    state = _new_state(student, method, job, epochs * iterations)
+    saved, best = job.folder / "state.pt", job.folder / "best.safetensors"
+    if saved.exists():
+        state.load(saved)
+    elif old is not None:
+        method.start(student, old, job.info, _whole(job, listen, Event(job.index, 0, epochs, 0, iterations, {})))
+        method.prepare(_seen_by(old, method, job, share), job.info, student)
+    position = state.position
+    undo = Undo(student, method) if settings.precision == "fp16" else None
+
+    for epoch in range(position.epoch, epochs):
+        method.set_training(student)
+        for pieces in _pieces(job, epoch, share, position.iteration):
+            lr = float(state.schedule.get_last_lr()[0])
+            if undo is not None:
+                undo.remember()
+            with cudnn_tuned(processes.device):
+                numbers = _learn(network, old, state, pieces, job)
+            if bad := not_finite(numbers):
+                _skip(bad, undo, job, epoch, position, best)
+                numbers = {}
+            else:
+                _update(state, job, epoch, best)
+            position.iteration += 1
+            position.rows.append({"epoch": epoch, "iteration": position.iteration, "lr": lr, **numbers})
+            listen(Event(job.index, epoch, epochs, position.iteration, iterations, numbers, settings.batch, lr))
+            if processes.leads and position.iteration % settings.save_every == 0:
+                state.save(saved)
+        position.epoch, position.iteration = epoch + 1, 0
+        if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
+            if settings.settle:
+                recalibrate_norms(student, _images(job, epoch, share))
+            seen = _validate(student.eval(), job)
+            miou = seen.all
+            if miou > position.best_miou:
+                position.best_miou, position.best_epoch, position.best_classes = miou, epoch, seen.iou_by_class
+                if processes.leads:
+                    save(best, student, job.metadata)
+            position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
+            listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou))
+        if processes.leads:
+            state.save(saved)
+    processes.wait()
+    end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
+    trained, before = load(best)[0].to(processes.device), None if previous is None else previous.network
+    return method.finish(trained, before, old, job.info, _whole(job, listen, end))
+
+
+def evaluate_together(
+    model: Model,
+    data: SegmentationData,
+    samples: tuple[Sample, ...],
+    scale: float,
+    processes: Processes,
+    *,
+    dtype: torch.dtype = torch.float32,
+    pixels: int | None = None,
+) -> EvalReport:
+    """`rcil.evaluation.evaluate.evaluate`, every process with its share of the samples; all get the same report."""
+    share = samples[processes.rank :: processes.count]
+    confusion = measure(model, data, share, scale=scale, dtype=dtype, pixels=pixels)
+    confusion.matrix = processes.sum_array(confusion.matrix)
+    return as_report(confusion, model.metadata, data, len(samples))
+
+
+def _validate(model: Segmenter, job: StepJob) -> EvalReport:
+    """The held-out images; on a GPU in the precision of the training, as many pixels as it trains on.
+
+    On a CPU one image at a time in fp32: it gains nothing from larger batches.
+    """
+    settings, processes = job.settings, job.processes
+    how: dict[str, Any] = {}
+    if processes.device.type == "cuda":
+        piece = settings.batch // (processes.count * settings.accumulate)
+        how = {"dtype": DTYPES[settings.precision], "pixels": piece * settings.crop**2}
+    return evaluate_together(Model(model, job.metadata), job.data, job.validation, job.scale, processes, **how)
+
+
+def _placed(model: Segmenter, job: StepJob) -> Segmenter:
+    """On the job's device, in its memory layout."""
+    return model.to(job.processes.device).to(memory_format=_layout(job))  # type: ignore[no-any-return, call-overload]
+
+
+def _layout(job: StepJob) -> torch.memory_format:
+    return torch.channels_last if job.settings.channels_last else torch.contiguous_format
+
+
+def _distributed(student: Segmenter, processes: Processes) -> Segmenter | DistributedDataParallel:
+    """What averages gradients over the processes."""
+    if processes.count == 1:
+        return student
+    devices = [processes.device] if processes.device.type == "cuda" else None
+    return DistributedDataParallel(student, device_ids=devices)
+
+
+def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> StepState:
+    """Optimiser and schedule over what trains: the frozen branch has neither gradient nor optimiser state."""
+    settings = job.settings
+    optimiser = _optimiser(_groups(model, settings, min(job.index, 1)), settings)
+    schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, total, power=settings.power)
+    scaler = torch.amp.GradScaler(job.processes.device.type, enabled=settings.precision == "fp16")
+    return StepState(model, optimiser, schedule, scaler, method, Position())
+
+
+def _groups(model: Segmenter, settings: TrainingSection, later: int) -> list[dict[str, Any]]:
+    """What trains, with its learning rate: the classifier may have one of its own."""
+    lr = settings.lr[later]
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    rows = [p for name, p in trained.items() if name.startswith("classifier.")]
+    body = [p for name, p in trained.items() if not name.startswith("classifier.")]
+    groups = [{"params": body, "lr": lr}, {"params": rows, "lr": lr * settings.classifier_lr}]
+    return [group for group in groups if group["params"]]
+
+
+def _optimiser(groups: list[dict[str, Any]], settings: TrainingSection) -> torch.optim.Optimizer:
+    if settings.optimiser == "adamw":
+        return torch.optim.AdamW(groups, weight_decay=settings.weight_decay)
+    nesterov = settings.momentum > 0
+    return torch.optim.SGD(groups, momentum=settings.momentum, nesterov=nesterov, weight_decay=settings.weight_decay)
+
+
+def _learn(
+    network: Segmenter | DistributedDataParallel,
+    old: Segmenter | None,
+    state: StepState,
+    pieces: list[Batch],
+    job: StepJob,
+) -> dict[str, float]:
+    """Gradients of a batch; returns the loss terms, averaged over its pieces and over the processes.
+
+    Processes exchange gradients once, with the last piece.
+    """
+    state.optimiser.zero_grad(set_to_none=True)
+    sums: dict[str, Tensor] = {}
+    for place, (images, labels) in enumerate(pieces, 1):
+        waits = isinstance(network, DistributedDataParallel) and place < len(pieces)
+        with network.no_sync() if waits else contextlib.nullcontext():  # type: ignore[operator]
+            terms = _forward(network, old, state.method, images, labels, job)
+            state.scaler.scale(terms.total / len(pieces)).backward()  # type: ignore[no-untyped-call]
+        for name, value in terms.items():
+            sums[name] = sums.get(name, 0) + value.detach()
+    parts = len(pieces) * job.processes.count
+    means = job.processes.sum(torch.stack(list(sums.values()))) / parts
+    return dict(zip(sums, means.tolist(), strict=True))
+
+
+def _update(state: StepState, job: StepJob, epoch: int, best: Path) -> None:
+    """Move the weights. Where the scaler found its scale too large nothing moves, and the schedule waits too.
+
+    The optimiser tells whether it was called: to ask the scaler for its scale would make the host wait for the GPU.
+    """
+    moved: list[bool] = []
+    hook = state.optimiser.register_step_post_hook(lambda *_: moved.append(True))
+    state.scaler.step(state.optimiser)
+    state.scaler.update()
+    hook.remove()
+    if moved:
+        state.schedule.step()
+    if not state.position.skipped.finite(moved=bool(moved)):
+        what = f"the gradients overflowed in {MAX_OVERFLOWS_IN_A_ROW + 1} batches in a row"
+        raise _diverged(what, job, epoch, state.position, best)
+
+
+def _forward(
+    student: Segmenter | DistributedDataParallel,
+    old: Segmenter | None,
+    method: Method,
+    images: Tensor,
+    labels: Tensor,
+    job: StepJob,
+) -> LossTerms:
+    """Run teacher and student and hand their maps to the method; losses leave autocast by themselves."""
+    images, labels = _moved(images, labels, job)
+    precision = job.settings.precision
+    with torch.autocast(images.device.type, DTYPES[precision], enabled=precision != "fp32"):
+        before = None
+        if old is not None:
+            with torch.no_grad():
+                before = old(images, maps=method.maps)
+        return method.terms(student(images, maps=method.maps), before, labels, job.info)
+
+
+def _moved(images: Tensor, labels: Tensor, job: StepJob) -> Batch:
+    device = job.processes.device
+    images = images.to(device, non_blocking=True).contiguous(memory_format=_layout(job))
+    return images, labels.to(device, non_blocking=True)
+
+
+def _pieces(job: StepJob, epoch: int, share: Share, first: int = 0) -> Iterator[list[Batch]]:
+    """The batches of an epoch from `first` on, in memory that suits the device."""
+    return batches(job.crops, epoch, first, share, pinned=job.processes.device.type == "cuda")
+
+
+def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
+    """The first batches of an epoch that norms are recalibrated on, piece by piece."""
+    for pieces in itertools.islice(_pieces(job, epoch, share), job.settings.settle):
+        for piece in pieces:
+            yield _moved(*piece, job)[0]
+
+
+def _whole(job: StepJob, listen: Listener, now: Event) -> Iterator[Batch]:
+    """Training images as they are, some of them, evenly spread; `listen` hears how many a method has taken `now`."""
+    count = len(job.crops)
+    places = range(0, count, max(1, count // FINISHING_IMAGES))
+    for taken, place in enumerate(places, 1):
+        yield job.crops.whole(place, job.scale)
+        listen(replace(now, looked=(taken, len(places))))
+
+
+@torch.no_grad()
+def _seen_by(old: Segmenter, method: Method, job: StepJob, share: Share) -> Iterator[tuple[Maps, Tensor]]:
+    """The teacher's maps of the first epoch's batches, for methods that look before they train."""
+    for pieces in _pieces(job, 0, share):
+        for piece in pieces:
+            images, labels = _moved(*piece, job)
+            yield old(images, maps=method.maps), labels
+
+
+def _skip(bad: list[str], undo: Undo | None, job: StepJob, epoch: int, position: Position, best: Path) -> None:
+    """Leave out a batch whose loss terms `bad` are not finite, as if it had not been there; refused but in fp16."""
+    what = f"the loss term {', '.join(bad)} is not finite"
+    if undo is None or not position.skipped.not_finite():
+        if position.skipped.total:
+            what += f" ({position.skipped.in_a_row} in a row, {position.skipped.total} in this step)"
+        raise _diverged(what, job, epoch, position, best)
+    undo.undo()
+    if job.processes.leads:
+        log.warning("%s: %s in fp16; the batch is skipped", _where(job, epoch, position), what)
+
+
+def _diverged(what: str, job: StepJob, epoch: int, position: Position, best: Path) -> TrainingError:
+    last = f"the best network so far is in {best}" if best.exists() else "no epoch was finished yet"
+    remedy = "Lower training.lr or the method's weights and start a new run in another folder."
+    if job.settings.precision == "fp16":
+        remedy = "Set training.precision to bf16 or fp32 and start a new run in another folder, or lower training.lr."
+    return TrainingError(f"{_where(job, epoch, position)}: {what}; {last}", remedy)
+
+
+def _where(job: StepJob, epoch: int, position: Position) -> str:
+    return f"step {job.index}, epoch {epoch}, iteration {position.iteration}"

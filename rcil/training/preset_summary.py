@@ -1,0 +1,49 @@
+"""What the presets are, without their data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rcil.data.class_names import CITYSCAPES, VOC
+from rcil.data.datasets.ade import CLASSES as ADE_CLASSES
+from rcil.data.datasets.cityscapes import CITIES
+from rcil.presets import preset_names
+from rcil.training.plan import resolve_domains, resolve_groups
+from rcil.training.task import Task, load_task
+
+_NAMES = {
+    "voc": tuple(VOC),
+    "ade": tuple(f"class_{index}" for index in range(ADE_CLASSES + 1)),
+    "cityscapes": tuple(CITYSCAPES),
+}
+_TRAINING_CITIES = CITIES[:-3]
+
+
+@dataclass(frozen=True)
+class PresetSummary:
+    """A line of `rcil presets`."""
+
+    name: str
+    dataset: str
+    protocol: str
+    """X-Y, the setting, and the class order where it is not the dataset's own."""
+    steps: int
+    classes: int
+    """After the last step, background included where there is one."""
+
+
+def summaries() -> list[PresetSummary]:
+    """All presets, sorted by name."""
+    return [_summary(name, load_task(Path(name))) for name in preset_names()]
+
+
+def _summary(name: str, task: Task) -> PresetSummary:
+    protocol, classes = task.protocol, _NAMES[task.data.kind]
+    if protocol.by_domain:
+        text, steps = f"{protocol.domains} domains", len(resolve_domains(protocol, list(_TRAINING_CITIES)))
+    else:
+        text, steps = f"{protocol.split} {protocol.setting}", len(resolve_groups(protocol, classes))
+    if protocol.order:
+        text += f", {protocol.order}"
+    return PresetSummary(name, task.data.kind, text, steps, len(classes))

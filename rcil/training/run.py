@@ -1,0 +1,263 @@
+"""A whole task: every step in turn, each finished step kept, results on the test split."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from rcil.checkpoint.file import load, load_backbone, save
+from rcil.checkpoint.imagenet import installed_weights
+from rcil.core.documents import write_json
+from rcil.core.errors import ConfigError, TrainingError
+from rcil.core.files import replacing, sha256_of, working_in
+from rcil.core.log import log, stage
+from rcil.data.protocol import memory_table, training_table
+from rcil.data.scan import data_digest, id_table
+from rcil.hardware.determinism import deterministic
+from rcil.hardware.processes import Processes, join
+from rcil.inference import Model
+from rcil.methods import Method, StepInfo, make_method
+from rcil.model.architecture import Architecture
+from rcil.model.header import read_header
+from rcil.model.metadata import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    LITE_MEAN,
+    LITE_STD,
+    ClassInfo,
+    LineageEntry,
+    Metadata,
+    recorded,
+)
+from rcil.nn import Segmenter, build
+from rcil.training.compatibility import check_compatible
+from rcil.training.loader import Crops, CropSettings
+from rcil.training.loop import Event, Listener, StepJob, evaluate_together, train_step
+from rcil.training.plan import Plan, StepPlan, make_plan
+from rcil.training.run_record import record_task
+from rcil.training.state import read_state, write_state
+from rcil.training.task import NetworkSection, Task
+from rcil.training.tensorboard import both, tensorboard
+
+T = TypeVar("T")
+
+
+def run_task(
+    task: Task,
+    output: Path,
+    *,
+    resume: bool = False,
+    step0_of: Path | None = None,
+    listen: Listener = lambda event: None,
+) -> dict[str, Any]:
+    """Train all steps; returns what is also written to `results.json`.
+
+    Args:
+        task: What to do.
+        output: Folder of the run: `stepN.safetensors`, `stepN/` with log and state, `results.json`, `task.yaml`.
+        resume: Continue a run in this folder; without it a folder that is in use is refused.
+        step0_of: Folder of a run whose step 0 this one would only repeat; it is copied.
+        listen: Told about every iteration and epoch, in the first process.
+    """
+    with join(task.training.device) as processes:
+        check_pieces(task.training.batch, task.training.accumulate, processes.count)
+        check_compatible(task.network.norm, task.training.precision, processes.device)
+        with deterministic(task.training.deterministic):
+            if not processes.leads:
+                return _run_steps(task, output, resume, step0_of, _silent, processes)
+            with working_in(output), tensorboard(output) as board:
+                return _run_steps(task, output, resume, step0_of, both(board, listen), processes)
+
+
+def check_pieces(batch: int, accumulate: int, processes: int) -> None:
+    """Refuse a batch that cannot be shared out evenly, or whose pieces have no batch statistics."""
+    pieces = accumulate * processes
+    if batch % pieces:
+        raise ConfigError(
+            f"a batch of {batch} cannot be divided into {pieces} equal pieces (processes: {processes}, "
+            f"training.accumulate: {accumulate})",
+            f"Set training.batch to a multiple of {pieces}.",
+        )
+    if batch == accumulate:
+        raise ConfigError(
+            "a piece of a single image has no batch statistics",
+            "Raise training.batch or lower training.accumulate, so that at least two images are normalised together.",
+        )
+
+
+def _silent(event: Event) -> None:
+    del event
+
+
+def _run_steps(
+    task: Task, output: Path, resume: bool, step0_of: Path | None, listen: Listener, processes: Processes
+) -> dict[str, Any]:
+    """The first process reads the data and records the task before the others look at either."""
+    method = make_method(task.method.name, **task.method.options)
+    if not processes.leads:
+        processes.wait()
+    plan = make_plan(task, joint=method.sees_all_data)
+    if processes.leads:
+        record_task(output, task, resume=resume)
+        for warning in plan.warnings:
+            log.warning(warning)
+        processes.wait()
+    results: list[dict[str, Any]] = []
+    model: Model | None = None
+    for step_plan in plan.steps:
+        index = step_plan.step.index
+        final = output / f"step{index}.safetensors"
+        finished = final.exists()
+        processes.wait()
+        if not finished and index == 0 and step0_of is not None:
+            _adopt(step0_of, output, method, processes)
+        elif not finished:
+            with stage(f"training of step {index}"):
+                _train(task, plan, step_plan, model, method, output, listen, processes)
+        processes.wait()
+        model = Model(*load(final), final).to(processes.device)
+        _remember(method, output, index)
+        report = evaluate_together(model, plan.data, plan.test, task.data.scale, processes)
+        results.append({"step": index, "teaches": list(step_plan.teaches), **report.as_document()})
+        document: dict[str, Any] = {"task": task.name, "method": task.method.name, "steps": results}
+        if processes.leads:
+            write_json(output / "results.json", document)
+    return document
+
+
+def _train(
+    task: Task,
+    plan: Plan,
+    step: StepPlan,
+    previous: Model | None,
+    method: Method,
+    output: Path,
+    listen: Listener,
+    processes: Processes,
+) -> None:
+    """One step from its start, or from where it was interrupted, to its checkpoint."""
+    index = step.step.index
+    torch.manual_seed(task.seed * 1000 + index)
+    student = first_network(task, method, step) if previous is None else method.begin(previous.network, step.names)
+    settings = task.training
+    metadata = _metadata(task, plan, step, student.arch, parent=output / f"step{index - 1}.safetensors")
+    table = training_table(step.step)[id_table(plan.data)]
+    memory = [(kept.sample, memory_table(kept.step)[id_table(plan.data)]) for kept in step.memory]
+    crops = CropSettings.of(settings, task.data.scale)
+    job = StepJob(
+        index=index,
+        info=StepInfo(len(step.step.seen) - len(step.step.classes), len(step.step.classes), memory=bool(memory)),
+        metadata=metadata,
+        crops=Crops(step.train, table, metadata, crops, (task.seed, index), memory),
+        data=plan.data,
+        validation=spread(step.validation, settings.validate_images),
+        settings=settings,
+        scale=task.data.scale,
+        folder=output / f"step{index}",
+        processes=processes,
+    )
+    job.folder.mkdir(parents=True, exist_ok=True)
+    final = train_step(job, student, previous, method, listen)
+    if not processes.leads:
+        return
+    _save_method(method, job.folder)
+    save(output / f"step{index}.safetensors", final, _measured(metadata, final.arch, job.folder))
+
+
+def spread(items: Sequence[T], count: int | None) -> tuple[T, ...]:
+    """At most `count` of the items, evenly spread over them; all if it is None."""
+    if count is None or count >= len(items):
+        return tuple(items)
+    return tuple(items[index * len(items) // count] for index in range(count))
+
+
+def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:
+    """The description of the network in its final form, with what the held-out images said of the best epoch."""
+    position = read_state(folder / "state.pt")["position"]
+    metrics = {"held_out_miou": position["best_miou"], "best_epoch": float(position["best_epoch"])}
+    metrics |= {f"iou {name}": value for name, value in position.get("best_classes", {}).items()}
+    *earlier, last = metadata.lineage
+    lineage = (*earlier, last.model_copy(update={"metrics": {**last.metrics, **metrics}}))
+    return metadata.model_copy(update={"architecture": arch, "lineage": lineage})
+
+
+def _adopt(other: Path, output: Path, method: Method, processes: Processes) -> None:
+    """Take over step 0 of another run; its checkpoint comes last, because it says that the step is finished."""
+    if not processes.leads:
+        return
+    _save_method(method, output / "step0")
+    for name in ("step0/log.csv", "step0.safetensors"):
+        with replacing(output / name) as part:
+            shutil.copyfile(other / name, part)
+
+
+def _save_method(method: Method, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_state(folder / "method.pt", method.state_dict())
+
+
+def _remember(method: Method, output: Path, index: int) -> None:
+    """Give the method back what it kept of a finished step; without the file, only where the next step needs it."""
+    path = output / f"step{index}" / "method.pt"
+    if not path.exists() and not method.carries_over:
+        return
+    try:
+        method.load_state_dict(read_state(path))
+    except TrainingError as error:
+        first = output / f"step{index}.safetensors"
+        hint = f"Delete {first} and all that later steps left to train from step {index} on anew."
+        raise TrainingError(error.message, hint) from error
+
+
+def first_network(task: Task, method: Method, step: StepPlan) -> Segmenter:
+    """The network of step 0."""
+    network: NetworkSection = task.network
+    fields = network.model_dump(exclude={"pretrained"})
+    model = build(Architecture(**fields, rc=method.rc), [step.names])
+    if network.pretrained == "imagenet":
+        with installed_weights(network.backbone) as path:
+            load_backbone(model, path)
+    elif network.pretrained is not None:
+        load_backbone(model, network.pretrained)
+    return model
+
+
+def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent: Path) -> Metadata:
+    known = parent.exists()
+    lite = arch.backbone == "efficientnet_lite0"
+    entry = LineageEntry(
+        step=step.step.index,
+        source=f"rcil train, {task.name}",
+        parent_sha256=sha256_of(parent) if known else None,
+        data_sha256=data_digest((*step.train, *step.validation, *(kept.sample for kept in step.memory))),
+        config=recorded(task),
+        seed=task.seed,
+        versions={"torch": torch.__version__},
+        metrics={
+            "training_images": float(len(step.train) + len(step.memory)),
+            "held_out_images": float(len(step.validation)),
+        },
+    )
+    return Metadata(
+        architecture=arch,
+        classes=_class_table(plan, step),
+        mean=LITE_MEAN if lite else IMAGENET_MEAN,
+        std=LITE_STD if lite else IMAGENET_STD,
+        method=task.method.name,
+        step=step.step.index,
+        lineage=(*(read_header(parent).metadata.lineage if known else ()), entry),
+    )
+
+
+def _class_table(plan: Plan, step: StepPlan) -> tuple[ClassInfo, ...]:
+    """All classes seen so far in row order, with the colours of the data."""
+    came = {c: p.step.index for p in plan.steps for c in p.step.classes}
+    specs = plan.data.classes
+    return tuple(
+        ClassInfo(name=specs[c].name, id=row, colour=specs[c].colour, step=came[c])
+        for row, c in enumerate(step.step.seen)
+    )

@@ -1,0 +1,141 @@
+"""The resume state: everything that a step's future depends on, in one file that is whole or absent."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rcil.checkpoint.importers.torch_file import holds_its_numbers
+from rcil.core.errors import TrainingError, first_line
+from rcil.core.files import replacing
+from rcil.methods import Method
+from rcil.nn import Segmenter
+from rcil.training.skipping import Skipped
+
+
+@dataclass
+class Position:
+    """How far a step has come."""
+
+    epoch: int = 0
+    iteration: int = 0
+    """Batches of the epoch that are done."""
+    best_miou: float = -1.0
+    best_epoch: int = -1
+    best_classes: dict[str, float] = field(default_factory=dict)
+    """IoU in percent of every class that could be measured in the best epoch."""
+    rows: list[dict[str, float]] = field(default_factory=list)
+    """The log so far."""
+    skipped: Skipped = field(default_factory=Skipped)
+    """Batches of fp16 training that were left out."""
+
+    def as_document(self) -> dict[str, Any]:
+        """Plain values, for the state file."""
+        return {**vars(self), "skipped": vars(self.skipped)}
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Position:
+        """From `as_document`; states of versions that skipped no batch have none."""
+        return cls(**{**document, "skipped": Skipped(**document.get("skipped", {}))})
+
+
+@dataclass
+class StepState:
+    """What trains, and how far it is."""
+
+    model: Segmenter
+    optimiser: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+    scaler: torch.amp.GradScaler
+    method: Method
+    position: Position
+
+    @property
+    def _device(self) -> torch.device:
+        """Where the model is, and so the generator that draws its branches; not always torch's current GPU."""
+        return next(self.model.parameters()).device
+
+    def save(self, path: Path) -> None:
+        """Write the state, random generator included."""
+        document = {
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "method": self.method.state_dict(),
+            "position": self.position.as_document(),
+            "rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None,
+        }
+        write_state(path, document)
+        write_log(path.with_name("log.csv"), self.position.rows)
+
+    def load(self, path: Path) -> None:
+        """Continue where `save` was called; no code in the file is run."""
+        document = read_state(path)
+        try:
+            self.model.load_state_dict(document["model"])
+            self.optimiser.load_state_dict(document["optimiser"])
+            self.schedule.load_state_dict(document["schedule"])
+            self.scaler.load_state_dict(document["scaler"])
+            self.method.load_state_dict(document["method"])
+            self.position = Position.of(document["position"])
+            torch.set_rng_state(document["rng"])
+            if document["cuda_rng"] is not None and self._device.type == "cuda":
+                torch.cuda.set_rng_state(document["cuda_rng"], self._device)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise TrainingError(
+                f"{path} does not belong to this task: {first_line(error)}",
+                "Resume with the task file and versions that the run was started with.",
+            ) from error
+
+
+def write_state(path: Path, document: dict[str, Any]) -> None:
+    """A state file, whole or not at all; the same state gives the same bytes."""
+    with replacing(path) as part, part.open("wb") as file:  # given a name, torch would write that into the file
+        try:
+            torch.save(document, file)
+        except RuntimeError as error:  # what torch makes of a full disk
+            raise TrainingError(
+                f"{path} could not be written in full", "Check free space, then continue with --resume."
+            ) from error
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """A state file's content."""
+    try:
+        document: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+        if not all(map(holds_its_numbers, _tensors_in(document))):
+            raise ValueError("a tensor stands for more numbers than it holds")
+    except Exception as error:
+        raise TrainingError(f"cannot read the state in {path}", "Delete the step's folder to train it anew.") from error
+    return document
+
+
+def _tensors_in(content: object) -> Iterator[torch.Tensor]:
+    match content:
+        case torch.Tensor():
+            yield content
+        case dict():
+            for value in content.values():
+                yield from _tensors_in(value)
+        case list() | tuple():
+            for value in content:
+                yield from _tensors_in(value)
+
+
+def write_log(path: Path, rows: list[dict[str, float]]) -> None:
+    """The log as CSV, one line a row; columns in order of first appearance."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with replacing(path) as part:
+        part.write_text(text.getvalue(), encoding="utf-8")

@@ -1,0 +1,58 @@
+"""What TensorBoard shows of a run: loss terms, learning rate and held-out mIoU of every step, one folder a step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rcil.training.loop import Event, Listener
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+@contextlib.contextmanager
+def tensorboard(output: Path) -> Iterator[Listener]:
+    """A listener that writes to `output/tensorboard/stepN`.
+
+    A resumed run continues the curves: what an interrupted one wrote after its last saved state is superseded.
+    """
+    writers: dict[int, SummaryWriter] = {}
+
+    def listen(event: Event) -> None:
+        if event.looked is not None:
+            return
+        done = event.epoch * event.iterations + event.iteration
+        if event.step not in writers:
+            writers[event.step] = _open(output / "tensorboard" / f"step{event.step}", done)
+        writer = writers[event.step]
+        if event.miou is not None:
+            writer.add_scalar("held_out_miou", event.miou, done)
+            return
+        writer.add_scalar("lr", event.lr, done)
+        for name, value in event.terms.items():
+            writer.add_scalar(f"loss/{name}", value, done)
+
+    try:
+        yield listen
+    finally:
+        for writer in writers.values():
+            writer.close()
+
+
+def _open(folder: Path, first: int) -> SummaryWriter:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=first)
+
+
+def both(first: Listener, second: Listener) -> Listener:
+    """A listener that tells two."""
+
+    def listen(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return listen

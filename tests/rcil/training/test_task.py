@@ -1,0 +1,117 @@
+from pathlib import Path
+
+import pytest
+
+from rcil.core.errors import ConfigError
+from rcil.training.task import load_task
+
+
+def test_defaults_are_the_papers(task_file):
+    task = load_task(task_file)
+    assert task.training.momentum == 0.9
+    assert task.training.weight_decay == 1e-4
+    assert task.training.power == 0.9
+    assert task.training.held_out == 0.2
+    assert task.method.name == "rcil"
+
+
+def test_paths_are_relative_to_the_file(task_file):
+    assert load_task(task_file).data.root == task_file.parent / "site"
+
+
+def test_a_task_is_the_same_from_any_folder(task_file, tmp_path, monkeypatch):
+    """Otherwise a run could be resumed only where it was started."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(task_file.parent)
+    task = load_task(Path(task_file.name), ["training.batch=2"])
+    assert task.data.root == task_file.parent / "site"
+    monkeypatch.chdir(tmp_path / "here")
+    assert load_task(Path("..") / task_file.relative_to(tmp_path), ["training.batch=2"]) == task
+
+
+def test_overridden_paths_are_relative_to_the_current_folder(task_file, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    task = load_task(task_file, ["data.root=other", "network.pretrained=weights.safetensors"])
+    assert task.data.root == tmp_path / "here" / "other"
+    assert task.network.pretrained == tmp_path / "here" / "weights.safetensors"
+    assert load_task(task_file, ["network.pretrained=imagenet"]).network.pretrained == "imagenet"
+
+
+def test_overrides(task_file):
+    task = load_task(
+        task_file, ["training.batch=2", "method.name=mib", "method.options.weight=5.5", "training.lr=[1, 2]"]
+    )
+    assert task.training.batch == 2
+    assert task.method.options == {"weight": 5.5}
+    assert task.training.lr == (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["trainig.batch=2"], "Did you mean 'training'"),
+        (["training.bacth=2"], "Did you mean 'batch'"),
+        (["training.batch=0"], "training.batch"),
+        (["seed=-1"], "seed: .* greater than or equal to 0"),
+        (["training.scale=[2, 0.5]"], "training: .* from small to large, not from 2 to 0.5"),
+        (["training.batch"], "key=value"),
+        (["name.x=1"], "not a section"),
+        (["protocol.split=15-1"], "exactly one of split, steps, domains, domain_steps; not split and steps"),
+        (["protocol={}"], "exactly one of .* none is there"),
+        (["protocol={domains: 1-1, domain_steps: [[day]]}"], "not domains and domain_steps"),
+        (["protocol={domains: 1-1, setting: disjoint}"], "about classes"),
+        (["protocol={domains: 1-1, order: voc-b}"], "order goes with split"),
+        (["protocol={steps: [[ball]], order: voc-b}"], "order goes with split"),
+        (["protocol={domain_steps: [[day]], domain_order: [day]}"], "domain_order goes with domains"),
+        (["data.variant=legacy"], "kind cityscapes"),
+        (["data={kind: cityscapes, root: x, variant: legacy, test: test}"], "train and val"),
+        (["data.variant=lgeacy"], "data.variant"),
+        (["training.batch=[1"], "not YAML"),
+    ],
+)
+def test_wrong_overrides(task_file, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        load_task(task_file, overrides)
+
+
+def test_a_memory_is_for_steps_of_classes(task_file):
+    overrides = ["protocol={domain_steps: [[a], [b]]}", "training.memory=5"]
+    assert load_task(task_file, overrides[:1]).protocol.by_domain
+    with pytest.raises(ConfigError, match="steps by domain have none"):
+        load_task(task_file, overrides)
+
+
+@pytest.mark.parametrize(
+    "text", ["[1, 2]", "a: [", "\x00", "seed: 2001-13-45", "seed: !!int x", "[" * 2000, "&a {b: *a}"]
+)
+def test_wrong_files(tmp_path, text):
+    (tmp_path / "t.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"t\.yaml"):
+        load_task(tmp_path / "t.yaml")
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_task(tmp_path / "none.yaml")
+
+
+class TestPresets:
+    def test_a_name_is_enough_and_paths_are_relative_to_the_current_folder(self):
+        task = load_task(Path("voc-15-1-overlapped"), ["network.pretrained=weights.safetensors"])
+        assert task.name == "voc-15-1-overlapped"
+        assert (task.data.root, task.network.pretrained) == (Path("data/voc"), Path("weights.safetensors").absolute())
+        assert load_task(Path("ade-100-5"), ["data.root=/ade"]).data.root == Path("/ade")
+
+    def test_a_file_comes_first_and_a_folder_does_not(self, task_file, monkeypatch):
+        monkeypatch.chdir(task_file.parent)
+        Path("voc-15-5-disjoint").mkdir()
+        assert load_task(Path("voc-15-5-disjoint")).name == "voc-15-5-disjoint"
+        task_file.rename("voc-15-1-disjoint")
+        assert load_task(Path("voc-15-1-disjoint")).name == "tiny"
+
+    @pytest.mark.parametrize("name", ["voc-15-1-overlaped", "voc-15-1-overlapped.yaml"])
+    def test_a_misspelt_name(self, name):
+        with pytest.raises(ConfigError, match="Did you mean 'voc-15-1-overlapped'"):
+            load_task(Path(name))
+
+    def test_a_name_in_a_folder_is_a_file(self, tmp_path):
+        with pytest.raises(ConfigError, match=r"or a preset\.$"):
+            load_task(tmp_path / "voc-15-1-overlapped")
