@@ -3,10 +3,12 @@
 Importing `rcil` imports nothing heavy: torch is loaded when one of these names is first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False  # type checkers take it for True; importing typing would take longer than all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from rcil.api import StepReport, add_class, evaluate, train
     from rcil.core.prediction import Prediction
     from rcil.inference import Model, load
@@ -20,6 +22,8 @@ _MODULES = {"Model": "rcil.inference", "load": "rcil.inference", "Prediction": "
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from importlib import import_module
+
     return getattr(import_module(_MODULES.get(name, "rcil.api")), name)
 
 

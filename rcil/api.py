@@ -138,7 +138,7 @@ def train(
     Example:
         >>> results = rcil.train("task.yaml", "run", overrides=["training.epochs=[1, 1]"])
         >>> [step["teaches"] for step in results["steps"]]
-        [['cone', 'ball'], ['forklift']]
+        [['background', 'cone', 'ball'], ['forklift']]
 
     Args:
         task: A task file, or the name of a preset.

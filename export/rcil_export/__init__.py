@@ -1,9 +1,11 @@
 """From a trained checkpoint to what is deployed, with proof that nothing was lost and nothing was added."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False  # type checkers take it for True; importing typing would take longer than all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from rcil_export.api import check, export, verify
     from rcil_export.checks.files import CheckReport
     from rcil_export.checks.result import Result
@@ -21,6 +23,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from importlib import import_module
+
     return getattr(import_module(_MODULES.get(name, "rcil_export.api")), name)
 
 

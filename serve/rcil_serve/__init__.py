@@ -1,9 +1,11 @@
 """Running deployed models and showing what they see. Nothing here imports torch."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False  # type checkers take it for True; importing typing would take longer than all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from rcil.core.prediction import Prediction
     from rcil_serve.model import Model, StreamFrame, open_model
 
@@ -15,6 +17,8 @@ _MODULES = {"Prediction": "rcil.core.prediction"}
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from importlib import import_module
+
     return getattr(import_module(_MODULES.get(name, "rcil_serve.model")), name)
 
 

@@ -41,7 +41,7 @@ class CheckReport(NamedTuple):
         >>> report.ok
         True
         >>> [result.key for result in report.results]
-        ['structure', 'description', 'outputs', 'bisect']
+        ['structure', 'metadata', 'outputs', 'bisect']
     """
 
     results: list[Result]
