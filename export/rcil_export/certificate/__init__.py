@@ -1,0 +1,1 @@
+"""What can be proved about a delivered model, independently of how it was made."""

@@ -1,0 +1,100 @@
+"""A delivered folder: model, engine with sidecar, report, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rcil.errors import CheckpointError
+from rcil_export.certificate.verify_engine import verify_engine
+from rcil_export.certificate.verify_findings import Findings
+from rcil_export.certificate.verify_onnx import verify_onnx
+from rcil_export.certificate.verify_rebuild import Source
+from rcil_export.certificate.verify_report import Difference
+from rcil_export.engine.progress import Listener
+from rcil_export.engine.sidecar import sidecar_path
+from rcil_export.run import (
+    ENGINE_NAME,
+    FAILED_HTML_NAME,
+    FAILED_JSON_NAME,
+    HTML_NAME,
+    JSON_NAME,
+    ONNX_NAME,
+)
+
+SIDECAR_NAME = sidecar_path(Path(ENGINE_NAME)).name
+REPORTS = (HTML_NAME, FAILED_HTML_NAME, FAILED_JSON_NAME)
+"""Files of an export that hold measurements and pictures only."""
+KNOWN = {ONNX_NAME, ENGINE_NAME, SIDECAR_NAME, JSON_NAME, *REPORTS}
+EXTRA = "Nothing but what an export writes"
+REPORT, NUMBERS = "Report of these files", "Measurements"
+HASH = re.compile(r"sha256 ([0-9a-f]{12,64})")
+
+
+def verify_folder(folder: Path, source: Source, findings: Findings, listen: Listener | None = None) -> None:
+    """Claims about every file in a folder that `rcil-export` wrote."""
+    model, engine = folder / ONNX_NAME, folder / ENGINE_NAME
+    if not model.is_file():
+        raise CheckpointError(
+            f"{folder} has no {ONNX_NAME} and is no Triton model repository", "Name the folder that rcil-export wrote."
+        )
+    graph = verify_onnx(model, source, findings)
+    if engine.exists() and graph is not None:
+        verify_engine(engine, graph, findings, listen)
+    elif engine.exists():
+        findings.not_proved(engine, "engine", "Engine of this graph", f"{ONNX_NAME} does not say what it is")
+    elif (folder / SIDECAR_NAME).exists():
+        findings.wrong(folder / SIDECAR_NAME, "sidecar", "Sidecar of an engine", f"there is no {ENGINE_NAME}")
+    if (folder / JSON_NAME).exists():
+        verify_report(folder / JSON_NAME, source, findings)
+    for path in (folder / name for name in REPORTS):
+        if path.exists():
+            findings.read(path)
+            findings.not_proved(path, "numbers", NUMBERS, "they were measured, and are not measured again")
+    for path in extra_files(folder, KNOWN):
+        findings.wrong(path, "extra", EXTRA, "an unknown file")
+
+
+def extra_files(folder: Path, known: set[str]) -> list[Path]:
+    """Everything in a folder that has no business there, links and hidden files among it."""
+    return [path for path in sorted(folder.iterdir()) if path.name not in known or path.is_symlink() or path.is_dir()]
+
+
+def verify_report(path: Path, source: Source, findings: Findings) -> None:
+    """The hashes in `report.json` are those of the files, and its verdict follows from its items."""
+    try:
+        document = json.loads(findings.read(path))
+        facts, results = document["facts"], document["results"]
+        differences = [*_hashes(facts, source, findings), *_verdict(document, results)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        findings.wrong(path, "report", REPORT, "not a report of rcil-export, or damaged")
+        return
+    findings.add(
+        path, "report", REPORT, "its hashes are those of the files, its verdict that of its items", differences
+    )
+    findings.not_proved(path, "numbers", NUMBERS, "they were measured, and are not measured again")
+
+
+def _hashes(facts: dict[str, Any], source: Source, findings: Findings) -> Iterator[Difference]:
+    actual = {"checkpoint": source.sha256} | {name: findings.files.get(name) for name in (ONNX_NAME, ENGINE_NAME)}
+    for name, digest in actual.items():
+        found = HASH.search(facts.get(name, ""))
+        if digest is None:
+            if name in facts:
+                yield Difference(f"facts.{name}", str(facts[name]), "no such file")
+        elif found is None or not digest.startswith(found[1]):
+            yield Difference(f"facts.{name}", "no sha256" if found is None else f"sha256 {found[1]}", digest)
+
+
+def _verdict(document: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[Difference]:
+    """An edited item must not leave the verdict as it was, nor the other way round."""
+    for result in results:
+        ok = all(item["passed"] is not False for item in result["items"])
+        if result["ok"] is not ok:
+            yield Difference(f"results.{result['key']}.ok", str(result["ok"]), str(ok))
+    ok = all(item["passed"] is not False for result in results for item in result["items"])
+    if document["ok"] is not ok:
+        yield Difference("ok", str(document["ok"]), str(ok))

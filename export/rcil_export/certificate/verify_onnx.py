@@ -1,0 +1,75 @@
+"""A delivered ONNX file against a fresh export of its checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from rcil import __version__
+from rcil.errors import RcilError
+from rcil_export.certificate.verify_findings import Findings
+from rcil_export.certificate.verify_graph import model_differences
+from rcil_export.certificate.verify_rebuild import AnyInterface, Source
+from rcil_export.onnx_file import texts_of
+
+REBUILD = "Same as a fresh export"
+
+
+@dataclass(frozen=True)
+class VerifiedGraph:
+    """A delivered graph whose interface could be read."""
+
+    path: Path
+    data: bytes
+    """The delivered file if it is right, else the fresh export: what an engine has to be built from."""
+    document: onnx.ModelProto
+    """The same, parsed."""
+    interface: AnyInterface
+
+
+def verify_onnx(path: Path, source: Source, findings: Findings) -> VerifiedGraph | None:
+    """Claims about one ONNX file; None where it does not say what it is, so that nothing can be rebuilt."""
+    data = findings.read(path)
+    try:
+        delivered = onnx.load_model_from_string(data)
+        interface = source.interface_of(texts_of(delivered), path.name)
+    except (DecodeError, RcilError) as error:
+        why = error.message if isinstance(error, RcilError) else "not an ONNX file, or damaged"
+        findings.wrong(path, "rebuild", REBUILD, why)
+        return None
+    findings.interfaces[findings.name(path)] = interface.model_dump(mode="json")
+    findings.say(f"{path.name}: exporting {source.path.name} again, {interface.precision}, {interface.shape}")
+    try:
+        expected = source.exact(interface)
+    except RcilError as error:
+        findings.wrong(path, "rebuild", REBUILD, f"no graph can be exported as this file states: {error.message}")
+        return None
+    return _compared(path, data, delivered, expected, interface, findings)
+
+
+def _compared(
+    path: Path,
+    data: bytes,
+    delivered: onnx.ModelProto,
+    expected: onnx.ModelProto,
+    interface: AnyInterface,
+    findings: Findings,
+) -> VerifiedGraph:
+    fresh = expected.SerializeToString(deterministic=True)
+    if data == fresh:
+        findings.add(path, "rebuild", REBUILD, f"the same {len(data):,} bytes", ())
+        return VerifiedGraph(path, data, delivered, interface)
+    differences = model_differences(delivered, expected)
+    text = f"the same graph, weights and description; other bytes{_written_by(delivered)}"
+    if findings.add(path, "rebuild", REBUILD, text, differences):
+        return VerifiedGraph(path, data, delivered, interface)
+    return VerifiedGraph(path, fresh, expected, interface)
+
+
+def _written_by(delivered: onnx.ModelProto) -> str:
+    if delivered.producer_version == __version__:
+        return ""
+    return f", written by {delivered.producer_name} {delivered.producer_version}, and this is {__version__}"

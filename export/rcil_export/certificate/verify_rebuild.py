@@ -1,0 +1,72 @@
+"""A fresh export of a checkpoint with the options that a delivered graph states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+
+from rcil.checkpoint.file import load_for_inference
+from rcil.checkpoint.header import read_header
+from rcil.checkpoint.metadata import ClassifierMetadata, Metadata
+from rcil.classify.checkpoint import load_classifier
+from rcil.classify.network import fold_classifier
+from rcil.errors import CheckpointError
+from rcil.files import sha256_of
+from rcil_export.classify_interface import ClassifierInterface
+from rcil_export.convert import convert, deployed_metadata
+from rcil_export.description import parse_any_description
+from rcil_export.interface import Interface
+from rcil_export.onnx_graph.classify_export import classifier_to_onnx
+
+AnyInterface = Interface | ClassifierInterface
+
+
+@dataclass(frozen=True)
+class Source:
+    """The checkpoint that a delivery is compared with."""
+
+    path: Path
+    calibrate: Path | None = None
+    """The images that a conversion was measured on."""
+
+    def check(self) -> None:
+        """Raise unless the file is a checkpoint that can be exported."""
+        if self.metadata.kind == "backbone":
+            raise CheckpointError(
+                f"{self.path} holds a backbone without classes", "Name the checkpoint that the model was exported from."
+            )
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the checkpoint file."""
+        return sha256_of(self.path)
+
+    @cached_property
+    def metadata(self) -> Metadata:
+        """What a graph of this checkpoint carries."""
+        return deployed_metadata(read_header(self.path).metadata, self.path)
+
+    def interface_of(self, texts: Mapping[str, str], source: str) -> AnyInterface:
+        """What a delivered graph or sidecar states, read as a graph of this checkpoint."""
+        metadata, interface = parse_any_description(texts, source)
+        if isinstance(metadata, ClassifierMetadata) != isinstance(self.metadata, ClassifierMetadata):
+            raise CheckpointError(
+                f"{source} describes a {metadata.kind}, and {self.path} holds a {self.metadata.kind}",
+                "Name the checkpoint that the model was exported from.",
+            )
+        return interface
+
+    def exact(self, interface: AnyInterface) -> onnx.ModelProto:
+        """The fp32 graph with this interface, folded and exported again."""
+        if isinstance(interface, ClassifierInterface):
+            assert isinstance(self.metadata, ClassifierMetadata)
+            classifier, _ = load_classifier(self.path)
+            folded = classifier if classifier.arch.folded else fold_classifier(classifier)[0]
+            return classifier_to_onnx(folded, self.metadata, interface)
+        plain = interface.model_copy(update={"precision": "fp32", "folded": True})
+        model, _ = load_for_inference(self.path)
+        return convert(model, self.metadata, plain).document
