@@ -328,7 +328,7 @@ def verify(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the report here as JSON.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Export the checkpoint again and compare: graph, weights, descriptions, engine. Exit code 12 if anything differs.
+    """Export the checkpoint again and compare: graph, weights, descriptions, engine. Exit code 13 if anything differs.
 
     Needs no trust in who made the files: the export is repeated here with the options that the model states, and the
     result is also compared with a plain network that was never folded. Prints those options: whether they are what you

@@ -16,7 +16,7 @@ MAX_SHOWN = 20
 class VerifyError(RcilError):
     """A delivered model that is not what its checkpoint gives."""
 
-    exit_code = 12
+    exit_code = 13
 
 
 @dataclass(frozen=True)
