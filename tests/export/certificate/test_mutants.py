@@ -1,0 +1,32 @@
+"""Every mutant is rejected by `verify`, by the name of what is wrong; by `check` where images can show it."""
+
+import pytest
+from mutants import FORMS, MUTANTS
+from mutants.exported import honest
+
+from rcil_export.certificate.verify import verify
+from rcil_export.onnx_file import write_onnx
+
+CASES = [(name, form) for name, mutant in MUTANTS.items() for form in mutant.forms]
+
+
+def written(document, tmp_path):
+    path = tmp_path / "model.onnx"
+    write_onnx(path, document)
+    return path
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_honest_file_is_proved(form, tmp_path):
+    report = verify(written(honest(form).document, tmp_path), honest(form).checkpoint)
+    assert report.ok, report.differences
+    assert all(claim.status == "proved" for claim in report.claims)
+
+
+@pytest.mark.parametrize(("name", "form"), CASES)
+@pytest.mark.usefixtures("exported_once")
+def test_verify_rejects_and_names(name, form, tmp_path):
+    spoilt, named = MUTANTS[name].of(honest(form).document)
+    report = verify(written(spoilt, tmp_path), honest(form).checkpoint)
+    assert not report.ok
+    assert any(named in difference.where for difference in report.differences), (named, report.differences)
