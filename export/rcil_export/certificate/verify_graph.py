@@ -1,7 +1,8 @@
 """Every difference between two ONNX models, named by node, layer or field.
 
-Two models are the same where they are equal after a change of inner names, of the order of nodes that do not depend on
-each other, and of the way tensors are stored. Nothing else is forgiven: texts, recorded shapes, unknown fields count.
+Models of different versions of rcil are the same where they are equal after a change of inner names, of the order of
+nodes that do not depend on each other, and of the way tensors are stored. Nothing else is forgiven: texts, recorded
+shapes and unknown fields count. Models of one version are the same where all their fields are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from rcil_export.check.graph import canonical, first_difference
 COMPARED_APART = {"graph", "metadata_props", "opset_import", "producer_version"}
 """Fields of a model that have a comparison of their own; the version of the producer is reported, not judged."""
 NODE_FIELDS = {"name", "op_type", "domain", "input", "output", "attribute"}
-TENSOR_FIELDS = {"name", "dims", "data_type", "raw_data"}
+TENSOR_FIELDS = {"name", "dims", "data_type"} | {
+    field.name for field in onnx.TensorProto.DESCRIPTOR.fields if field.name.endswith("_data")
+}
 VALUE_FIELDS = {"name", "type"}
 GRAPH_FIELDS = {"node", "initializer", "input", "output"}
 
@@ -36,7 +39,15 @@ def model_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> 
     found += _opsets(delivered, expected)
     found += _leftovers(delivered, expected)
     found += graph_differences(delivered, expected)
+    if not found and delivered.producer_version == expected.producer_version:
+        found += _written_differently(delivered, expected)
     return found
+
+
+def _written_differently(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:
+    """Names, order and storage, which one version of rcil always writes in one way."""
+    named = [*_nodes(delivered.graph, expected.graph), *_constants(delivered.graph, expected.graph)]
+    return named or [Difference("the order or storage of nodes, constants or texts", "another", "of a fresh export")]
 
 
 def graph_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:
@@ -44,16 +55,33 @@ def graph_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> 
     outside = [t.name for t in delivered.graph.initializer if t.data_location == TensorProto.EXTERNAL]
     if outside:
         return [Difference(name, "stored in another file", "stored in the model") for name in outside]
-    if _canonical_bytes(delivered) == _canonical_bytes(expected):
+    dangling = list(_dangling(delivered.graph))
+    if not dangling and _canonical_bytes(delivered) == _canonical_bytes(expected):
         return []
     found = [
+        *dangling,
         *_ends(delivered, expected),
         *_nodes(delivered.graph, expected.graph),
         *_constants(delivered.graph, expected.graph),
     ]
-    if found and _share_names(delivered.graph, expected.graph):
+    if dangling or (found and _share_names(delivered.graph, expected.graph)):
         return found
     return [_first(delivered, expected)]
+
+
+def _dangling(graph: onnx.GraphProto) -> Iterator[Difference]:
+    """Values that are read and that nobody gives: such a graph does not run."""
+    given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    given |= {name for node in graph.node for name in node.output}
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            if name and name not in given:
+                yield Difference(
+                    f"{_label(node)}: input {index}", f"{name}, which nobody gives", "a value of the graph"
+                )
+    for value in graph.output:
+        if value.name not in given:
+            yield Difference(f"output {value.name}", "nobody gives it", "a value of the graph")
 
 
 def _canonical_bytes(document: onnx.ModelProto) -> bytes:
@@ -65,7 +93,9 @@ def _canonical_bytes(document: onnx.ModelProto) -> bytes:
 
 
 def _raw(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """The same numbers as raw bytes; a tensor that cannot be read stays as it is."""
+    """The same numbers as raw bytes; a tensor that cannot be read, or lies in another file, stays as it is."""
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return tensor
     try:
         array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError):
@@ -135,16 +165,12 @@ def _extra_fields(document: onnx.ModelProto) -> Iterator[tuple[str, str]]:
     for value in (*graph.input, *graph.output):
         yield from _fields(value.name, value, VALUE_FIELDS)
     for tensor in graph.initializer:
-        yield from _fields(tensor.name, _raw(tensor), TENSOR_FIELDS)
-        yield from _fields(tensor.name, tensor, TENSOR_FIELDS | _STORAGE)
+        yield from _fields(tensor.name, tensor, TENSOR_FIELDS)
     known = onnx.ModelProto()
     known.CopyFrom(document)
     known.DiscardUnknownFields()
     if hidden := document.ByteSize() - known.ByteSize():
         yield "unknown protobuf fields", f"{hidden} bytes"
-
-
-_STORAGE = {field.name for field in onnx.TensorProto.DESCRIPTOR.fields if field.name.endswith("_data")}
 
 
 def _fields(owner: str, message: Message, known: set[str]) -> Iterator[tuple[str, str]]:

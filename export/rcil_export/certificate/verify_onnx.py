@@ -9,10 +9,11 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from rcil import __version__
-from rcil.errors import RcilError
+from rcil.errors import RcilError, first_line
 from rcil_export.certificate.verify_findings import Findings
 from rcil_export.certificate.verify_graph import model_differences
 from rcil_export.certificate.verify_rebuild import AnyInterface, Source
+from rcil_export.certificate.verify_report import Difference
 from rcil_export.onnx_file import texts_of
 
 REBUILD = "Same as a fresh export"
@@ -36,7 +37,7 @@ def verify_onnx(path: Path, source: Source, findings: Findings) -> VerifiedGraph
     try:
         delivered = onnx.load_model_from_string(data)
         interface = source.interface_of(texts_of(delivered), path.name)
-    except (DecodeError, RcilError) as error:
+    except (DecodeError, RcilError, TypeError, UnicodeError) as error:
         why = error.message if isinstance(error, RcilError) else "not an ONNX file, or damaged"
         findings.wrong(path, "rebuild", REBUILD, why)
         return None
@@ -62,11 +63,19 @@ def _compared(
     if data == fresh:
         findings.add(path, "rebuild", REBUILD, f"the same {len(data):,} bytes", ())
         return VerifiedGraph(path, data, delivered, interface)
-    differences = model_differences(delivered, expected)
+    differences = _differences(delivered, expected)
     text = f"the same graph, weights and description; other bytes{_written_by(delivered)}"
     if findings.add(path, "rebuild", REBUILD, text, differences):
         return VerifiedGraph(path, data, delivered, interface)
     return VerifiedGraph(path, fresh, expected, interface)
+
+
+def _differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:
+    """Whatever is wrong with a delivered file is a finding, however badly it is damaged."""
+    try:
+        return model_differences(delivered, expected)
+    except (LookupError, TypeError, UnicodeError, ValueError, RecursionError) as error:
+        return [Difference("the file", f"damaged: {first_line(error)}", "a graph that can be read")]
 
 
 def _written_by(delivered: onnx.ModelProto) -> str:

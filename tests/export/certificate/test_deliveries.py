@@ -27,10 +27,10 @@ def test_honest_deliveries_are_proved(delivered):
 def test_a_spoilt_delivery_is_rejected_by_name(name, delivered, tmp_path):
     spoilt = tmp_path / "spoilt"
     shutil.copytree(delivered / DELIVERIES[name].place, spoilt)
-    named = DELIVERIES[name].change(spoilt)
+    DELIVERIES[name].change(spoilt)
     report = verify(spoilt, checkpoint_of("resnet18"))
     assert not report.ok
-    assert any(named in difference.where for difference in report.differences), (named, report.differences)
+    assert any(DELIVERIES[name].named in difference.where for difference in report.differences), report.differences
 
 
 def broken_export(broken, path, tmp_path, monkeypatch):

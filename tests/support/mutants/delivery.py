@@ -15,7 +15,8 @@ from mutants.editing import a_conv, edit, stored
 from rcil.files import sha256_of
 
 Place = Literal["folder", "triton"]
-VERSION = "rcil/1"
+Change = Callable[[Path], None]
+MODEL, VERSION = Path("rcil"), Path("rcil/1")
 
 
 @dataclass(frozen=True)
@@ -24,18 +25,20 @@ class Delivery:
 
     kind: str
     place: Place
-    change: Callable[[Path], str]
-    """Changes the folder; returns what has to be named."""
+    named: str
+    """What has to be named."""
+    change: Change
+    """Changes the folder."""
 
 
 DELIVERIES: dict[str, Delivery] = {}
 
 
-def delivery(place: Place, kind: str) -> Callable[[Callable[[Path], str]], Callable[[Path], str]]:
+def delivery(place: Place, kind: str, named: str) -> Callable[[Change], Change]:
     """Adds a function to the list under its name."""
 
-    def add(change: Callable[[Path], str]) -> Callable[[Path], str]:
-        DELIVERIES[change.__name__] = Delivery(kind, place, change)
+    def add(change: Change) -> Change:
+        DELIVERIES[change.__name__] = Delivery(kind, place, named, change)
         return change
 
     return add
@@ -47,168 +50,155 @@ def _json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(document, indent=2))
 
 
-def _sidecar(kind: str, name: str, field: str, change: Callable[[dict[str, Any]], None]) -> None:
-    def edited(folder: Path) -> str:
+def _sidecar(kind: str, field: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """A field of the sidecar."""
+
+    def edited(folder: Path) -> None:
         _json(folder / "model.engine.json", change)
-        return field
 
-    edited.__name__ = name
-    delivery("folder", kind)(edited)
+    edited.__name__ = "sidecar_" + kind.split()[1]
+    delivery("folder", f"{kind} in the sidecar", field)(edited)
 
 
-@delivery("folder", "an engine with a changed byte")
+def _flip_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@delivery("folder", "an engine with a changed byte", "engine_sha256")
 def engine_byte(folder):
-    path = folder / "model.engine"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    return "engine_sha256"
+    _flip_byte(folder / "model.engine")
 
 
-@delivery("folder", "an engine of another model, with a fitting hash in its sidecar")
+@delivery("folder", "an engine with a changed byte, and its new hash in the sidecar", "model.engine, built by")
 def engine_swapped(folder):
-    path = folder / "model.engine"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    _json(folder / "model.engine.json", lambda sidecar: sidecar.update(engine_sha256=sha256_of(path)))
-    return "model.engine, built by"
+    _flip_byte(folder / "model.engine")
+    digest = sha256_of(folder / "model.engine")
+    _json(folder / "model.engine.json", lambda sidecar: sidecar.update(engine_sha256=digest))
 
 
-_sidecar(
-    "the hash of the graph in the sidecar", "sidecar_onnx", "onnx_sha256", lambda s: s.update(onnx_sha256="0" * 64)
-)
-_sidecar(
-    "the name of the graph in the sidecar", "sidecar_file", "onnx_file", lambda s: s.update(onnx_file="other.onnx")
-)
-_sidecar("the precision in the sidecar", "sidecar_precision", "precision", lambda s: s.update(precision="fp16"))
-_sidecar("the GPUs in the sidecar", "sidecar_gpus", "model.engine, built by", lambda s: s.update(gpus=["sm89"]))
-_sidecar(
-    "the type of an output in the sidecar",
-    "sidecar_dtype",
-    "outputs[0].dtype",
-    lambda s: s["outputs"][0].update(dtype="int32"),
-)
-_sidecar(
-    "the precision of convs in the sidecar",
-    "sidecar_convs",
-    "conv_layers",
-    lambda s: s.update(conv_layers={"fp16": 29}),
-)
-_sidecar(
-    "a class in the sidecar",
-    "sidecar_class",
-    "metadata.rcil",
-    lambda s: s["metadata"].update(rcil=s["metadata"]["rcil"].replace('"name":"a"', '"name":"z"')),
-)
+def _rename_class(sidecar):
+    sidecar["metadata"]["rcil"] = sidecar["metadata"]["rcil"].replace('"name":"a"', '"name":"z"')
 
 
-@delivery("folder", "a sidecar without its engine")
+_sidecar("the graph's hash", "onnx_sha256", lambda sidecar: sidecar.update(onnx_sha256="0" * 64))
+_sidecar("the file of the graph", "onnx_file", lambda sidecar: sidecar.update(onnx_file="other.onnx"))
+_sidecar("the precision", "precision", lambda sidecar: sidecar.update(precision="fp16"))
+_sidecar("the GPUs", "model.engine, built by", lambda sidecar: sidecar.update(gpus=["sm89"]))
+_sidecar("the type of an output", "outputs[0].dtype", lambda sidecar: sidecar["outputs"][0].update(dtype="int32"))
+_sidecar("the number of convs", "conv_layers", lambda sidecar: sidecar.update(conv_layers={"fp32": 9}))
+_sidecar("the class table", "metadata.rcil", _rename_class)
+
+
+@delivery("folder", "a sidecar without its engine", "model.engine.json")
 def engine_gone(folder):
     (folder / "model.engine").unlink()
-    return "model.engine.json"
 
 
-@delivery("folder", "the hash of the model in the report")
-def report_model(folder):
-    return _report_hash(folder, "model.onnx")
+def _report_hash(name: str) -> None:
+    def edited(folder: Path) -> None:
+        def change(report: dict[str, Any]) -> None:
+            text = report["facts"][name]
+            at = text.index("sha256 ") + len("sha256 ")
+            report["facts"][name] = f"{text[:at]}{'0' * 12}"
+
+        _json(folder / "report.json", change)
+
+    edited.__name__ = f"report_{name}"
+    delivery("folder", f"the hash of the {name} in the report", f"facts.{name}")(edited)
 
 
-@delivery("folder", "the hash of the checkpoint in the report")
-def report_checkpoint(folder):
-    return _report_hash(folder, "checkpoint")
+for _name in ("checkpoint", "model.onnx", "model.engine"):
+    _report_hash(_name)
 
 
-@delivery("folder", "the hash of the engine in the report")
-def report_engine(folder):
-    return _report_hash(folder, "model.engine")
-
-
-def _report_hash(folder, name):
-    def change(report):
-        text = report["facts"][name]
-        at = text.index("sha256 ") + len("sha256 ")
-        report["facts"][name] = f"{text[:at]}{'0' * 12}"
-
-    _json(folder / "report.json", change)
-    return f"facts.{name}"
-
-
-@delivery("folder", "a failed item in a report that says that all is well")
+@delivery("folder", "a failed item in a report that says that all is well", "ok")
 def report_item(folder):
     def change(report):
         report["results"][0]["items"][0]["passed"] = False
 
     _json(folder / "report.json", change)
-    return "ok"
 
 
-@delivery("folder", "a file that no export writes")
+@delivery("folder", "a file that no export writes", "libnvinfer_plugin.so")
 def extra_file(folder):
     (folder / "libnvinfer_plugin.so").write_bytes(b"payload")
-    return "libnvinfer_plugin.so"
 
 
-@delivery("folder", "a folder that no export writes")
+@delivery("folder", "a folder that no export writes", ".cache")
 def extra_folder(folder):
     (folder / ".cache").mkdir()
     (folder / ".cache" / "payload").write_bytes(b"payload")
-    return ".cache"
 
 
-@delivery("folder", "a weight of the graph in a whole folder")
+@delivery("folder", "a link in place of a report", "report.html")
+def linked_report(folder):
+    (folder / "report.html").unlink()
+    (folder / "report.html").symlink_to("/etc/hostname")
+
+
+@delivery("folder", "a layer of the graph", ".weight")
 def folder_weight(folder):
-    return _weight(folder / "model.onnx")
+    _scale_layer(folder / "model.onnx")
 
 
-@delivery("triton", "a weight of the served graph")
+@delivery("triton", "a layer of the served graph", ".weight")
 def triton_weight(folder):
-    return _weight(folder / VERSION / "model.onnx")
+    _scale_layer(folder / VERSION / "model.onnx")
 
 
-@delivery("triton", "the queue in config.pbtxt")
-def triton_config(folder):
-    path = folder / "rcil" / "config.pbtxt"
-    path.write_text(path.read_text().replace("max_queue_size: 64", "max_queue_size: 6400"))
-    return "config.pbtxt, line"
+@delivery("triton", "a layer of the served graph, and its new hash in step.json", ".weight")
+def triton_weight_and_hash(folder):
+    model = folder / VERSION / "model.onnx"
+    _scale_layer(model)
+    _json(folder / VERSION / "step.json", lambda step: step.update(model_sha256=sha256_of(model)))
 
 
-@delivery("triton", "another model file in config.pbtxt")
+@delivery("triton", "the queue in config.pbtxt", "config.pbtxt, line")
+def triton_queue(folder):
+    _replace(folder / MODEL / "config.pbtxt", "max_queue_size: 64", "max_queue_size: 6400")
+
+
+@delivery("triton", "the file of the model in config.pbtxt", "config.pbtxt, line")
 def triton_file(folder):
-    path = folder / "rcil" / "config.pbtxt"
-    path.write_text(path.read_text().replace('"model.onnx"', '"other.onnx"'))
-    return "config.pbtxt, line"
+    _replace(folder / MODEL / "config.pbtxt", '"model.onnx"', '"other.onnx"')
 
 
-@delivery("triton", "the hash of the model in step.json")
+@delivery("triton", "the hash of the model in step.json", "model_sha256")
 def triton_hash(folder):
     _json(folder / VERSION / "step.json", lambda step: step.update(model_sha256="0" * 64))
-    return "model_sha256"
 
 
-@delivery("triton", "a colour in step.json")
+@delivery("triton", "a colour in step.json", "classes[1].colour")
 def triton_colour(folder):
     _json(folder / VERSION / "step.json", lambda step: step["classes"][1].update(colour=[1, 2, 3]))
-    return "classes[1].colour"
 
 
-@delivery("triton", "the names in labels.txt")
+@delivery("triton", "two names in labels.txt swapped", "labels.txt, line")
 def triton_labels(folder):
-    path = folder / "rcil" / "labels.txt"
+    path = folder / MODEL / "labels.txt"
     first, second, *rest = path.read_text().splitlines()
     path.write_text("\n".join([second, first, *rest]) + "\n")
-    return "labels.txt, line"
 
 
-@delivery("triton", "a file that no export writes, beside the served graph")
-def triton_extra(folder):
+@delivery("triton", "a program beside the served graph", f"{VERSION}/model.py")
+def triton_program(folder):
     (folder / VERSION / "model.py").write_text("import os\n")
-    return f"{VERSION}/model.py"
 
 
-def _weight(path):
+@delivery("triton", "no version of the checkpoint's step", "rcil")
+def triton_gone(folder):
+    (folder / VERSION).rename(folder / MODEL / "7")
+
+
+def _replace(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def _scale_layer(path):
     document = onnx.load(path)
-    tensor = stored(document, a_conv(document).input[1])
-    edit(tensor, lambda w: w * np.float32(1.001))
+    edit(stored(document, a_conv(document).input[1]), lambda w: w * np.float32(1.001))
     path.write_bytes(document.SerializeToString(deterministic=True))
-    return tensor.name
