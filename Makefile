@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ABN := $(VENV)/.inplace-abn
 
-.PHONY: setup demo test test-all check fmt bench results reliability clean
+.PHONY: setup demo test test-all check fmt bench gpu-check results reliability clean
 
 setup: $(STAMP)
 
@@ -52,6 +52,10 @@ bench: setup
 	$(BIN)/python tools/bench/video.py
 	$(BIN)/python tools/bench/video.py --size 288x512 --frames 200 --rounds 2
 	$(BIN)/python tools/bench/serve_http.py
+
+# One table to paste into an issue: the masks and times of CPU, CUDA and TensorRT. Runs without a GPU too.
+gpu-check: setup
+	$(BIN)/python tools/gpu_check.py
 
 # Cell by cell, hours in all; CAMVID is a folder with CamVid. Interrupted, it goes on where it was.
 CAMVID ?= data/camvid

@@ -15,9 +15,9 @@ from rcil.cli_presets import app as presets_app
 from rcil.cli_site import add_class, prelabel
 from rcil.completion import CHECKPOINTS, METHODS, files, one_of, some_of
 from rcil.console import make_app, print_json, progress_line, run, teller
-from rcil.errors import ConfigError, did_you_mean
+from rcil.errors import ConfigError, TrustError, did_you_mean
 from rcil.log import is_quiet
-from rcil.options import AsJson, DryRunFlag, Overrides, Resume, Scale, Seeds, SiteData, TaskFile
+from rcil.options import AsJson, DryRunFlag, Overrides, Resume, Scale, Seeds, SiteData, TaskFile, Trust
 
 app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
 app.add_typer(data_app)
@@ -32,16 +32,37 @@ NORMS = ("abs", "inplace", "batch")
 
 @app.command()
 def info(
-    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors).", autocompletion=files(*CHECKPOINTS))],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A checkpoint (.safetensors); with --chain also a delivered folder.",
+            autocompletion=files(*CHECKPOINTS),
+        ),
+    ],
+    chain: Annotated[
+        bool, typer.Option("--chain", help="Show who taught what, from which data, and what was lost.")
+    ] = False,
+    trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a checkpoint says about itself: classes, step, lineage, parameters, MACs, folded or not.
 
-    Example: `rcil info model.safetensors`
+    With --chain: every step with its signer, data, method and losses. With --trust too, exit code 12 unless all of it
+    was signed with the keys that are named.
+
+    Examples:
+        rcil info model.safetensors
+
+        rcil info deployed --chain --trust key.pub
     """
     from rcil.checkpoint.describe import as_document, as_tables
     from rcil.checkpoint.header import read_header
 
+    if chain:
+        _show_chain(model, trust or [], as_json=as_json)
+        return
+    if trust:
+        raise ConfigError("--trust is for --chain", "Add --chain.")
     header = read_header(model)
     if as_json:
         print_json(as_document(model, header))
@@ -50,6 +71,21 @@ def info(
 
     for table in as_tables(model, header):
         Console().print(table)
+
+
+def _show_chain(model: Path, trust: list[Path], *, as_json: bool) -> None:
+    from rcil.checkpoint.chain import chain_lines, chain_of
+
+    found = chain_of(model, trust)
+    if as_json:
+        print_json(found.as_document())
+    else:
+        typer.echo("\n".join(chain_lines(found)))
+    if found.problems:
+        raise TrustError(
+            f"the chain of {model} is not signed throughout: {'; '.join(found.problems)}",
+            "Name all signers with --trust, or sign what is missing with `rcil-export sign`.",
+        )
 
 
 @app.command("import")

@@ -26,6 +26,7 @@ _ANYWHERE = ("-q", "--quiet", "-v", "--verbose", "--debug")
 _PACKAGES = {
     **dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard", "onnx", "onnxruntime"), "cpu"),
     **dict.fromkeys(("av", "fastapi", "uvicorn", "prometheus_client", "multipart"), "serve"),
+    **dict.fromkeys(("model_signing", "cryptography", "OpenSSL"), "sign"),
 }
 
 

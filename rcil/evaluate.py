@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,13 @@ from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.images import Image, read_rgb
 from rcil.metrics import Confusion, mean_iou
 from rcil.nn import Segmenter, fold
+
+GPU_PIXELS = 2**21
+"""Pixels that a GPU segments at a time: eight images of 512 x 512."""
+MAX_WAITING = 64
+"""Images that wait in memory for others of their size."""
+Pair = tuple[Image, NDArray[np.uint8]]
+"""An image [H, W, 3] and its labels [H, W]."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,11 @@ class EvalReport:
     unknown: tuple[str, ...]
     """Classes of the data that the model does not know; their pixels count as background."""
     confusion: NDArray[np.int64]
+
+    @property
+    def iou_by_class(self) -> dict[str, float]:
+        """IoU in percent; classes that neither occur nor are predicted are left out."""
+        return {c.name: 100 * c.iou for c in self.classes if not math.isnan(c.iou)}
 
     def as_document(self) -> dict[str, Any]:
         """JSON-ready; NaN becomes null."""
@@ -87,6 +99,8 @@ def measure(
     progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     scale: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+    pixels: int | None = None,
 ) -> Confusion:
     """Segment every sample and compare with its mask, at the mask's size.
 
@@ -97,18 +111,41 @@ def measure(
         samples: What to evaluate on.
         progress: Told how many of how many samples are done.
         scale: Size at which the network sees images, as a factor.
+        dtype: Half precision runs the network under autocast.
+        pixels: Images of one size are segmented together as long as they have at most so many pixels; by default
+            `GPU_PIXELS` on a GPU, and one image at a time on a CPU.
     """
     table = rows_by_value(data, model.names)
     network = model if model.arch.folded else fold(model)[0]
     confusion = Confusion(len(model.names))
-    for done, sample in enumerate(samples, 1):
-        image, truth = read_pair(sample, table)
-        confusion.update(truth, segment(network, metadata, image, scale=scale))
+    device = _device_of(network)
+    if pixels is None:
+        pixels = GPU_PIXELS if device.type == "cuda" else 0
+    done = 0
+    for group in of_one_size((read_pair(sample, table) for sample in samples), pixels):
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            masks = segment_all(network, metadata, [image for image, _ in group], scale=scale)
+        for (_, truth), rows in zip(group, masks, strict=True):
+            confusion.update(truth, rows)
+        done += len(group)
         progress(done, len(samples))
     return confusion
 
 
-def read_pair(sample: Sample, table: NDArray[np.uint8]) -> tuple[Image, NDArray[np.uint8]]:
+def of_one_size(pairs: Iterable[Pair], pixels: int) -> Iterator[list[Pair]]:
+    """All pairs in groups of one size, each of at most `pixels` pixels or of a single image."""
+    waiting: dict[tuple[int, ...], list[Pair]] = {}
+    for image, truth in pairs:
+        group = waiting.setdefault(truth.shape, [])
+        group.append((image, truth))
+        if (len(group) + 1) * truth.size > pixels:
+            yield waiting.pop(truth.shape)
+        elif sum(map(len, waiting.values())) > MAX_WAITING:
+            yield waiting.pop(max(waiting, key=lambda shape: len(waiting[shape])))
+    yield from waiting.values()
+
+
+def read_pair(sample: Sample, table: NDArray[np.uint8]) -> Pair:
     """Image [H, W, 3] and labels [H, W] of a sample; `table` [256] gives the label of every mask value.
 
     A mask of another size is refused, not resized: that of a photo which its viewers turn would lie across it.
@@ -140,23 +177,44 @@ def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.ui
 
 def segment(model: Segmenter, metadata: Metadata, image: Image, *, scale: float = 1.0) -> NDArray[np.uint8]:
     """Class rows [H, W] of one RGB image [H, W, 3], which the network sees at `scale` of its size."""
-    rows: NDArray[np.uint8] = logits_of(model, metadata, image, scale=scale).argmax(1)[0].to(torch.uint8).cpu().numpy()
+    rows: NDArray[np.uint8] = segment_all(model, metadata, [image], scale=scale)[0]
     return rows
 
 
-@torch.no_grad()
+def segment_all(
+    model: Segmenter, metadata: Metadata, images: Sequence[Image], *, scale: float = 1.0
+) -> NDArray[np.uint8]:
+    """Class rows [N, H, W] of RGB images [H, W, 3] of one size; see `segment`."""
+    logits = logits_of_all(model, metadata, images, scale=scale)
+    rows: NDArray[np.uint8] = logits.argmax(1).to(torch.uint8).cpu().numpy()
+    return rows
+
+
 def logits_of(model: Segmenter, metadata: Metadata, image: Image, *, scale: float = 1.0) -> Tensor:
     """Logits [1, classes, H, W] of one RGB image [H, W, 3], which the network sees at `scale` of its size."""
-    height, width = image.shape[:2]
+    return logits_of_all(model, metadata, [image], scale=scale)
+
+
+@torch.no_grad()
+def logits_of_all(model: Segmenter, metadata: Metadata, images: Sequence[Image], *, scale: float = 1.0) -> Tensor:
+    """Logits [N, classes, H, W] of RGB images [H, W, 3] of one size, which the network sees at `scale` of it."""
+    height, width = images[0].shape[:2]
     if scale != 1:
         size = max(1, round(width * scale)), max(1, round(height * scale))
         how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-        image = np.asarray(cv2.resize(image, size, interpolation=how), np.uint8)
-    pixels = as_input(metadata, image)[None]
-    logits: Tensor = model(pixels.to(next(model.parameters(), pixels).device))
+        images = [np.asarray(cv2.resize(image, size, interpolation=how), np.uint8) for image in images]
+    pixels = torch.stack([as_input(metadata, image) for image in images])
+    device = _device_of(model)
+    if device.type == "cuda":
+        pixels = pixels.pin_memory().to(device, non_blocking=True)
+    logits: Tensor = model(pixels)
     if scale != 1:
         logits = F.interpolate(logits, size=(height, width), mode="bilinear", align_corners=False)
     return logits
+
+
+def _device_of(model: Segmenter) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def as_input(metadata: Metadata, image: Image) -> Tensor:

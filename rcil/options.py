@@ -14,6 +14,10 @@ DryRunFlag = Annotated[
     bool, typer.Option("--dry-run", help="Check everything and say what it would take; write nothing.")
 ]
 TaskFile = Annotated[Path, typer.Argument(help="A task file (YAML) or a preset.", autocompletion=tasks)]
+Trust = Annotated[
+    list[Path] | None,
+    typer.Option("--trust", help="Public key (PEM): refuse models that its owner did not sign. Can be repeated."),
+]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the task: training.batch=8.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in this folder.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Runs of each, with seeds one after another.")]

@@ -11,7 +11,7 @@ import torch
 
 torch.set_num_threads(1)
 
-# A shell that starts the suite in the background (`nohup make test &`) lets it ignore SIGINT, and so would every process
+# A shell that starts the suite in the background (`nohup make test &`) lets it ignore SIGINT, and with it every process
 # that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -70,6 +70,7 @@ def export(
     ] = "onnx",
     gpu: o.Gpus = "",
     flavour: o.Flavour = "auto",
+    timing_cache: o.TimingCache = True,
     outputs: o.OutputNames = "mask",
     kind: o.InputName = "uint8",
     opset: o.OpsetNumber = None,
@@ -85,14 +86,23 @@ def export(
     rounds: Annotated[int, typer.Option(min=0, help="Timed runs of the latency check; 0: none.")] = 20,
     triton: Annotated[Path | None, typer.Option(help="Also publish in this Triton model repository.")] = None,
     name: Annotated[str, typer.Option(help="Name of the model in the Triton repository.")] = "rcil",
+    triton_instances: o.TritonInstances = None,
+    triton_device: o.TritonDevice = "auto",
+    triton_threads: o.TritonThreads = None,
+    triton_accelerator: o.TritonAccelerator = "none",
+    triton_cache: o.TritonCache = "",
+    sign: o.SignKey = None,
+    sign_password: o.SignPassword = None,
+    trust: o.Trust = None,
     force: o.Force = False,
     dry_run: o.DryRunFlag = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Fold, convert to ONNX, build the engine, check all of it, and write a report.
 
-    Writes model.onnx, model.engine with its sidecar, report.json and report.html. If a check fails, report.failed.json
-    and report.failed.html are all that is written, what was there before stays, and the exit code is 5.
+    Writes model.onnx, model.engine with its sidecar, report.json, report.html and model_card.md; with --sign also
+    model.sig over all of them. If a check fails, report.failed.json and report.failed.html are all that is written,
+    what was there before stays, and the exit code is 5.
 
     A classifier of `rcil classify` is exported in the same way: fp32, at the size of its training images, with the
     outputs label and scores.
@@ -106,6 +116,8 @@ def export(
     from rcil_export.dry_run import dry_run as dry
     from rcil_export.precision.int8 import CalibrationOptions
     from rcil_export.run import FAILED_HTML_NAME, CheckFailedError, Request, parse_targets, run_export
+    from rcil_export.signing_options import Signing
+    from rcil_export.triton.serving import Serving, parse_devices
 
     targets = parse_targets(target)
     request = Request(
@@ -117,6 +129,7 @@ def export(
         targets=targets,
         flavour=flavour,
         gpus=_names(gpu),
+        timing_cache=timing_cache,
         calibrate=calibrate,
         calibration=CalibrationOptions(calibration),
         images=images,
@@ -125,6 +138,10 @@ def export(
         rounds=rounds,
         triton=triton,
         name=name,
+        serving=Serving(
+            triton_instances, *parse_devices(triton_device), triton_threads, triton_accelerator, triton_cache
+        ),
+        signing=Signing(sign, sign_password if sign is not None else None, tuple(trust or ())),
         force=force,
     )
     metadata = classifier_of(model)
@@ -236,6 +253,7 @@ def engine(
     path: Annotated[Path, typer.Option("-o", "--output", help="The engine to write; its sidecar goes beside it.")],
     gpu: o.Gpus = "",
     flavour: o.Flavour = "auto",
+    timing_cache: o.TimingCache = True,
     as_json: o.AsJson = False,
 ) -> None:
     """Build a TensorRT engine of an ONNX file, a classifier's too, in the precision that the file is in.
@@ -255,6 +273,7 @@ def engine(
         flavour=flavour,
         gpus=_names(gpu),
         profile=interface.shape.profile,
+        timing_cache=timing_cache,
     )
     with progress_line("engine") as bar:
         sidecar = build_engine(graph, path, build, lambda phase, done, total: bar(done, total))
@@ -282,7 +301,10 @@ def check(
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Compare two artefacts on images: logits, masks, mIoU; old and new classes apart. Exit code 5 if they differ.
+    """Compare two artefacts: structure, description, and on images logits, masks, mIoU. Exit code 5 if they differ.
+
+    ONNX files are compared node for node with the plain network that they describe, in batches of different images and
+    at several sizes where they take them. Classifiers: the checkpoint first, its ONNX file second.
 
     Example: `rcil-export check step1.safetensors model.onnx --images my_site --html check.html`
     """
@@ -294,11 +316,14 @@ def check(
         results, outputs = check_files(
             first, second, images=images, limits=limits, most=most, bisect=bisect, progress=progress
         )
+    reports = [] if outputs is None else [outputs]
     if html is not None:
-        facts = {"reference": str(first), "checked": str(second), "images": outputs.images_from}
-        write_html(html, f"{second.name} against {first.name}", facts, results, [outputs])
+        facts = {"reference": str(first), "checked": str(second)}
+        if outputs is not None:
+            facts["images"] = outputs.images_from
+        write_html(html, f"{second.name} against {first.name}", facts, results, reports)
     if as_json:
-        print_json(as_document(results, [outputs]))
+        print_json(as_document(results, reports))
     else:
         typer.echo(as_text(results))
     if not all(result.ok for result in results):
@@ -358,6 +383,45 @@ def verify(
             f"{delivered} is not what {checkpoint} gives",
             "What differs is named above. Do not use it; ask for another.",
         )
+
+
+@app.command()
+def sign(
+    target: Annotated[Path, typer.Argument(help="A delivered folder, a checkpoint, or a single ONNX file.")],
+    key: Annotated[Path, typer.Option("--key", help="EC private key, PEM.")],
+    password: o.SignPassword = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Sign a delivered folder as it is, or a single file; the statement is model.sig in it, or NAME.sig beside it.
+
+    Example: `rcil-export sign step0.safetensors --key key.pem`
+    """
+    from rcil_export.sign_command import sign_target
+
+    statement = sign_target(target, key, password)
+    if as_json:
+        print_json({"statement": str(statement.path), "key": statement.fingerprint, "files": statement.digests})
+    else:
+        typer.echo(f"{statement.path}: {len(statement.digests)} files, key {statement.fingerprint}")
+
+
+@app.command("verify-signature")
+def verify_signature(
+    target: Annotated[Path, typer.Argument(help="A delivered folder, or a model file.")],
+    trust: Annotated[list[Path], typer.Option("--trust", help="Public key (PEM) of a signer. Can be repeated.")],
+    as_json: o.AsJson = False,
+) -> None:
+    """Check that a model is as it was signed, with one of the keys that are named. Exit code 12 if not.
+
+    Example: `rcil-export verify-signature deployed --trust key.pub`
+    """
+    from rcil.signing import verify
+
+    statement = verify(target, trust)
+    if as_json:
+        print_json({"statement": str(statement.path), "key": statement.fingerprint, "files": statement.digests})
+    else:
+        typer.echo(f"{target}: as it was signed; {len(statement.digests)} files, key {statement.fingerprint}")
 
 
 @app.command()

@@ -9,10 +9,11 @@ from typing import Any
 import onnx
 
 from rcil.errors import RcilError
-from rcil_export.check.certificate import Conversion
 from rcil_export.interface import Precision
 
 Say = Callable[[str], None]
+Conversion = Callable[[onnx.ModelProto], onnx.ModelProto]
+"""An fp32 graph -> the same graph in another precision."""
 
 
 class PrecisionError(RcilError):

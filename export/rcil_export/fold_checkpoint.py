@@ -6,13 +6,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from onnx import TensorProto
 
 from rcil.checkpoint.file import load_for_inference, save
 from rcil.checkpoint.metadata import LineageEntry, Metadata
 from rcil.errors import GateError, RcilError
 from rcil.files import sha256_of
 from rcil.nn import Segmenter, cost, fold, plain_twin
+from rcil_export.certificate.difference import MAX_ULPS, distances
+from rcil_export.certificate.weights import deployed_weights, open_tensors
 from rcil_export.same_file import require_other_file
 
 TOLERANCE = 1e-4
@@ -86,9 +90,26 @@ def fold_checkpoint(
             f"(allowed {TOLERANCE:.0e}) or its cost",
             "Nothing was written. Norm statistics with huge scales are the usual cause: see `rcil info`.",
         )
+    wrong = _first_wrong_tensor(source, metadata, folded)
+    if wrong is not None:
+        raise FoldCheckError(
+            f"folding {source} gave other weights than its tensors do when they are folded a second way: {wrong}",
+            "Nothing was written; report this.",
+        )
     entry = LineageEntry(step=metadata.step, source="fold", parent_sha256=sha256_of(source))
     save(target, folded, metadata.model_copy(update={"lineage": (*metadata.lineage, entry)}))
     return check
+
+
+def _first_wrong_tensor(source: Path, metadata: Metadata, folded: Segmenter) -> str | None:
+    """The first tensor of the folded network that is not what `certificate.weights` computes, and by how much."""
+    state = folded.state_dict()
+    with open_tensors(source) as tensors:
+        for name, expected in deployed_weights(tensors, metadata.architecture, state):
+            ulps, relative = distances(state[name].numpy(), expected.astype(np.float32), TensorProto.FLOAT)
+            if float(ulps.max(initial=0)) > MAX_ULPS:
+                return f"{name} differs by up to {relative:.2e} of its largest number"
+    return None
 
 
 @torch.no_grad()

@@ -8,11 +8,11 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from rcil.completion import CHECKPOINTS, DEPLOYED, files, one_of, some_of
-from rcil.options import AsJson, DryRunFlag, MaxImages
+from rcil.options import AsJson, DryRunFlag, MaxImages, Trust
 from rcil_export.devices import DEVICES
 from rcil_export.interface import OUTPUTS, PRECISIONS, InputKind
 
-__all__ = ["AsJson", "DryRunFlag", "MaxImages"]
+__all__ = ["AsJson", "DryRunFlag", "MaxImages", "Trust"]
 
 ARTEFACTS = files(*CHECKPOINTS, *DEPLOYED)
 Model = Annotated[
@@ -65,6 +65,36 @@ Force = Annotated[bool, typer.Option("--force", help="Also a checkpoint that is 
 DeviceName = Annotated[
     str, typer.Option("--device", help="auto, cpu, cuda or tensorrt.", autocompletion=one_of(*DEVICES))
 ]
+SignKey = Annotated[
+    Path | None, typer.Option("--sign", metavar="KEY", help="EC private key (PEM): sign what is delivered, model.sig.")
+]
+SignPassword = Annotated[
+    str | None,
+    typer.Option("--sign-password", envvar="RCIL_SIGN_PASSWORD", help="Of the key.", show_default=False),
+]
+TritonInstances = Annotated[
+    int | None, typer.Option("--triton-instances", min=1, help="Copies that run at once, on each GPU or on the CPU.")
+]
+TritonDevice = Annotated[
+    str, typer.Option("--triton-device", help="auto, cpu, gpu, or numbers of the server's GPUs such as 0,1.")
+]
+TritonThreads = Annotated[
+    int | None, typer.Option("--triton-threads", min=1, help="Threads of ONNX Runtime on the CPU, per instance.")
+]
+TritonAccelerator = Annotated[
+    Literal["none", "tensorrt"],
+    typer.Option("--triton-accelerator", help="Run the ONNX file through TensorRT on the server's GPUs."),
+]
+TritonCache = Annotated[
+    str, typer.Option("--triton-cache", metavar="DIR", help="Folder on the server that keeps the engines it builds.")
+]
 Flavour = Annotated[
     Literal["auto", "rtx", "classic"], typer.Option("--flavour", help="Which TensorRT builds the engine.")
+]
+TimingCache = Annotated[
+    bool,
+    typer.Option(
+        "--timing-cache/--no-timing-cache",
+        help="Classic TensorRT: keep measurements, so that the next build is faster.",
+    ),
 ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rcil.checkpoint.metadata import Metadata
 from rcil.dry_run import require_place
+from rcil.errors import ConfigError, RcilError
 from rcil.evaluate import rows_by_value
 from rcil.nn import Segmenter
 from rcil_export.check.artefact import CheckpointArtefact
@@ -14,10 +16,13 @@ from rcil_export.check.images import CheckImages, images_for
 from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.lineage import check_parent
 from rcil_export.convert import feeds_for
+from rcil_export.delivery import check_signing
 from rcil_export.engine.flavour import Flavour, find_flavour
 from rcil_export.engine.targets import choose_gpus
 from rcil_export.fold_checkpoint import load_deployable
+from rcil_export.precision.half import check_op
 from rcil_export.triton.repository import check_publishable
+from rcil_export.triton.serving import Serving
 
 if TYPE_CHECKING:
     from rcil_export.classify import ClassifierRequest
@@ -40,6 +45,10 @@ class Prepared:
 def preflight(request: Request) -> Prepared:
     """Raise for all that the export would trip over later; nothing is converted and nothing written."""
     flavour = check_engine_and_rounds(request)
+    check_output(request.output)
+    check_signing(request.signing, request.output, publishes=request.triton is not None)
+    if request.interface.precision in ("fp16", "bf16"):
+        check_op("Conv", request.interface.precision, request.interface.opset)
     model, metadata = load_deployable(request.model, force=request.force)
     images = images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
     if images.data is not None:
@@ -52,17 +61,36 @@ def preflight(request: Request) -> Prepared:
             rows_by_value(scored.data, model.names)
     if request.parent is not None:
         check_parent(CheckpointArtefact(str(request.model), model, metadata), request.parent)
+    if request.triton is None and request.serving != Serving():
+        raise ConfigError(
+            "--triton-... options are for --triton, which is not given", "Name a repository with --triton."
+        )
     if request.triton is not None:
-        require_place(request.triton)
+        check_output(request.triton)
         check_publishable(
             metadata,
             request.interface,
             request.triton,
             name=request.name,
             backend="tensorrt" if flavour is not None and flavour.name == "classic" else "onnxruntime",
+            serving=request.serving,
             force=request.force,
         )
     return Prepared(model, metadata, images)
+
+
+def classifier_preflight(request: ClassifierRequest) -> None:
+    """As `preflight`, as far as a classifier is concerned; the checkpoint is read by the caller."""
+    check_engine_and_rounds(request)
+    check_output(request.output)
+    check_signing(request.signing, request.output, publishes=False)
+
+
+def check_output(folder: Path) -> None:
+    """Raise if no folder can be made or written there."""
+    if folder.exists() and not folder.is_dir():
+        raise RcilError(f"cannot write to {folder}: it is a file", "Name a folder.")
+    require_place(folder)
 
 
 def check_engine_and_rounds(request: Request | ClassifierRequest) -> Flavour | None:
@@ -70,6 +98,10 @@ def check_engine_and_rounds(request: Request | ClassifierRequest) -> Flavour | N
     if request.rounds:
         LatencyOptions(rounds=request.rounds)
     if "engine" not in request.targets:
+        if request.gpus:
+            raise ConfigError(
+                f"--gpu {','.join(request.gpus)} is for engines, and none is to be built", "Add --target onnx,engine."
+            )
         return None
     flavour = find_flavour(request.flavour)
     choose_gpus(flavour, request.gpus, request.interface.precision)

@@ -165,7 +165,7 @@ def label_table(data: SegmentationData, metadata: Metadata) -> NDArray[np.uint8]
 def judged(metadata: Metadata, forgetting: Forgetting, reason: str | None) -> Metadata:
     """The description with what was measured in its last entry, and with the reason for a rejection."""
     *earlier, last = metadata.lineage
-    entry = last.model_copy(update={"metrics": forgetting.as_metrics()})
+    entry = last.model_copy(update={"metrics": {**last.metrics, **forgetting.as_metrics()}})
     return metadata.model_copy(update={"lineage": (*earlier, entry), "rejected": reason})
 
 
@@ -190,6 +190,7 @@ def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
         config=recorded(request),
         seed=request.seed,
         versions={"rcil": __version__, "torch": torch.__version__},
+        metrics={"training_images": float(len(ready.train)), "held_out_images": float(len(ready.held_out))},
     )
     return old.model_copy(
         update={

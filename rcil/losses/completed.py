@@ -36,8 +36,7 @@ def completed_cross_entropy(
     together = logits[:, :old_classes].logsumexp(dim=1, keepdim=True)
     log_probabilities = torch.cat((logits, together), dim=1) - logits.logsumexp(dim=1, keepdim=True)
     valid = labels != ignore_index
-    target = labels.where(labels != UNNAMED, labels.new_tensor(logits.shape[1]))
-    target = target.where(valid, labels.new_zeros(())).long()
+    target = labels.long().masked_fill(labels == UNNAMED, logits.shape[1]).masked_fill(~valid, 0)
     return reduce_pixels(F.nll_loss(log_probabilities, target, reduction="none"), valid, reduction)
 
 
@@ -81,5 +80,5 @@ def certain_labels(old_logits: Tensor, labels: Tensor, thresholds: Tensor, *, ig
         ignore_index: Label of the pixels without loss.
     """
     named, _ = pseudo_labels(old_logits, labels, thresholds, ignore_index=ignore_index)
-    named = named.where(named != ignore_index, named.new_tensor(UNNAMED))
+    named = named.masked_fill(named == ignore_index, UNNAMED)
     return torch.where(labels == 0, named, labels)

@@ -12,7 +12,8 @@ The definition pools the squares of both maps with six windows of up to 24 x 24 
 - The same product is, up to a number, the gradient. It is accumulated in the forward pass, and that one map is all
   that is kept for the backward pass; no pooled map is stored.
 - On small maps the Gram matrix M of the pixels (summed over channels) serves all windows at once: each squared norm
-  is <G_h ⊗ G_w, M>, and the gradients of all windows are one product with a weighted sum of the kernels.
+  is <G_h ⊗ G_w, M>, and the gradients of all windows are one product with a weighted sum of the kernels. Only a CPU
+  goes this way, because whether M has enough digits must be looked up, and a GPU would be made to wait for that.
 
 There are no cumulative sums: a pooled value sees the pixels of its own window only, so precision does not fade across
 a large map or next to an outlier. Squared norms are summed in float64. On CUDA leave
@@ -289,9 +290,9 @@ def _window_sum(x: Tensor, width: int, before: int, size: int) -> Tensor:
 
 
 def _is_small(squares: Tensor) -> bool:
-    """Whether the pixel Gram matrix is the faster way; break-even measured at about 18 x 18."""
+    """Whether the pixel Gram matrix is the faster way on a CPU; break-even measured at about 18 x 18."""
     height, width = squares.shape[2:]
-    return height * width <= 9 * (height + width)
+    return squares.device.type == "cpu" and height * width <= 9 * (height + width)
 
 
 def _by_axis(
@@ -353,9 +354,9 @@ def _axis_gram(size: int, window: int, padding: Padding, dtype: torch.dtype, dev
     (a checkerboard) cancel exactly instead of leaving the rounding of 1 / window behind.
     """
     window, before, pooled = _fit(size, window, padding)
-    offset = torch.arange(size)[None, :] - torch.arange(pooled)[:, None] + before
+    offset = torch.arange(size, device=device)[None, :] - torch.arange(pooled, device=device)[:, None] + before
     inside = ((offset >= 0) & (offset < window)).double()
-    return (inside.T @ inside).to(device, dtype)
+    return (inside.T @ inside).to(dtype)
 
 
 @functools.lru_cache(maxsize=8)  # up to 5 MB each; a network has two or three small sizes

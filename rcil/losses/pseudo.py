@@ -59,10 +59,12 @@ class EntropyHistogram:
         """Count the background pixels of a batch: logits [N, O, H, W], class ids [N, H, W]."""
         classes, bins = self.counts.shape
         relative, predicted = _certainty(old_logits, self.max_entropy)
-        background = labels == 0
-        column = (relative[background] * bins).long().clamp(min=0, max=bins - 1)
-        cell = predicted[background] * bins + column
-        self.counts += torch.bincount(cell, minlength=classes * bins).view(classes, bins).to(self.counts.device)
+        column = (relative * bins).long().clamp(min=0, max=bins - 1)
+        cell = (predicted * bins + column).masked_fill(
+            labels != 0, classes * bins
+        )  # others go into a cell of their own
+        counts = cell.new_zeros(classes * bins + 1).index_add(0, cell.flatten(), torch.ones_like(cell).flatten())
+        self.counts += counts[:-1].view(classes, bins).to(self.counts.device)
 
     def medians(self, convention: Convention = "official") -> Tensor:
         """Median entropy [K] of every class, 0 for a class that was never predicted.
@@ -114,7 +116,7 @@ def pseudo_labels(
     relative, predicted = _certainty(old_logits, scale)
     background = (labels < old_logits.shape[1]) & (labels != ignore_index)
     certain = background & (relative < thresholds.to(relative)[predicted])
-    completed = labels.where(~background, labels.new_tensor(ignore_index))
+    completed = labels.masked_fill(background, ignore_index)
     completed = torch.where(certain, predicted.to(labels.dtype), completed)
     factor = certain.flatten(1).sum(dim=1) / (background.flatten(1).sum(dim=1) + 1e-6)
     return completed, factor.clamp(min=min_factor)

@@ -44,9 +44,9 @@ def class_means(features: Tensor, labels: Tensor, classes: int, ignore_index: in
         classes: K.
         ignore_index: Label of the pixels that belong to no class.
     """
-    pixels, ids = _labelled_pixels(features, labels, ignore_index)
-    sums = pixels.new_zeros((classes, features.shape[1])).index_add(0, ids, pixels)
-    counts = torch.bincount(ids, minlength=classes)
+    pixels, ids = _pixels(features, labels, classes, ignore_index)
+    sums = pixels.new_zeros((classes + 1, features.shape[1])).index_add(0, ids, pixels)[:classes]
+    counts = _counts(ids, classes)
     return sums / counts.clamp(min=1).unsqueeze(1), counts
 
 
@@ -91,10 +91,11 @@ def attraction(features: Tensor, labels: Tensor, prototypes: Tensor, seen: Tenso
         seen: Pixels behind each prototype [K].
         ignore_index: Label of the pixels that belong to no class.
     """
-    pixels, ids = _labelled_pixels(features, labels, ignore_index)
-    errors = (pixels - prototypes[ids]).square().mean(dim=1)
-    counts = torch.bincount(ids, minlength=len(prototypes))
-    sums = errors.new_zeros(len(prototypes)).index_add(0, ids, errors)
+    classes = len(prototypes)
+    pixels, ids = _pixels(features, labels, classes, ignore_index)
+    errors = (pixels - F.pad(prototypes, (0, 0, 0, 1))[ids]).square().mean(dim=1)
+    counts = _counts(ids, classes)
+    sums = errors.new_zeros(classes + 1).index_add(0, ids, errors)[:classes]
     return _mean_over(sums / counts.clamp(min=1), (counts > 0) & (seen > 0))
 
 
@@ -122,21 +123,29 @@ def sparsity(features: Tensor, labels: Tensor, classes: int, ignore_index: int =
         classes: K.
         ignore_index: Label of the pixels that belong to no class.
     """
-    pixels, ids = _labelled_pixels(features, labels, ignore_index)
+    pixels, ids = _pixels(features, labels, classes, ignore_index)
     pixels = pixels.clamp(min=0)
-    zeros = pixels.new_zeros(classes)
+    zeros = pixels.new_zeros(classes + 1)
     peaks = zeros.scatter_reduce(0, ids, pixels.amax(dim=1), reduce="amax")
     alive = peaks > 0
     scaled = pixels / peaks.where(alive, 1)[ids].unsqueeze(1)
     exponentials = zeros.index_add(0, ids, scaled.exp().sum(dim=1))
     total = zeros.index_add(0, ids, scaled.sum(dim=1))
-    return _mean_over(exponentials / total.where(alive, 1), alive)
+    return _mean_over((exponentials / total.where(alive, 1))[:classes], alive[:classes])
 
 
-def _labelled_pixels(features: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Features [P, C] and class ids [P] of the pixels that have a label."""
-    valid = labels != ignore_index
-    return features.permute(0, 2, 3, 1)[valid], labels[valid].long()
+def _pixels(features: Tensor, labels: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Features [P, C] and class ids [P] of all pixels; ignored ones have the id `classes`, for a row that is dropped.
+
+    Selecting the others would tell the host how many there are, and a GPU would be made to wait for that.
+    """
+    ids = labels.long().masked_fill(labels == ignore_index, classes)
+    return features.permute(0, 2, 3, 1).flatten(0, 2), ids.flatten()
+
+
+def _counts(ids: Tensor, classes: int) -> Tensor:
+    """Pixels of every class [classes]; `torch.bincount` would make a GPU wait."""
+    return ids.new_zeros(classes + 1).index_add(0, ids, torch.ones_like(ids))[:classes]
 
 
 def _mean_over(values: Tensor, chosen: Tensor) -> Tensor:

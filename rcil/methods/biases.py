@@ -44,31 +44,47 @@ def best_shifts(logits: Tensor, targets: Tensor, rows: Sequence[int]) -> Tensor:
     Of all moves of a single class the best is made, until none is worth it.
     """
     shifts = logits.new_zeros(logits.shape[1])
-    best = _mean_iou((logits + shifts).argmax(dim=1), targets, logits.shape[1])
+    if not rows:
+        return shifts
+    occurring = (_counts(targets, logits.shape[1]) > 0).nonzero().squeeze(1)
+    best = float(_mean_iou(logits.argmax(dim=1), targets, occurring, logits.shape[1]))
+    tried = [(row, move) for row in rows for move in MOVES]
     while True:
         shifted = logits + shifts
         first = shifted.topk(2, dim=1)
-        gains = {(row, move): mean - best for row in rows for move, mean in _moves(shifted, first, targets, row)}
-        (row, move), gain = max(gains.items(), key=lambda item: item[1], default=((0, 0.0), 0.0))
+        means = [mean for row in rows for mean in _moves(shifted, first, targets, occurring, row)]
+        gains = dict(zip(tried, (mean - best for mean in torch.stack(means).tolist()), strict=True))
+        (row, move), gain = max(gains.items(), key=lambda item: item[1])
         if gain < WORTH:
             return shifts
         shifts[row] += move
         best += gain
 
 
-def _moves(logits: Tensor, first: tuple[Tensor, Tensor], targets: Tensor, row: int) -> Iterator[tuple[float, float]]:
-    """Every move of one row, with the mean IoU that it leads to; `first` are the two largest logits and their rows."""
+def _moves(
+    logits: Tensor, first: tuple[Tensor, Tensor], targets: Tensor, occurring: Tensor, row: int
+) -> Iterator[Tensor]:
+    """The mean IoU [] that every move of one row leads to; `first` are the two largest logits and their rows.
+
+    Numbers stay where the logits are: all moves of all rows are fetched together.
+    """
     values, places = first
     ahead = (places[:, 0] == row).long()[:, None]
     rival, place = values.gather(1, ahead).squeeze(1), places.gather(1, ahead).squeeze(1)
     margin = logits[:, row] - rival
     for move in MOVES:
-        yield move, _mean_iou(place.where(margin + move <= 0, row), targets, logits.shape[1])
+        yield _mean_iou(place.where(margin + move <= 0, row), targets, occurring, logits.shape[1])
 
 
-def _mean_iou(predicted: Tensor, targets: Tensor, classes: int) -> float:
-    """Over the classes that occur in `targets`."""
-    matrix = torch.bincount(targets * classes + predicted, minlength=classes**2).view(classes, classes)
+def _mean_iou(predicted: Tensor, targets: Tensor, occurring: Tensor, classes: int) -> Tensor:
+    """Over the classes that occur in `targets`, a scalar."""
+    matrix = _counts(targets * classes + predicted, classes**2).view(classes, classes)
     true, found, both = matrix.sum(1), matrix.sum(0), matrix.diag()
-    occurs = true > 0
-    return float((both[occurs] / (true + found - both)[occurs]).mean())
+    return (both[occurring] / (true + found - both)[occurring]).mean()
+
+
+def _counts(ids: Tensor, size: int) -> Tensor:
+    """How often each of the numbers below `size` occurs [size]; `torch.bincount` makes a GPU wait."""
+    if ids.device.type == "cpu":
+        return torch.bincount(ids, minlength=size)
+    return ids.new_zeros(size).index_add(0, ids, torch.ones_like(ids))

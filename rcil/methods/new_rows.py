@@ -44,8 +44,8 @@ class RowFit:
         weight = self.weight[self.old :] + self.combination @ self.weight[: self.old]
         return weight, self.bias[self.old :] + self.shift
 
-    def learn(self, features: Tensor, labels: Tensor) -> float:
-        """One step on a decoder map [N, C, h, w] and labels [N, H, W]; returns the loss."""
+    def learn(self, features: Tensor, labels: Tensor) -> Tensor:
+        """One step on a decoder map [N, C, h, w] and labels [N, H, W]; returns the loss, detached."""
         with torch.enable_grad():
             weight, bias = self.rows()
             all_rows = torch.cat((self.weight[: self.old], weight))[:, :, None, None]
@@ -58,7 +58,7 @@ class RowFit:
             assert parameter.grad is not None
             parameter.grad = self.sum_over_processes(parameter.grad)
         self.optimiser.step()
-        return float(loss.detach())
+        return loss.detach()
 
     @torch.no_grad()
     def finish(self) -> None:

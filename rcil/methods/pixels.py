@@ -40,13 +40,15 @@ def pick_pixels(features: Tensor, labels: Tensor, old_logits: Tensor | None, cla
 
     Args:
         features: What the classifier reads [N, D, h, w].
-        labels: Class ids [N, H, W]; 255 is ignored.
+        labels: Class ids [N, H, W]; 255 is ignored. Best on the CPU, even if the features are not: the host must know
+            how many pixels are left.
         old_logits: What the old model says of background [N, O, H, W]; None where the labels mean what they say.
         classes: How many there are now.
     """
     places = torch.arange(0, labels.numel(), _stride(labels), device=labels.device)
     chosen = places[labels.flatten()[places] != IGNORE]
-    named = labels.flatten()[chosen]
+    named = labels.flatten()[chosen].to(features.device)
+    chosen = chosen.to(features.device)
     targets = F.one_hot(named, classes).to(features)
     if old_logits is not None:
         said = F.pad(_at(old_logits, chosen).softmax(dim=1), (0, classes - old_logits.shape[1]))
@@ -91,5 +93,5 @@ def look_at(student: Segmenter, teacher: Segmenter | None, images: Iterable[tupl
             there = pictures.to(device)
             features = student(there, maps="after").decoder
             said = None if teacher is None else teacher(there)
-            parts.append(pick_pixels(features, labels.to(device), said, len(student.names)))
+            parts.append(pick_pixels(features, labels, said, len(student.names)))
     return Pixels(torch.cat([part.features for part in parts]), torch.cat([part.targets for part in parts]))

@@ -59,6 +59,7 @@ class Plop(Method):
             return LossTerms(ce=cross_entropy(new.logits, labels), pod=pod)
         if self._thresholds is None:
             raise RuntimeError("Plop.prepare must run before the first batch of a step")
+        self._thresholds = self._thresholds.to(labels.device)  # a resumed state is on the CPU
         completed, certainty = pseudo_labels(old.logits, labels, self._thresholds)
         if info.memory:  # true labels of old classes need no teacher
             known = (labels != BACKGROUND) & (labels < info.old)

@@ -126,6 +126,7 @@ class RcilPlus(Rcil):
         """Labels with the names that the old model is sure of."""
         if self._thresholds is None:
             raise RuntimeError("RcilPlus.prepare must run before the first batch of a step")
+        self._thresholds = self._thresholds.to(labels.device)  # a resumed state is on the CPU
         return certain_labels(old.logits, labels, self._thresholds)
 
     def finish(

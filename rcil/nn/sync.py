@@ -16,47 +16,70 @@ from rcil.nn.fold import M, replace_modules
 from rcil.nn.norms import AbsBatchNorm2d, inplace_abn_classes, is_inplace, is_norm
 
 
-class _SyncNormalise(torch.autograd.Function):
-    """(x - mean) / sqrt(var + eps) with mean and biased variance over all processes."""
+class _SyncNorm(torch.autograd.Function):
+    """scale * (x - mean) / sqrt(var + eps) + shift with mean and biased variance over all processes.
+
+    Half-precision maps are normalised in float32, where their squares do not overflow, and come back in their own
+    dtype, as torch's own norms do under autocast. Only the map itself is kept for the backward pass.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, eps: float, group: dist.ProcessGroup | None
+        ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, eps: float, group: dist.ProcessGroup | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """From x [N, C, H, W]: x normalised, mean [C], biased variance [C], number of values a channel []."""
+        """From x [N, C, H, W]: x normalised, and in float64 mean [C], biased variance [C], values per channel []."""
+        wide = _widened(x)
         local = torch.stack(
             [
                 x.new_full((x.shape[1],), x.numel() / x.shape[1], dtype=torch.float64),
-                x.sum(dim=(0, 2, 3), dtype=torch.float64),
+                wide.sum(dim=(0, 2, 3), dtype=torch.float64),
             ]
         )
         dist.all_reduce(local, group=group)
         count, mean = local[0, 0], local[1] / local[0]
-        centred = x - mean.to(x.dtype).view(1, -1, 1, 1)
+        centred = wide - _column(mean, wide)
         squares = (centred * centred).sum(dim=(0, 2, 3), dtype=torch.float64)
         dist.all_reduce(squares, group=group)
         var = squares / count
-        inverse = torch.rsqrt(var + eps).to(x.dtype)
-        normalised = centred * inverse.view(1, -1, 1, 1)
-        ctx.save_for_backward(normalised, inverse, count)
+        inverse = torch.rsqrt(var + eps)
+        normalised = centred * _column(inverse, wide)
+        ctx.save_for_backward(x, scale, mean, inverse, count)
         ctx.group = group
         ctx.mark_non_differentiable(mean, var, count)
-        return normalised, mean.to(x.dtype), var.to(x.dtype), count
+        return (normalised * _column(scale, wide) + _column(shift, wide)).to(x.dtype), mean, var, count
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, None, None]:
-        """Gradient of x; the two sums of batch norm's backward also go over all processes."""
-        normalised, inverse, count = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        """Gradients of x, scale and shift; the sums that x needs go over all processes, as batch norm's do over all x.
+
+        Scale and shift get what this process adds to them, like all other weights.
+        """
+        x, scale, mean, inverse, count = ctx.saved_tensors
+        wide, grad = _widened(x), _widened(grad)
+        normalised = (wide - _column(mean, wide)) * _column(inverse, wide)
         sums = torch.stack(
             [
                 grad.sum(dim=(0, 2, 3), dtype=torch.float64),
                 (grad * normalised).sum(dim=(0, 2, 3), dtype=torch.float64),
             ]
         )
-        dist.all_reduce(sums, group=ctx.group)
-        means = (sums / count).to(grad.dtype).view(2, 1, -1, 1, 1)
-        return (grad - means[0] - normalised * means[1]) * inverse.view(1, -1, 1, 1), None, None
+        to_shift, to_scale = sums.to(scale.dtype)
+        total = sums.clone()
+        dist.all_reduce(total, group=ctx.group)
+        first, second = total / count
+        inner = grad - _column(first, grad) - normalised * _column(second, grad)
+        return (inner * _column(scale * inverse, grad)).to(x.dtype), to_scale, to_shift, None, None
+
+
+def _widened(x: Tensor) -> Tensor:
+    """Half precision as float32; others as they are."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _column(values: Tensor, like: Tensor) -> Tensor:
+    """Numbers [C] as [1, C, 1, 1], in the dtype of a map."""
+    return values.to(like.dtype).view(1, -1, 1, 1)
 
 
 class SyncBatchNorm2d(nn.BatchNorm2d):
@@ -71,15 +94,14 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
         """Normalise [N, C, H, W]; like BatchNorm2d in evaluation mode."""
         if not self.training:
             return super().forward(x)
-        normalised, mean, var, count = _SyncNormalise.apply(x, self.eps, self.group)  # type: ignore[no-untyped-call]
+        result: Tensor
+        result, mean, var, count = _SyncNorm.apply(x, self._scale(), self.bias, self.eps, self.group)  # type: ignore[no-untyped-call]
         assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
         with torch.no_grad():
             self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
             self.running_var.lerp_((var * count / (count - 1)).to(self.running_var), self.momentum)
             if self.num_batches_tracked is not None:
                 self.num_batches_tracked.add_(1)
-        shape = (1, -1, 1, 1)
-        result: Tensor = normalised * self._scale().view(shape) + self.bias.view(shape)
         return result
 
 

@@ -181,8 +181,18 @@ def grouped(order: list[int], batch: int) -> list[list[int]]:
     return [order[start : start + batch] for start in range(0, len(order) - batch + 1, batch)]
 
 
-def batches(crops: Crops, epoch: int, first: int = 0, share: Share | None = None) -> Iterator[list[Batch]]:
-    """Batches of an epoch from number `first` on, each as the pieces that this process computes."""
+def batches(
+    crops: Crops, epoch: int, first: int = 0, share: Share | None = None, *, pinned: bool = False
+) -> Iterator[list[Batch]]:
+    """Batches of an epoch from number `first` on, each as the pieces that this process computes.
+
+    Args:
+        crops: What is in them.
+        epoch: Decides order and augmentation.
+        first: How many batches to leave out.
+        share: Which pieces are computed here; by default all.
+        pinned: In memory that a GPU can fetch by itself while the host goes on.
+    """
     share = share or Share()
     order = crops.order(epoch)[first:]
     keys = [[(epoch, index) for index in piece] for group in order for piece in share.pieces(group)]
@@ -193,7 +203,7 @@ def batches(crops: Crops, epoch: int, first: int = 0, share: Share | None = None
         num_workers=crops.settings.workers,
         generator=generator,
         collate_fn=_collated,
-        pin_memory=torch.cuda.is_available(),
+        pin_memory=pinned,
     )
     pieces: list[Batch] = []
     for found in loader:

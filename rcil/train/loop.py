@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,13 +18,15 @@ from rcil.checkpoint.metadata import Metadata
 from rcil.data.types import Sample, SegmentationData
 from rcil.errors import TrainingError
 from rcil.evaluate import EvalReport, as_report, measure
+from rcil.log import log
 from rcil.methods import LossTerms, Method, StepInfo
 from rcil.nn import Maps, Segmenter, fold
 from rcil.nn.settle import settle_norms
 from rcil.nn.sync import synchronise_norms
 from rcil.train.loader import Batch, Crops, Share, batches
 from rcil.train.memory import check_memory, peak_memory
-from rcil.train.processes import ALONE, Processes
+from rcil.train.processes import ALONE, Processes, cudnn_tuned
+from rcil.train.skipping import MAX_OVERFLOWS_IN_A_ROW, Undo, not_finite
 from rcil.train.state import Position, StepState
 from rcil.train.task import TrainingSection
 
@@ -104,14 +105,21 @@ def train_step(
         method.start(student, old, job.info, _whole(job, listen, Event(job.index, 0, epochs, 0, iterations, {})))
         method.prepare(_seen_by(old, method, job, share), job.info, student)
     position = state.position
+    undo = Undo(student, method) if settings.precision == "fp16" else None
 
     for epoch in range(position.epoch, epochs):
         method.set_training(student)
-        for pieces in batches(job.crops, epoch, position.iteration, share):
+        for pieces in _pieces(job, epoch, share, position.iteration):
             lr = float(state.schedule.get_last_lr()[0])
-            numbers = _learn(network, old, state, pieces, job)
-            _check_finite(numbers, job, epoch, position, best)
-            _update(state)
+            if undo is not None:
+                undo.remember()
+            with cudnn_tuned(processes.device):
+                numbers = _learn(network, old, state, pieces, job)
+            if bad := not_finite(numbers):
+                _skip(bad, undo, job, epoch, position, best)
+                numbers = {}
+            else:
+                _update(state, job, epoch, best)
             position.iteration += 1
             position.rows.append({"epoch": epoch, "iteration": position.iteration, "lr": lr, **numbers})
             listen(Event(job.index, epoch, epochs, position.iteration, iterations, numbers, settings.batch, lr))
@@ -121,9 +129,10 @@ def train_step(
         if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
             if settings.settle:
                 settle_norms(student, _images(job, epoch, share))
-            miou = evaluate_together(student.eval(), job.metadata, job.data, job.validation, job.scale, processes).all
+            seen = _validate(student.eval(), job)
+            miou = seen.all
             if miou > position.best_miou:
-                position.best_miou, position.best_epoch = miou, epoch
+                position.best_miou, position.best_epoch, position.best_classes = miou, epoch, seen.iou_by_class
                 if processes.leads:
                     save(best, student, job.metadata)
             position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
@@ -132,7 +141,7 @@ def train_step(
             state.save(saved)
     processes.wait()
     end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
-    return method.finish(load(best)[0], teacher, job.info, _whole(job, listen, end))
+    return method.finish(load(best)[0].to(processes.device), teacher, job.info, _whole(job, listen, end))
 
 
 def evaluate_together(
@@ -142,11 +151,28 @@ def evaluate_together(
     samples: tuple[Sample, ...],
     scale: float,
     processes: Processes,
+    *,
+    dtype: torch.dtype = torch.float32,
+    pixels: int | None = None,
 ) -> EvalReport:
     """`rcil.evaluate.evaluate`, every process with its share of the samples; all get the same report."""
-    confusion = measure(model, metadata, data, samples[processes.rank :: processes.count], scale=scale)
+    share = samples[processes.rank :: processes.count]
+    confusion = measure(model, metadata, data, share, scale=scale, dtype=dtype, pixels=pixels)
     confusion.matrix = processes.sum_array(confusion.matrix)
     return as_report(confusion, metadata, data, len(samples))
+
+
+def _validate(model: Segmenter, job: StepJob) -> EvalReport:
+    """The held-out images; on a GPU in the precision of the training, as many pixels as it trains on.
+
+    On a CPU one image at a time in fp32: it gains nothing from larger batches.
+    """
+    settings, processes = job.settings, job.processes
+    how: dict[str, Any] = {}
+    if processes.device.type == "cuda":
+        piece = settings.batch // (processes.count * settings.accumulate)
+        how = {"dtype": DTYPES[settings.precision], "pixels": piece * settings.crop**2}
+    return evaluate_together(model, job.metadata, job.data, job.validation, job.scale, processes, **how)
 
 
 def _placed(model: Segmenter, job: StepJob) -> Segmenter:
@@ -217,13 +243,21 @@ def _learn(
     return dict(zip(sums, means.tolist(), strict=True))
 
 
-def _update(state: StepState) -> None:
-    """Move the weights. Where the scaler found its scale too large nothing moves, and the schedule waits too."""
-    before = state.scaler.get_scale()
+def _update(state: StepState, job: StepJob, epoch: int, best: Path) -> None:
+    """Move the weights. Where the scaler found its scale too large nothing moves, and the schedule waits too.
+
+    The optimiser tells whether it was called: to ask the scaler for its scale would make the host wait for the GPU.
+    """
+    moved: list[bool] = []
+    hook = state.optimiser.register_step_post_hook(lambda *_: moved.append(True))
     state.scaler.step(state.optimiser)
     state.scaler.update()
-    if state.scaler.get_scale() >= before:
+    hook.remove()
+    if moved:
         state.schedule.step()
+    if not state.position.skipped.finite(moved=bool(moved)):
+        what = f"the gradients overflowed in {MAX_OVERFLOWS_IN_A_ROW + 1} batches in a row"
+        raise _diverged(what, job, epoch, state.position, best)
 
 
 def _forward(
@@ -251,9 +285,14 @@ def _moved(images: Tensor, labels: Tensor, job: StepJob) -> Batch:
     return images, labels.to(device, non_blocking=True)
 
 
+def _pieces(job: StepJob, epoch: int, share: Share, first: int = 0) -> Iterator[list[Batch]]:
+    """The batches of an epoch from `first` on, in memory that suits the device."""
+    return batches(job.crops, epoch, first, share, pinned=job.processes.device.type == "cuda")
+
+
 def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
     """The first batches of an epoch, as many as norms settle on, piece by piece."""
-    for pieces in itertools.islice(batches(job.crops, epoch, share=share), job.settings.settle):
+    for pieces in itertools.islice(_pieces(job, epoch, share), job.settings.settle):
         for piece in pieces:
             yield _moved(*piece, job)[0]
 
@@ -270,18 +309,31 @@ def _whole(job: StepJob, listen: Listener, now: Event) -> Iterator[Batch]:
 @torch.no_grad()
 def _seen_by(old: Segmenter, method: Method, job: StepJob, share: Share) -> Iterator[tuple[Maps, Tensor]]:
     """The teacher's maps of the first epoch's batches, for methods that look before they train."""
-    for pieces in batches(job.crops, 0, share=share):
+    for pieces in _pieces(job, 0, share):
         for piece in pieces:
             images, labels = _moved(*piece, job)
             yield old(images, maps=method.maps), labels
 
 
-def _check_finite(terms: dict[str, float], job: StepJob, epoch: int, position: Position, best: Path) -> None:
-    bad = [name for name, value in terms.items() if not math.isfinite(value)]
-    if bad:
-        last = f"the best network so far is in {best}" if best.exists() else "no epoch was finished yet"
-        raise TrainingError(
-            f"step {job.index}, epoch {epoch}, iteration {position.iteration}: the loss term {', '.join(bad)} "
-            f"is not finite; {last}",
-            "Lower training.lr or the method's weights and start a new run in another folder.",
-        )
+def _skip(bad: list[str], undo: Undo | None, job: StepJob, epoch: int, position: Position, best: Path) -> None:
+    """Leave out a batch whose loss terms `bad` are not finite, as if it had not been there; refused but in fp16."""
+    what = f"the loss term {', '.join(bad)} is not finite"
+    if undo is None or not position.skipped.not_finite():
+        if position.skipped.total:
+            what += f" ({position.skipped.in_a_row} in a row, {position.skipped.total} in this step)"
+        raise _diverged(what, job, epoch, position, best)
+    undo.undo()
+    if job.processes.leads:
+        log.warning("%s: %s in fp16; the batch is skipped", _where(job, epoch, position), what)
+
+
+def _diverged(what: str, job: StepJob, epoch: int, position: Position, best: Path) -> TrainingError:
+    last = f"the best network so far is in {best}" if best.exists() else "no epoch was finished yet"
+    remedy = "Lower training.lr or the method's weights and start a new run in another folder."
+    if job.settings.precision == "fp16":
+        remedy = "Set training.precision to bf16 or fp32 and start a new run in another folder, or lower training.lr."
+    return TrainingError(f"{_where(job, epoch, position)}: {what}; {last}", remedy)
+
+
+def _where(job: StepJob, epoch: int, position: Position) -> str:
+    return f"step {job.index}, epoch {epoch}, iteration {position.iteration}"

@@ -42,6 +42,8 @@ class Processes:
 
     def sum_array(self, value: NDArray[np.int64]) -> NDArray[np.int64]:
         """The same for counts in numpy."""
+        if self.count == 1:
+            return value
         total: NDArray[np.int64] = self.sum(torch.from_numpy(value).to(self.device)).cpu().numpy()
         return total
 
@@ -80,6 +82,22 @@ def join(device: Device = "auto") -> Iterator[Processes]:
         dist.barrier()  # who leaves while another still talks to it can take the other down
     finally:
         dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def cudnn_tuned(device: torch.device) -> Iterator[None]:
+    """Inside, cuDNN tries its kernels once for every shape and keeps the fastest; on a CPU nothing changes.
+
+    For training, whose crops have one size. Not for images of many sizes, each of which would be tried out, nor where
+    deterministic kernels are asked for.
+    """
+    before = torch.backends.cudnn.benchmark
+    wanted = device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
+    torch.backends.cudnn.benchmark = before or wanted
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def leave() -> None:

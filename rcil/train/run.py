@@ -177,8 +177,9 @@ def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:
     """The description of the network in its final form, with what the held-out images said of the best epoch."""
     position = read_state(folder / "state.pt")["position"]
     metrics = {"held_out_miou": position["best_miou"], "best_epoch": float(position["best_epoch"])}
+    metrics |= {f"iou {name}": value for name, value in position.get("best_classes", {}).items()}
     *earlier, last = metadata.lineage
-    lineage = (*earlier, last.model_copy(update={"metrics": metrics}))
+    lineage = (*earlier, last.model_copy(update={"metrics": {**last.metrics, **metrics}}))
     return metadata.model_copy(update={"architecture": arch, "lineage": lineage})
 
 
@@ -234,6 +235,10 @@ def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent
         config=recorded(task),
         seed=task.seed,
         versions={"torch": torch.__version__},
+        metrics={
+            "training_images": float(len(step.train) + len(step.memory)),
+            "held_out_images": float(len(step.validation)),
+        },
     )
     return Metadata(
         architecture=arch,

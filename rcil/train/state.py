@@ -16,6 +16,7 @@ from rcil.errors import TrainingError, first_line
 from rcil.files import replacing
 from rcil.methods import Method
 from rcil.nn import Segmenter
+from rcil.train.skipping import Skipped
 
 
 @dataclass
@@ -27,8 +28,21 @@ class Position:
     """Batches of the epoch that are done."""
     best_miou: float = -1.0
     best_epoch: int = -1
+    best_classes: dict[str, float] = field(default_factory=dict)
+    """IoU in percent of every class that could be measured in the best epoch."""
     rows: list[dict[str, float]] = field(default_factory=list)
     """The log so far."""
+    skipped: Skipped = field(default_factory=Skipped)
+    """Batches of fp16 training that were left out."""
+
+    def as_document(self) -> dict[str, Any]:
+        """Plain values, for the state file."""
+        return {**vars(self), "skipped": vars(self.skipped)}
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Position:
+        """From `as_document`; states of versions that skipped no batch have none."""
+        return cls(**{**document, "skipped": Skipped(**document.get("skipped", {}))})
 
 
 @dataclass
@@ -42,6 +56,11 @@ class StepState:
     method: Method
     position: Position
 
+    @property
+    def _device(self) -> torch.device:
+        """Where the model is, and so the generator that draws its branches; not always torch's current GPU."""
+        return next(self.model.parameters()).device
+
     def save(self, path: Path) -> None:
         """Write the state, random generator included."""
         document = {
@@ -50,9 +69,9 @@ class StepState:
             "schedule": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict(),
             "method": self.method.state_dict(),
-            "position": vars(self.position),
+            "position": self.position.as_document(),
             "rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+            "cuda_rng": torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None,
         }
         write_state(path, document)
         write_log(path.with_name("log.csv"), self.position.rows)
@@ -66,10 +85,10 @@ class StepState:
             self.schedule.load_state_dict(document["schedule"])
             self.scaler.load_state_dict(document["scaler"])
             self.method.load_state_dict(document["method"])
-            self.position = Position(**document["position"])
+            self.position = Position.of(document["position"])
             torch.set_rng_state(document["rng"])
-            if document["cuda_rng"] is not None and torch.cuda.is_available():
-                torch.cuda.set_rng_state(document["cuda_rng"])
+            if document["cuda_rng"] is not None and self._device.type == "cuda":
+                torch.cuda.set_rng_state(document["cuda_rng"], self._device)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise TrainingError(
                 f"{path} does not belong to this task: {first_line(error)}",

@@ -6,6 +6,7 @@ import pytest
 import torch
 from exports import photographs, run_onnx
 from networks import randomise
+from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from rcil.architecture import Architecture
@@ -17,12 +18,13 @@ from rcil.evaluate import as_input
 from rcil.files import sha256_of
 from rcil.nn import RCConv
 from rcil_export import classify as module
-from rcil_export import classify_checks as checks
-from rcil_export.check.graph import first_difference
+from rcil_export.certificate import certify as certify_module
+from rcil_export.certificate.certify import certify
+from rcil_export.certificate.difference import first_difference
 from rcil_export.check.limits import limits_for
 from rcil_export.check.result import Item, Result
 from rcil_export.classify import ClassifierRequest, export_classifier
-from rcil_export.classify_checks import certify_classifier, compare_scores
+from rcil_export.classify_checks import compare_scores
 from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.cli import app
 from rcil_export.engine import build as engine_build
@@ -94,17 +96,20 @@ def test_an_embedding_of_nothing_but_zeros_divides_by_no_zero(tmp_path):
 
 def test_one_command_makes_everything_and_the_report_says_so(checkpoint, tmp_path, monkeypatch):
     built = []
-    real = checks.engine_item
-    monkeypatch.setattr(checks, "engine_item", lambda *given: built.append(given) or real(*given[:3], ("sm86",)))
+    real = certify_module.engine_item
+    monkeypatch.setattr(
+        certify_module, "engine_item", lambda *given: built.append(given) or real(*given[:3], ("sm86",))
+    )
     out = tmp_path / "out"
     request = ClassifierRequest(checkpoint, out, ClassifierInterface(shape=InputShape.of(32, 32)), rounds=0)
     exported = export_classifier(request)
     assert exported.ok
-    assert {path.name for path in out.iterdir()} == {"model.onnx", "report.html", "report.json"}
+    assert {path.name for path in out.iterdir()} == {"model.onnx", "report.html", "report.json", "model_card.md"}
     document = json.loads((out / "report.json").read_text())
     verdicts = {item["key"]: item["passed"] for result in document["results"] for item in result["items"]}
-    keys = {"fold_error", "fold_labels", "onnx_error", "onnx_labels", "graph", "parameters", "macs"}
+    keys = {"fold_error", "fold_labels", "onnx_error", "onnx_labels", "graph", "weights", "parameters", "macs"}
     assert {key: verdicts[key] for key in keys} == dict.fromkeys(keys, True)
+    assert document["sha256"] == {"checkpoint": sha256_of(checkpoint), "model.onnx": sha256_of(out / "model.onnx")}
     assert verdicts["engine_fp32"] is not False and len(built) == 1
     props = {entry.key: entry.value for entry in onnx.load(out / "model.onnx").metadata_props}
     stored = ClassifierMetadata.model_validate_json(props["rcil"])
@@ -123,7 +128,7 @@ def test_a_fold_that_changes_scores_is_found_and_nothing_but_the_report_is_writt
         return folded, report
 
     monkeypatch.setattr(module, "fold_classifier", broken)
-    monkeypatch.setattr(module, "certify_classifier", lambda *_: Result("certificate", "left out", ()))
+    monkeypatch.setattr(module, "certify", lambda *_, **__: Result("certificate", "left out", ()))
     request = ClassifierRequest(
         tmp_path / "m.safetensors", tmp_path / "out", ClassifierInterface(shape=InputShape.of(32, 32))
     )
@@ -152,15 +157,31 @@ def test_another_label_is_found(described):
     }
 
 
-def test_a_network_that_is_not_as_cheap_as_its_twin_fails(described, monkeypatch):
-    model, metadata = described
-    folded, interface = fold_classifier(model)[0], ClassifierInterface(shape=InputShape.of(32, 32))
-    wider = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=5, rc=None, folded=True)
-    other = build_classifier(wider, model.head_spec, [model.names]).eval()
-    monkeypatch.setattr(checks, "plain_classifier_twin", lambda _: other)
-    monkeypatch.setattr(checks, "engine_item", lambda *_: Item("engine_fp32", "", None, "", ""))
-    verdicts = {item.key: item.passed for item in certify_classifier(folded, metadata, interface, ("sm86",), 0).items}
-    assert verdicts == {"graph": False, "parameters": False, "macs": False, "engine_fp32": None}
+@pytest.mark.parametrize(
+    ("name", "item", "words"),
+    [
+        ("backbone.stages.1.0.conv1.0.weight", "weights", "backbone.stages.1.0.conv1.0 (Conv)"),
+        ("head.scale", "weights", "head (Mul)"),
+        ("head.conv.weight", "weights", "head.conv (Conv)"),
+        ("mean", "graph", "centred (Sub)"),
+    ],
+)
+def test_a_delivered_classifier_with_another_number_is_found_out(tmp_path, name, item, words):
+    checkpoint, interface = tmp_path / "m.safetensors", ClassifierInterface(shape=InputShape.of(32, 32))
+    model, metadata = network("cosine")
+    save_classifier(checkpoint, model, metadata)
+    document = classifier_to_onnx(fold_classifier(model)[0], metadata, interface)
+
+    def verdicts():
+        (tmp_path / "model.onnx").write_bytes(document.SerializeToString())
+        result = certify(tmp_path / "model.onnx", checkpoint, interface, engine=False, latency=None, memory=False)
+        return {item.key: item for item in result.items}
+
+    assert [found.passed for found in verdicts().values()] == [True] * 4
+    tensor = next(tensor for tensor in document.graph.initializer if tensor.name == name)
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1 + 1e-6), name))
+    found = verdicts()[item]
+    assert found.passed is False and words in found.measured
 
 
 def test_the_graphs_of_both_heads_differ(tmp_path):
@@ -192,7 +213,7 @@ def test_options_that_are_about_masks_are_refused(tmp_path, options, message):
 
 def test_the_command_recognises_a_classifier_and_takes_its_size(tmp_path, monkeypatch):
     save_classifier(tmp_path / "m.safetensors", *network("linear"))
-    monkeypatch.setattr(checks, "engine_item", lambda *_: Item("engine_fp32", "engine", None, "", ""))
+    monkeypatch.setattr(certify_module, "engine_item", lambda *_: Item("engine_fp32", "engine", None, "", ""))
     ran = CliRunner().invoke(app, [str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "out"), "--rounds", "0"])
     assert ran.exit_code == 0, ran.output
     document = onnx.load(tmp_path / "out" / "model.onnx")

@@ -56,6 +56,18 @@ def test_a_wrong_fold_is_not_written(source, tmp_path, monkeypatch):
     assert not target.exists()
 
 
+def test_a_fold_that_is_wrong_by_too_little_to_be_seen_is_not_written_either(source, tmp_path, monkeypatch):
+    def wrong(model):
+        folded, report = fold(model)
+        folded.head.paths[1][0].weight.data[0, 0, 0, 0] *= 1 + 1e-5
+        return folded, report
+
+    monkeypatch.setattr(fold_module, "fold", wrong)
+    with pytest.raises(FoldCheckError, match=r"other weights .*: head\.paths\.1\.0\.weight differs by up to"):
+        fold_checkpoint(source, tmp_path / "deployed.safetensors")
+    assert not (tmp_path / "deployed.safetensors").exists()
+
+
 def test_folding_twice_is_an_error(source, tmp_path):
     target = tmp_path / "deployed.safetensors"
     fold_checkpoint(source, target)

@@ -3,18 +3,20 @@ import math
 import subprocess
 import sys
 
+import cv2
 import numpy as np
 import pytest
 import torch
 from networks import at_step, small_arch
 from sites import make_site
 
+from rcil import evaluate as evaluation
 from rcil.checkpoint.file import save
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.data.errors import DataError
 from rcil.data.site import read_site
-from rcil.evaluate import as_input, evaluate, logits_of, rows_by_value
-from rcil.nn import build
+from rcil.evaluate import as_input, evaluate, logits_of, measure, rows_by_value
+from rcil.nn import build, fold
 
 STEPS = [["background", "cone"], ["ball"]]
 
@@ -108,3 +110,58 @@ def test_a_larger_look_interpolates():
     assert seen[0].shape == (1, 3, 64, 64)
     steps = seen[0][0, 0, 0].diff()
     assert steps[2:-2].max() < 1.5 * steps[2:-2].median()
+
+
+@pytest.fixture
+def sizes(site):
+    """The site with images of three sizes: those at places 1 and 4 are cut."""
+    for place, sample in enumerate(site.splits["val"]):
+        if place in (1, 4):
+            for path in (sample.image, sample.mask):
+                cv2.imwrite(str(path), cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[: 40 + place])
+    return site
+
+
+class Groups(torch.nn.Module):
+    """A network that remembers the sizes of its batches and the precision that it ran in."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.arch, self.names, self.seen = model, model.arch, model.names, []
+
+    def forward(self, x):
+        y = self.model(x)
+        self.seen.append((len(x), y.dtype))
+        return y
+
+
+def network():
+    model = build(small_arch(), [["background", "ball", "cone"]])
+    return Groups(fold(model.eval())[0]), Metadata(architecture=model.arch, classes=class_table([model.names]))
+
+
+def test_images_of_one_size_are_segmented_together(sizes):
+    model, meta = network()
+    one = measure(model, meta, sizes, sizes.splits["val"], scale=0.5)
+    assert [count for count, _ in model.seen] == [1] * 6, "on a CPU"
+    model.seen.clear()
+    steps = []
+    samples, pixels = sizes.splits["val"], 3 * 64 * 96
+    together = measure(model, meta, sizes, samples, lambda *done: steps.append(done), scale=0.5, pixels=pixels)
+    assert sorted(count for count, _ in model.seen) == [1, 1, 1, 3], "at most so many pixels at a time"
+    assert together.matrix.tolist() == one.matrix.tolist()
+    assert steps[-1] == (6, 6)
+
+
+def test_few_images_wait_for_others_of_their_size(sizes, monkeypatch):
+    monkeypatch.setattr(evaluation, "MAX_WAITING", 2)
+    model, meta = network()
+    measure(model, meta, sizes, sizes.splits["val"], pixels=10**9)
+    assert sum(count for count, _ in model.seen) == 6
+    assert max(count for count, _ in model.seen) <= 3
+
+
+def test_half_precision_runs_under_autocast(site):
+    model, meta = network()
+    measure(model, meta, site, site.splits["val"][:1], dtype=torch.bfloat16)
+    assert [dtype for _, dtype in model.seen] == [torch.bfloat16]

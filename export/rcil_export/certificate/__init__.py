@@ -1,1 +1,1 @@
-"""What can be proved about a delivered model, independently of how it was made."""
+"""The zero-cost certificate: delivered files against a plain network that was made without folding."""

@@ -9,6 +9,7 @@ from typing import Any
 from rcil.files import replacing, sha256_of
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import Flavour, find_flavour
+from rcil_export.engine.gpu import find_gpus
 from rcil_export.engine.layout import is_image, sizes_text
 from rcil_export.engine.log import collected_errors, logger_of
 from rcil_export.engine.options import EngineOptions
@@ -17,6 +18,7 @@ from rcil_export.engine.profile import add_profile
 from rcil_export.engine.progress import BuildWatch, Listener, interrupt_stops, monitor_of
 from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
 from rcil_export.engine.targets import choose_gpus
+from rcil_export.engine.timing_cache import timing_cache_path, timings_kept
 from rcil_export.interface import INPUT_NAME
 from rcil_export.onnx_file import load_document, texts_of
 from rcil_export.same_file import require_other_file
@@ -53,7 +55,8 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
         check_precision(str(onnx), counts, options.precision)
         config = _configure(flavour, builder, gpus)
         profile = add_profile(builder, config, network, onnx, options.profile)
-        plan = _compile(flavour, builder, network, config, errors, listen)
+        with timings_kept(config, _timings(flavour, options)):
+            plan = _compile(flavour, builder, network, config, errors, listen)
         del parser  # it owns the memory of the network's weights until here
         sidecar = EngineSidecar(
             engine_sha256=hashlib.sha256(plan).hexdigest(),
@@ -110,6 +113,13 @@ def _configure(flavour: Flavour, builder: Any, gpus: tuple[str, ...]) -> Any:
         for index, name in enumerate(gpus):
             config.set_compute_capability(flavour.trt.ComputeCapability.__members__[name.upper()], index)
     return config
+
+
+def _timings(flavour: Flavour, options: EngineOptions) -> Path | None:
+    """Where measurements are kept; TensorRT-RTX measures nothing while it builds."""
+    if flavour.name == "rtx" or not options.timing_cache:
+        return None
+    return timing_cache_path(flavour, find_gpus()[0])
 
 
 def _compile(

@@ -21,3 +21,6 @@ class EngineOptions:
     classic TensorRT runs on."""
     profile: InputShape | None = None
     """The range of sizes, for an ONNX file that leaves them open."""
+    timing_cache: bool = True
+    """Keep what classic TensorRT measures in the user's cache folder, so that the next build takes less time. Without
+    it a build depends on nothing but its inputs."""

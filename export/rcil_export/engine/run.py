@@ -1,79 +1,131 @@
-"""Running an engine on a GPU, through Polygraphy."""
+"""Running an engine on a GPU: pinned buffers, two streams, no toolkit."""
 
 from __future__ import annotations
 
-import importlib
-import sys
+import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
-from rcil.errors import MissingDependencyError, RcilError
+from rcil.errors import ConfigError, RcilError
+from rcil_export.engine.cuda import Cuda, CudaDriver
 from rcil_export.engine.errors import EngineError, NoGpuError
-from rcil_export.engine.flavour import INSTALL, Flavour
+from rcil_export.engine.flavour import Flavour
 from rcil_export.engine.gpu import find_gpus
 from rcil_export.engine.layout import axis_ranges
 from rcil_export.engine.log import collected_errors, logger_of
+from rcil_export.engine.runtime_cache import RuntimeCache, cache_path
 from rcil_export.engine.sidecar import EngineSidecar, check_installed, check_unchanged
+from rcil_export.engine.slot import Slot
+from rcil_export.engine.slot_pool import SlotPool
 from rcil_export.shapes import Extent
 
 Array = NDArray[Any]
+FRAMES_IN_FLIGHT = 2
+"""One frame is copied while another one is computed. Each has buffers and working memory of its own."""
 
 
 class EngineRunner:
-    """Runs one engine on the first GPU; a context manager.
+    """Runs one engine on one GPU; a context manager. `run` may be called from several threads at once.
 
     Args:
         engine: The engine, with its sidecar beside it.
+        device: The number of the GPU, in CUDA's order.
+        open_cuda: Gives access to that GPU.
     """
 
-    def __init__(self, engine: Path) -> None:
+    def __init__(self, engine: Path, device: int = 0, open_cuda: Callable[[int], Cuda] = CudaDriver) -> None:
         self.engine = engine
+        self.device = device
         self.sidecar = check_unchanged(engine)
-        self._runner: Any = None
+        self._open_cuda = open_cuda
+        self._stack = contextlib.ExitStack()
+        self._pool: SlotPool | None = None
+        self._cache: RuntimeCache | None = None
+        self._unsaved = threading.Semaphore()
+        """Taken by the first frame that ends: it saves the kernels, for a process that may be killed."""
 
     def __enter__(self) -> Self:
-        _check_gpu(self.engine, self.sidecar)
+        _check_gpu(self.engine, self.sidecar, self.device)
         flavour = check_installed(self.engine, self.sidecar)
-        make_runner = polygraphy_runner(flavour)
-        with collected_errors() as errors:
-            loaded = flavour.trt.Runtime(logger_of(flavour.trt)).deserialize_cuda_engine(self.engine.read_bytes())
-            if loaded is None:
-                raise EngineError(
-                    f"{flavour.title} cannot load {self.engine}: {'; '.join(errors) or 'it gave no reason'}",
-                    f"Build it again from {self.sidecar.onnx_file}, or use that file.",
-                )
-            runner = make_runner(loaded)
-            self._guarded(runner.activate, errors)
-        self._runner = runner
+        with contextlib.ExitStack() as stack, collected_errors() as errors:
+            cuda = self._open_cuda(self.device)
+            stack.callback(cuda.close)
+            cuda.use()
+            make_context = self._load(flavour, errors)
+
+            def make_slot() -> Slot:
+                cuda.use()
+                return Slot(cuda, make_context(), self.sidecar, capture=flavour.name == "classic")
+
+            pool = SlotPool(make_slot, FRAMES_IN_FLIGHT)
+            stack.callback(pool.close)
+            with pool.slot():
+                pass  # a GPU without room for the engine says so now, not at the first frame
+            stack.callback(self._save_kernels, cuda)
+            self._pool, self._stack = pool, stack.pop_all()
         return self
+
+    def _load(self, flavour: Flavour, errors: list[str]) -> Callable[[], Any]:
+        """Read the engine; returns what makes an execution context of it."""
+        loaded = flavour.trt.Runtime(logger_of(flavour.trt)).deserialize_cuda_engine(self.engine.read_bytes())
+        if loaded is None:
+            raise EngineError(
+                f"{flavour.title} cannot load {self.engine}: {'; '.join(errors) or 'it gave no reason'}",
+                f"Build it again from {self.sidecar.onnx_file}, or use that file.",
+            )
+        arguments: tuple[Any, ...] = ()
+        if flavour.name == "rtx":  # which compiles its kernels when it meets the GPU
+            runtime_config = loaded.create_runtime_config()
+            runtime_config.cuda_graph_strategy = flavour.trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
+            self._cache = RuntimeCache(runtime_config, cache_path(self.engine))
+            arguments = (runtime_config,)
+
+        def make_context() -> Any:
+            context = loaded.create_execution_context(*arguments)
+            if context is None:
+                raise EngineError(
+                    f"{self.engine} does not start on the GPU: {'; '.join(errors) or 'TensorRT gave no reason'}",
+                    f"Check the GPU's free memory with nvidia-smi, or use {self.sidecar.onnx_file}.",
+                )
+            return context
+
+        return make_context
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._runner is not None:
-            self._runner.deactivate()
-            self._runner = None
+        stack, self._stack = self._stack, contextlib.ExitStack()
+        stack.close()
+
+    def _save_kernels(self, cuda: Cuda) -> None:
+        """What was compiled since the first frame, for example for further sizes; a broken GPU has none to give."""
+        cache, self._cache = self._cache, None
+        if cache is not None:
+            with contextlib.suppress(EngineError):
+                cuda.use()
+                cache.save()
 
     def run(self, image: Array) -> dict[str, Array]:
         """The outputs by name, as arrays of their own, for `image` in the shape and type that the sidecar states."""
         check_image(self.sidecar, image)
-        assert self._runner is not None, "EngineRunner is a context manager"
-        with collected_errors() as errors:
-            outputs = self._guarded(lambda: self._runner.infer({self.sidecar.inputs[0].name: image}), errors)
-        return {name: np.array(value) for name, value in outputs.items()}
+        assert self._pool is not None, "EngineRunner is a context manager"
+        with self._pool.slot() as slot, collected_errors() as errors:
+            outputs = self._guarded(slot, image, errors)
+            if self._cache is not None and self._unsaved.acquire(blocking=False):
+                self._cache.save()
+        return outputs
 
-    def _guarded(self, call: Callable[[], Any], errors: list[str]) -> Any:
-        """Polygraphy's errors as ours, with what TensorRT logged."""
+    def _guarded(self, slot: Slot, image: Array, errors: list[str]) -> dict[str, Array]:
         try:
-            return call()
-        except importlib.import_module("polygraphy.exception").PolygraphyException as error:
+            return slot.run(image)
+        except EngineError as error:
             raise EngineError(
-                f"{self.engine} failed on the GPU: {'; '.join([*errors, str(error)])}",
+                f"{self.engine} failed on the GPU: {'; '.join([*errors, error.message])}",
                 f"Check the GPU with nvidia-smi, or use {self.sidecar.onnx_file}.",
             ) from error
 
@@ -100,34 +152,20 @@ def _ranges(sidecar: EngineSidecar) -> tuple[Extent, ...]:
     return axis_ranges(shape, sidecar.profile)
 
 
-def _check_gpu(engine: Path, sidecar: EngineSidecar) -> None:
+def _check_gpu(engine: Path, sidecar: EngineSidecar, device: int) -> None:
     gpus = find_gpus()
     if not gpus:
         raise NoGpuError(
             f"{engine} needs an NVIDIA GPU with its driver, and there is none here",
             f"Use {engine.with_name(sidecar.onnx_file)} instead: it computes the same with ONNX Runtime.",
         )
-    if gpus[0].capability not in sidecar.gpus:
-        raise EngineError(
-            f"{engine} was built for {', '.join(sidecar.gpus)}, and this GPU ({gpus[0].name}) is {gpus[0].capability}",
-            f"Build it again from {sidecar.onnx_file} for {gpus[0].capability}, or use that file.",
+    if device >= len(gpus):
+        raise ConfigError(
+            f"there is no GPU number {device} here, only {len(gpus)}", f"Choose cuda:0 to cuda:{len(gpus) - 1}."
         )
-
-
-def polygraphy_runner(flavour: Flavour) -> Any:
-    """Polygraphy's runner for this flavour, which it chooses once, when its TensorRT part is first imported."""
-    is_rtx = flavour.name == "rtx"
-    try:
-        settings: Any = importlib.import_module("polygraphy.config")
-        if "polygraphy.backend.trt" in sys.modules and is_rtx != settings.USE_TENSORRT_RTX:
-            raise EngineError(
-                "one process runs engines of one TensorRT flavour, and the other one is in use",
-                "Run this engine in a process of its own.",
-            )
-        settings.USE_TENSORRT_RTX = is_rtx
-        return importlib.import_module("polygraphy.backend.trt").TrtRunner
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"running an engine needs the package {error.name}, which is not installed",
-            f"Install it with: {INSTALL[flavour.name]}",
-        ) from error
+    gpu = gpus[device]
+    if gpu.capability not in sidecar.gpus:
+        raise EngineError(
+            f"{engine} was built for {', '.join(sidecar.gpus)}, and this GPU ({gpu.name}) is {gpu.capability}",
+            f"Build it again from {sidecar.onnx_file} for {gpu.capability}, or use that file.",
+        )

@@ -68,7 +68,8 @@ def to_half(
     interface = fp32_interface(document, kind)
     kinds = float_values(document)
     nodes = [node for node in document.graph.node if _touches(node, kinds)]
-    _check_ops(nodes, kind, interface.opset)
+    for op_type in dict.fromkeys(node.op_type for node in nodes):
+        check_op(op_type, kind, interface.opset)
     reasons = _pixel_nodes(nodes)
     if kind == "fp16":
         assert ranges is not None, "fp16 can overflow"
@@ -97,16 +98,15 @@ def _touches(node: onnx.NodeProto, kinds: dict[str, int]) -> bool:
     return any(name in kinds for name in [*node.input, *node.output])
 
 
-def _check_ops(nodes: list[onnx.NodeProto], kind: HalfKind, opset: int) -> None:
+def check_op(op_type: str, kind: HalfKind, opset: int) -> None:
     """ONNX itself must allow the format: convs and poolings take bf16 from opset 22 on."""
-    for node in nodes:
-        schema = onnx.defs.get_schema(node.op_type, opset)
-        allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
-        if _TYPE_NAME[kind] not in allowed.get(schema.inputs[0].type_str, ()):
-            raise ConfigError(
-                f"ONNX has no {kind} form of {node.op_type} in opset {opset}",
-                "Export with opset 22 or later, or choose fp16.",
-            )
+    schema = onnx.defs.get_schema(op_type, opset)
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    if _TYPE_NAME[kind] not in allowed.get(schema.inputs[0].type_str, ()):
+        raise ConfigError(
+            f"ONNX has no {kind} form of {op_type} in opset {opset}",
+            "Export with opset 22 or later, or choose fp16.",
+        )
 
 
 def _pixel_nodes(nodes: list[onnx.NodeProto]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,20 @@ from numpy.typing import NDArray
 
 from rcil_export.description import parse_description
 from rcil_export.engine.run import EngineRunner
-from rcil_serve.backends.protocol import Outputs, outputs_of
+from rcil_serve.backends.protocol import Outputs, RunError, outputs_of
 
 
 class EngineBackend:
-    """An engine on the first GPU, through Polygraphy's runner; calls take turns, as it has one stream."""
+    """An engine on a GPU. Two calls are in flight at once; further ones take turns.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The engine, with its sidecar beside it.
+        device: The number of the GPU, in CUDA's order.
+    """
+
+    def __init__(self, path: Path, device: int = 0) -> None:
         self.name = str(path)
-        self._lock = threading.Lock()
-        runner = EngineRunner(path)
+        runner = EngineRunner(path, device)
         self.metadata, self.interface = parse_description(runner.sidecar.metadata, path)
         self.sha256 = runner.sidecar.engine_sha256
         self.device = f"GPU ({runner.sidecar.flavour} TensorRT {runner.sidecar.version})"
@@ -27,13 +30,13 @@ class EngineBackend:
 
     def run(self, batch: NDArray[Any]) -> Outputs:
         """See `Backend.run`."""
-        with self._lock:
-            assert self._runner is not None, "the engine is closed"
-            return outputs_of(self._runner.run(batch), self.name)
+        runner = self._runner
+        if runner is None:
+            raise RunError(f"{self.name} is closed", "Open it again.")
+        return outputs_of(runner.run(batch), self.name)
 
     def close(self) -> None:
         """See `Backend.close`."""
-        with self._lock:
-            if self._runner is not None:
-                self._runner.__exit__(None, None, None)
-                self._runner = None
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.__exit__(None, None, None)

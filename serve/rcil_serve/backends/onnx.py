@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from rcil.errors import CheckpointError, first_line
+from rcil.errors import CheckpointError, TrustError, first_line
 from rcil.files import sha256_of
 from rcil_export.description import parse_description
 from rcil_export.interface import INPUT_NAME
@@ -24,17 +25,25 @@ class OnnxBackend:
         path: The file.
         provider: ONNX Runtime's execution provider that must run it.
         threads: For the work inside a node; None: as many as there are cores.
+        sha256: Of the file that was signed; another one is refused. The bytes that were hashed are those that run.
     """
 
-    def __init__(self, path: Path, provider: str = CPU, threads: int | None = None) -> None:
+    def __init__(self, path: Path, provider: str = CPU, threads: int | None = None, sha256: str | None = None) -> None:
         self.name = str(path)
+        source: Path | bytes = path
         try:
-            self.sha256 = sha256_of(path)
+            if sha256 is None:
+                self.sha256 = sha256_of(path)
+            else:
+                source = path.read_bytes()
+                self.sha256 = hashlib.sha256(source).hexdigest()
         except OSError as error:
             raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
+        if sha256 not in (None, self.sha256):
+            raise TrustError(f"{path} was changed while it was opened", "Try again.")
         providers = (provider,) if provider == CPU else (provider, CPU)
         try:
-            self._session = open_session(path, threads, providers, name=str(path))
+            self._session = open_session(source, threads, providers, name=str(path))
         except SessionError as error:
             if "INVALID_PROTOBUF" in error.message:
                 raise _damaged(path) from error

@@ -4,7 +4,16 @@ from onnx_models import segmenter
 
 from rcil.errors import ConfigError
 from rcil_export.check import latency
-from rcil_export.check.latency import LatencyOptions, bootstrap_ratio, interleaved, percentiles, random_image, run_of
+from rcil_export.check.latency import (
+    RESAMPLES,
+    LatencyOptions,
+    bootstrap_ratio,
+    interleaved,
+    percentiles,
+    random_image,
+    resampled_blocks,
+    run_of,
+)
 from rcil_export.sessions import CPU, SessionError, check_providers, open_session
 
 
@@ -55,6 +64,19 @@ def test_noise_that_both_share_cancels():
     assert (ratio, low, high) == pytest.approx((1.05, 1.05, 1.05))
     alone = bootstrap_ratio((1.05 * random.permutation(slow)).tolist(), slow.tolist())
     assert alone[2] - alone[1] > 0.2
+
+
+def test_rounds_are_resampled_in_blocks_of_neighbours():
+    picked = resampled_blocks(27)
+    assert picked.shape == (RESAMPLES, 27)
+    assert set(picked.ravel().tolist()) == set(range(27))
+    steps = np.diff(picked.reshape(RESAMPLES, 9, 3), axis=2) % 27
+    assert (steps == 1).all()
+    random = np.random.default_rng(0)
+    slow = np.exp(0.05 * random.normal(size=64).cumsum())
+    intervals = [bootstrap_ratio(times.tolist(), [1.0] * 64) for times in (slow, random.permutation(slow))]
+    widths = [high - low for _, low, high in intervals]
+    assert widths[0] > 1.3 * widths[1], "neighbours that are alike say less"
 
 
 def test_times_must_be_pairs():

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from rcil_export.engine import flavour, run, targets
+from rcil_export.engine import build, flavour, run, targets
 from rcil_export.engine.gpu import Gpu
 
 
@@ -15,14 +15,15 @@ def set_gpus(monkeypatch):
 
     def set_them(*capabilities):
         found = tuple(Gpu(f"GPU {name}", name) for name in capabilities)
-        for module in (flavour, run, targets):
+        for module in (build, flavour, run, targets):
             monkeypatch.setattr(module, "find_gpus", lambda: found)
 
     return set_them
 
 
 @pytest.fixture(autouse=True)
-def plain_machine(monkeypatch, set_gpus):
+def plain_machine(monkeypatch, set_gpus, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     set_gpus()
 

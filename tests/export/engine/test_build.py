@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import os
 import signal
@@ -11,7 +12,7 @@ from onnx_models import segmenter
 
 from rcil.errors import CheckpointError, ConfigError, RcilError
 from rcil.files import sha256_of
-from rcil_export.engine import targets
+from rcil_export.engine import build, targets
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import flavour_of
@@ -92,10 +93,25 @@ def test_opsets(tmp_path, target, opset):
 
 def test_classic_goes_the_same_way(source, target, classic, set_gpus):
     set_gpus("sm86")
-    built = build_engine(source, target, EngineOptions(flavour="classic"))
+    built = build_engine(source, target, EngineOptions(flavour="classic", timing_cache=False))
     assert (built.flavour, built.version, built.gpus) == ("classic", "10.99.0", ("sm86",))
     assert built.conv_layers == {"fp32": 2}
     assert built.engine_sha256 == sha256_of(target)
+
+
+@pytest.mark.parametrize(("flavour", "kept"), [("classic", True), ("rtx", False)])
+def test_only_classic_keeps_timings(source, target, classic, set_gpus, monkeypatch, flavour, kept):
+    set_gpus("sm86")
+    paths = []
+
+    @contextlib.contextmanager
+    def timings(config, path):
+        paths.append(path)
+        yield
+
+    monkeypatch.setattr(build, "timings_kept", timings)
+    build_engine(source, target, EngineOptions(flavour=flavour, gpus=("sm86",)))
+    assert [path is not None for path in paths] == [kept]
 
 
 def test_an_unsupported_node_is_named(tmp_path, target):

@@ -1,22 +1,21 @@
-import importlib
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fake_gpu import FakeCuda, fake_engine
 from onnx_models import segmenter
 
-from rcil.errors import MissingDependencyError, RcilError
+from rcil.errors import ConfigError, RcilError
 from rcil_export.engine import gpu, run
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.errors import EngineError, NoGpuError
-from rcil_export.engine.flavour import flavour_of
 from rcil_export.engine.options import EngineOptions
-from rcil_export.engine.run import EngineRunner, check_image, polygraphy_runner
+from rcil_export.engine.run import EngineRunner, check_image
+from rcil_export.engine.runtime_cache import cache_path
 from rcil_export.shapes import parse_shape
 
 trt = pytest.importorskip("tensorrt_rtx")
-pytest.importorskip("polygraphy")
 ERROR = trt.ILogger.Severity.ERROR
 IMAGE = np.arange(32 * 48 * 3, dtype=np.uint8).reshape(1, 32, 48, 3)
 
@@ -28,46 +27,19 @@ def engine(tmp_path):
     return path
 
 
-class Runner:
-    """Polygraphy's runner without a GPU: its outputs live in buffers that the next call overwrites."""
-
-    made = ()
-    fails = False
-
-    def __init__(self, engine):
-        self.engine = engine
-        self.calls = []
-        self.buffer = np.zeros((1, 32, 48), np.uint8)
-        Runner.made = (*Runner.made, self)
-
-    def activate(self):
-        self.calls.append("activate")
-
-    def deactivate(self):
-        self.calls.append("deactivate")
-
-    def infer(self, feed):
-        if self.fails:
-            polygraphy_exception = importlib.import_module("polygraphy.exception")
-            raise polygraphy_exception.PolygraphyException("out of memory")
-        self.buffer[:] = feed["image"][..., 0]
-        return {"mask": self.buffer}
-
-
 @pytest.fixture
-def polygraphy(monkeypatch, set_gpus):
-    """A GPU as far as Polygraphy and the runtime are asked; gives Polygraphy's settings."""
-    set_gpus("sm86")
-    runtime = SimpleNamespace(deserialize_cuda_engine=lambda plan: plan or None)
-    monkeypatch.setattr(trt, "Runtime", lambda logger: runtime)
-    assert polygraphy_runner(flavour_of(trt)).__name__ == "TrtRunner"
-    monkeypatch.setattr("polygraphy.backend.trt.TrtRunner", Runner)
-    monkeypatch.setattr(Runner, "made", ())
-    return importlib.import_module("polygraphy.config")
+def gpu_of(monkeypatch, set_gpus):
+    """Call it to have a GPU: gives the fake CUDA and the fake engine that TensorRT loads."""
 
+    def make(**options):
+        set_gpus("sm86")
+        cuda = FakeCuda()
+        loaded = fake_engine(cuda, **options)
+        runtime = SimpleNamespace(deserialize_cuda_engine=lambda plan: loaded)
+        monkeypatch.setattr(trt, "Runtime", lambda logger: runtime)
+        return cuda, loaded
 
-def test_polygraphy_uses_the_flavour_of_the_engine(polygraphy):
-    assert importlib.import_module("polygraphy.backend.trt.runner").trt.ComputeCapability is trt.ComputeCapability
+    return make
 
 
 def test_no_gpu_names_the_onnx_file_to_use(engine):
@@ -89,47 +61,91 @@ def test_a_changed_engine_is_not_run(engine):
         EngineRunner(engine)
 
 
-def test_outputs_are_copies_and_the_runner_is_closed(engine, polygraphy):
-    with EngineRunner(engine) as runner:
+def test_a_second_gpu_is_asked_for_by_its_number(engine, set_gpus):
+    set_gpus("sm89", "sm86")
+    cudas = []
+
+    def open_cuda(device):
+        cudas.append(device)
+        raise EngineError("stop here", "")
+
+    with pytest.raises(EngineError, match="stop here"), EngineRunner(engine, 1, open_cuda):
+        pass
+    assert cudas == [1]
+    with pytest.raises(ConfigError, match="no GPU number 2 here, only 2"), EngineRunner(engine, 2):
+        pass
+
+
+def test_outputs_are_copies_and_everything_is_given_back(engine, gpu_of):
+    cuda, loaded = gpu_of()
+    with EngineRunner(engine, open_cuda=lambda device: cuda) as runner:
         first = runner.run(IMAGE)
         second = runner.run(IMAGE[:, :, ::-1].copy())
     np.testing.assert_array_equal(first["mask"], IMAGE[..., 0])
     np.testing.assert_array_equal(second["mask"], IMAGE[:, :, ::-1, 0])
-    (made,) = Runner.made
-    assert made.engine == engine.read_bytes()
-    assert made.calls == ["activate", "deactivate"]
+    assert len(loaded.made.contexts) == 1, "one thread needs one frame in flight"
+    assert not cuda.blocks and not cuda.open and cuda.calls[-1] == "close"
 
 
-def test_a_failure_on_the_gpu(engine, polygraphy, monkeypatch):
-    monkeypatch.setattr(Runner, "fails", True)
-    with EngineRunner(engine) as runner, pytest.raises(EngineError, match="failed on the GPU: out of memory"):
+def test_rtx_keeps_its_kernels_and_captures_graphs(engine, gpu_of):
+    cuda, loaded = gpu_of()
+    with EngineRunner(engine, open_cuda=lambda device: cuda) as runner:
         runner.run(IMAGE)
+        assert cache_path(engine).read_bytes() == b"kernels", "a process that is killed leaves them too"
+    (config,) = loaded.made.configs
+    assert config.cuda_graph_strategy == trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
+    assert loaded.made.arguments == [(config,)]
+    cuda, loaded = gpu_of()
+    with EngineRunner(engine, open_cuda=lambda device: cuda):
+        pass
+    assert loaded.made.configs[0].cache.loaded == b"kernels"
 
 
-def test_an_engine_that_does_not_load(engine, polygraphy, monkeypatch):
+def test_several_threads_at_once(engine, gpu_of):
+    cuda, loaded = gpu_of()
+    images = [np.roll(IMAGE, shift) for shift in range(24)]
+    with EngineRunner(engine, open_cuda=lambda device: cuda) as runner, ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(runner.run, images))
+    for image, outputs in zip(images, found, strict=True):
+        np.testing.assert_array_equal(outputs["mask"], image[..., 0])
+    assert len(loaded.made.contexts) <= 2
+    assert not cuda.blocks and not cuda.open
+
+
+def test_a_failure_on_the_gpu(engine, gpu_of):
+    cuda, _ = gpu_of()
+    with EngineRunner(engine, open_cuda=lambda device: cuda) as runner:
+        cuda.fails = ("copy_in",)
+        with pytest.raises(EngineError, match=r"model\.engine failed on the GPU: the GPU refused copy_in"):
+            runner.run(IMAGE)
+        cuda.fails = ()
+        np.testing.assert_array_equal(runner.run(IMAGE)["mask"], IMAGE[..., 0])
+    assert not cuda.blocks and not cuda.open
+
+
+def test_an_engine_that_does_not_fit_the_gpu(engine, gpu_of):
+    cuda, _ = gpu_of(starts=False)
+    with (
+        pytest.raises(EngineError, match="does not start on the GPU: TensorRT gave no reason"),
+        EngineRunner(engine, open_cuda=lambda device: cuda),
+    ):
+        pass
+    assert not cuda.blocks and not cuda.open and cuda.calls[-1] == "close"
+
+
+def test_an_engine_that_does_not_load(engine, gpu_of, monkeypatch):
+    cuda, _ = gpu_of()
     monkeypatch.setattr(
         trt,
         "Runtime",
         lambda logger: SimpleNamespace(deserialize_cuda_engine=lambda plan: logger.log(ERROR, "too old")),
     )
-    with pytest.raises(EngineError, match=r"cannot load .*model\.engine: too old"), EngineRunner(engine):
-        pass
-
-
-def test_one_flavour_in_a_process(engine, polygraphy, monkeypatch):
-    monkeypatch.setattr(polygraphy, "USE_TENSORRT_RTX", False)
-    with pytest.raises(EngineError, match="one process runs engines of one TensorRT flavour"), EngineRunner(engine):
-        pass
-
-
-def test_polygraphy_is_missing(engine, set_gpus, monkeypatch):
-    set_gpus("sm86")
-    monkeypatch.setitem(sys.modules, "polygraphy.config", None)
     with (
-        pytest.raises(MissingDependencyError, match=r"needs the package polygraphy.*\n.*rcil\[rtx\]"),
-        EngineRunner(engine),
+        pytest.raises(EngineError, match=r"cannot load .*model\.engine: too old"),
+        EngineRunner(engine, open_cuda=lambda device: cuda),
     ):
         pass
+    assert cuda.calls[-1] == "close"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from networks import NORMS, needs_abn, randomise
+from networks import NORMS, at_step, needs_abn, randomise, small_arch
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from rcil.nn.layers import Layers
 from rcil.nn.norms import make_norm
@@ -78,3 +79,49 @@ def test_a_fused_activation_survives(tmp_path):
         torch.testing.assert_close(synchronise_norms(unit).eval()(x), expected, rtol=1e-5, atol=1e-5)
     finally:
         dist.destroy_process_group()
+
+
+@pytest.fixture
+def group():
+    """A group of two of which the other never says anything: what is exchanged stays as it is."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+HALF = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("kind", ["batch", "abs"])
+def test_half_precision_is_normalised_in_float32(group, kind, dtype):
+    torch.manual_seed(0)
+    plain = make_norm(kind, 8)
+    randomise(plain)
+    synchronised = synchronise_norms(plain)
+    x = (400 * torch.randn(2, 8, 9, 9) + 100).to(dtype)  # squares overflow float16
+    results = []
+    for norm in (plain, synchronised):
+        given = x.clone().requires_grad_()
+        y = norm.train()(given)
+        assert y.dtype == dtype
+        (y.float() * torch.linspace(-1, 1, 9)).sum().backward()
+        buffers = (norm.running_mean, norm.running_var)
+        results.append([t.float() for t in (y, given.grad, norm.weight.grad, norm.bias.grad, *buffers)])
+    for expected, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected, rtol=0.02, atol=0.02 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_step_trains_in_half_precision(group, step, dtype):
+    torch.manual_seed(0)
+    model = synchronise_norms(at_step(small_arch(), step)).train()
+    with torch.autocast("cpu", dtype):
+        maps = model(torch.randn(2, 3, 64, 64), maps="before")
+    maps.logits.float().square().mean().backward()
+    assert all(stage.dtype == dtype for stage in maps.stages)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+    assert all(buffer.isfinite().all() for buffer in model.buffers())

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from networks import small_arch
+from torch.utils.data import DataLoader
 
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.data.errors import DataError
@@ -158,3 +159,17 @@ def test_a_mask_of_another_size_is_refused_as_itself(task_file, workers):
     assert "rcil data check" in caught.value.hint
     with pytest.raises(DataError, match="64x96, not 96x64"):
         crops.whole(1, 1.0)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_memory_is_pinned_where_it_is_asked_for(task_file, monkeypatch, pinned):
+    asked = []
+
+    def loader(*args, **kwargs):
+        asked.append(kwargs["pin_memory"])
+        return DataLoader(*args, **{**kwargs, "pin_memory": False})
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # a GPU that is not used decides nothing
+    monkeypatch.setattr("rcil.train.loader.DataLoader", loader)
+    assert list(batches(make_crops(task_file), epoch=0, pinned=pinned))
+    assert asked == [pinned]

@@ -12,7 +12,7 @@ from rcil.methods import StepInfo, make_method
 from rcil.nn import fold
 from rcil.nn.sync import synchronise_norms
 from rcil.train.loop import StepJob, _distributed, _learn, _new_state
-from rcil.train.processes import ALONE, join, leave
+from rcil.train.processes import ALONE, cudnn_tuned, join, leave
 from rcil.train.task import TrainingSection
 
 
@@ -66,3 +66,14 @@ def test_gradients_are_those_of_the_whole_batch(name, tmp_path):
             assert torch.equal(first[key], second[key])
             scale = value.abs().max().item()
             assert torch.allclose(first[key], value, rtol=1e-6, atol=1e-6 * scale), key
+
+
+@pytest.mark.parametrize(
+    ("device", "deterministic", "expected"), [("cuda", False, True), ("cuda", True, False), ("cpu", False, False)]
+)
+def test_cudnn_is_tuned_for_the_device_in_use(monkeypatch, device, deterministic, expected):
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
+    before = torch.backends.cudnn.benchmark
+    with cudnn_tuned(torch.device(device)):
+        assert torch.backends.cudnn.benchmark is expected
+    assert torch.backends.cudnn.benchmark is before

@@ -34,6 +34,9 @@ def test_a_state_comes_back(tmp_path):
         ("optimiser", {"state": {}, "param_groups": [3]}),
         ("schedule", None),
         ("position", {"surprise": 1}),
+        ("position", {"skipped": {"surprise": 1}}),
+        ("position", {"skipped": 3}),
+        ("position", 3),
         ("rng", torch.zeros(1)),
     ],
 )
@@ -58,3 +61,14 @@ def test_a_tensor_that_stands_for_more_than_it_holds_is_refused(tmp_path):
     torch.save({**document, "optimiser": {"state": {0: [torch.zeros(1).expand(10**12)]}}}, tmp_path / "state.pt")
     with pytest.raises(TrainingError, match="cannot read the state"):
         make_state().load(tmp_path / "state.pt")
+
+
+def test_the_generator_of_the_models_gpu_is_saved_not_that_of_the_current_one(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: asked.append(device) or torch.get_rng_state())
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: asked.append(device))
+    on_second = torch.device("cuda", 1)
+    monkeypatch.setattr(StepState, "_device", property(lambda self: on_second))
+    make_state().save(tmp_path / "state.pt")
+    make_state().load(tmp_path / "state.pt")
+    assert asked == [on_second, on_second]

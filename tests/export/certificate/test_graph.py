@@ -8,7 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.errors import RcilError
 from rcil.nn import cost, fold, plain_twin
-from rcil_export.check.graph import canonical, first_difference, parameters_and_macs
+from rcil_export.certificate.difference import first_difference
+from rcil_export.certificate.graph import canonical, parameters_and_macs
 from rcil_export.interface import Interface
 from rcil_export.onnx_graph.export import to_onnx
 from rcil_export.shapes import InputShape, parse_shape
