@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rcil.errors import CheckpointError
 from rcil_export.certificate.verify_engine import verify_engine
 from rcil_export.certificate.verify_findings import Findings
 from rcil_export.certificate.verify_onnx import verify_onnx
 from rcil_export.certificate.verify_rebuild import Source
-from rcil_export.certificate.verify_report import Difference
+from rcil_export.certificate.verify_report_file import NUMBERS, verify_report
 from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import sidecar_path
 from rcil_export.run import (
@@ -30,8 +26,6 @@ REPORTS = (HTML_NAME, FAILED_HTML_NAME, FAILED_JSON_NAME)
 """Files of an export that hold measurements and pictures only."""
 KNOWN = {ONNX_NAME, ENGINE_NAME, SIDECAR_NAME, JSON_NAME, *REPORTS}
 EXTRA = "Nothing but what an export writes"
-REPORT, NUMBERS = "Report of these files", "Measurements"
-HASH = re.compile(r"sha256 ([0-9a-f]{12,64})")
 
 
 def verify_folder(folder: Path, source: Source, findings: Findings, listen: Listener | None = None) -> None:
@@ -49,7 +43,7 @@ def verify_folder(folder: Path, source: Source, findings: Findings, listen: List
     elif (folder / SIDECAR_NAME).exists():
         findings.wrong(folder / SIDECAR_NAME, "sidecar", "Sidecar of an engine", f"there is no {ENGINE_NAME}")
     if (folder / JSON_NAME).exists():
-        verify_report(folder / JSON_NAME, source, findings)
+        verify_report(folder / JSON_NAME, graph, source, findings)
     for path in (folder / name for name in REPORTS):
         if path.exists():
             findings.read(path)
@@ -61,40 +55,3 @@ def verify_folder(folder: Path, source: Source, findings: Findings, listen: List
 def extra_files(folder: Path, known: set[str]) -> list[Path]:
     """Everything in a folder that has no business there, links and hidden files among it."""
     return [path for path in sorted(folder.iterdir()) if path.name not in known or path.is_symlink() or path.is_dir()]
-
-
-def verify_report(path: Path, source: Source, findings: Findings) -> None:
-    """The hashes in `report.json` are those of the files, and its verdict follows from its items."""
-    try:
-        document = json.loads(findings.read(path))
-        facts, results = document["facts"], document["results"]
-        differences = [*_hashes(facts, source, findings), *_verdict(document, results)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        findings.wrong(path, "report", REPORT, "not a report of rcil-export, or damaged")
-        return
-    findings.add(
-        path, "report", REPORT, "its hashes are those of the files, its verdict that of its items", differences
-    )
-    findings.not_proved(path, "numbers", NUMBERS, "they were measured, and are not measured again")
-
-
-def _hashes(facts: dict[str, Any], source: Source, findings: Findings) -> Iterator[Difference]:
-    actual = {"checkpoint": source.sha256} | {name: findings.files.get(name) for name in (ONNX_NAME, ENGINE_NAME)}
-    for name, digest in actual.items():
-        found = HASH.search(facts.get(name, ""))
-        if digest is None:
-            if name in facts:
-                yield Difference(f"facts.{name}", str(facts[name]), "no such file")
-        elif found is None or not digest.startswith(found[1]):
-            yield Difference(f"facts.{name}", "no sha256" if found is None else f"sha256 {found[1]}", digest)
-
-
-def _verdict(document: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[Difference]:
-    """An edited item must not leave the verdict as it was, nor the other way round."""
-    for result in results:
-        ok = all(item["passed"] is not False for item in result["items"])
-        if result["ok"] is not ok:
-            yield Difference(f"results.{result['key']}.ok", str(result["ok"]), str(ok))
-    ok = all(item["passed"] is not False for result in results for item in result["items"])
-    if document["ok"] is not ok:
-        yield Difference("ok", str(document["ok"]), str(ok))

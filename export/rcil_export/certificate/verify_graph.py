@@ -17,9 +17,10 @@ from google.protobuf.message import Message
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil.errors import RcilError, first_line
+from rcil_export.certificate.difference import first_difference
+from rcil_export.certificate.graph import canonical
 from rcil_export.certificate.verify_fields import ABSENT, compare_texts
 from rcil_export.certificate.verify_report import Difference
-from rcil_export.check.graph import canonical, first_difference
 
 COMPARED_APART = {"graph", "metadata_props", "opset_import", "producer_version"}
 """Fields of a model that have a comparison of their own; the version of the producer is reported, not judged."""
@@ -60,13 +61,27 @@ def graph_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> 
         return []
     found = [
         *dangling,
-        *_ends(delivered, expected),
+        *end_differences(delivered, expected),
         *_nodes(delivered.graph, expected.graph),
         *_constants(delivered.graph, expected.graph),
     ]
     if dangling or (found and _share_names(delivered.graph, expected.graph)):
         return found
     return [_first(delivered, expected)]
+
+
+def structure_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:
+    """What differs by name, apart from the numbers of constants of equal type and shape."""
+    if not _share_names(delivered.graph, expected.graph):
+        return []
+    wanted = {tensor.name: tensor for tensor in expected.graph.initializer}
+    found = {tensor.name: tensor for tensor in delivered.graph.initializer}
+    forms = [
+        Difference(name, *(_tensor_text(side[name]) if name in side else ABSENT for side in (found, wanted)))
+        for name in dict.fromkeys([*wanted, *found])
+        if name not in found or name not in wanted or _tensor_text(found[name]) != _tensor_text(wanted[name])
+    ]
+    return [*end_differences(delivered, expected), *_nodes(delivered.graph, expected.graph), *forms]
 
 
 def _dangling(graph: onnx.GraphProto) -> Iterator[Difference]:
@@ -180,7 +195,7 @@ def _fields(owner: str, message: Message, known: set[str]) -> Iterator[tuple[str
             yield f"{owner}: {field.name}", " ".join(text.split())[:200]
 
 
-def _ends(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> Iterator[Difference]:
+def end_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> Iterator[Difference]:
     """Inputs and outputs with their types and dims, by name, and their order."""
     for side in ("input", "output"):
         found, wanted = (

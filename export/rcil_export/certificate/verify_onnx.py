@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,14 @@ from google.protobuf.message import DecodeError
 
 from rcil import __version__
 from rcil.errors import RcilError, first_line
+from rcil_export.certificate.verify_conversion import verify_conversion
 from rcil_export.certificate.verify_findings import Findings
-from rcil_export.certificate.verify_graph import model_differences
-from rcil_export.certificate.verify_rebuild import AnyInterface, Source
+from rcil_export.certificate.verify_graph import end_differences, model_differences
+from rcil_export.certificate.verify_rebuild import AnyInterface, RecordError, Source
 from rcil_export.certificate.verify_report import Difference
+from rcil_export.certificate.verify_twin import verify_twin
 from rcil_export.onnx_file import texts_of
+from rcil_export.precision.record import CONVERSION_KEY
 
 REBUILD = "Same as a fresh export"
 
@@ -44,11 +48,14 @@ def verify_onnx(path: Path, source: Source, findings: Findings) -> VerifiedGraph
     findings.interfaces[findings.name(path)] = interface.model_dump(mode="json")
     findings.say(f"{path.name}: exporting {source.path.name} again, {interface.precision}, {interface.shape}")
     try:
-        expected = source.exact(interface)
+        rebuilt = source.rebuilt(delivered, interface)
     except RcilError as error:
-        findings.wrong(path, "rebuild", REBUILD, f"no graph can be exported as this file states: {error.message}")
+        findings.add(path, "rebuild", REBUILD, "", _not_rebuilt(error, delivered, interface, source))
         return None
-    return _compared(path, data, delivered, expected, interface, findings)
+    graph = _compared(path, data, delivered, rebuilt.document, interface, findings)
+    verify_twin(path, delivered, rebuilt, interface, source, findings)
+    verify_conversion(path, delivered, rebuilt, source.calibrate, findings)
+    return graph
 
 
 def _compared(
@@ -68,6 +75,17 @@ def _compared(
     if findings.add(path, "rebuild", REBUILD, text, differences):
         return VerifiedGraph(path, data, delivered, interface)
     return VerifiedGraph(path, fresh, expected, interface)
+
+
+def _not_rebuilt(
+    error: RcilError, delivered: onnx.ModelProto, interface: AnyInterface, source: Source
+) -> Iterator[Difference]:
+    """Why there is nothing to compare with; inputs and outputs can be compared without the conversion."""
+    is_record = isinstance(error, RecordError)
+    where = CONVERSION_KEY if is_record else "the file"
+    yield Difference(where, error.message, "what an export of this checkpoint states")
+    if is_record:
+        yield from end_differences(delivered, source.exact(interface))
 
 
 def _differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:

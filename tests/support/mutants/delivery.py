@@ -113,6 +113,28 @@ for _name in ("checkpoint", "model.onnx", "model.engine"):
     _report_hash(_name)
 
 
+@delivery("folder", "a whole hash in the report", "sha256.model.onnx")
+def report_whole_hash(folder):
+    _json(folder / "report.json", lambda report: report["sha256"].update({"model.onnx": "0" * 64}))
+
+
+@delivery("folder", "the number of parameters in the report", "results.certificate.parameters")
+def report_parameters(folder):
+    def change(report):
+        items = {item["key"]: item for result in report["results"] for item in result["items"]}
+        items["parameters"]["measured"] = "1,000"
+
+    _json(folder / "report.json", change)
+
+
+@delivery("folder", "the number of nodes in the report", "facts.graph")
+def report_nodes(folder):
+    def change(report):
+        report["facts"]["graph"] = report["facts"]["graph"].replace(" nodes", "0 nodes")
+
+    _json(folder / "report.json", change)
+
+
 @delivery("folder", "a failed item in a report that says that all is well", "ok")
 def report_item(folder):
     def change(report):
