@@ -8,7 +8,7 @@ from rcil.checkpoint.header import METADATA_KEY
 from rcil_export.interface import INTERFACE_KEY
 
 
-def _field(kind, path, value, forms=None, unseen=()):
+def _field(kind, path, value, unseen=()):
     """A mutant that gives one field of the metadata another value."""
     name, *rest = path
 
@@ -22,8 +22,8 @@ def _field(kind, path, value, forms=None, unseen=()):
         metadata(document, put)
         return f"{METADATA_KEY}.{name}" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in rest)
 
-    change.__name__ = "_".join(str(key) for key in path if not isinstance(key, int))
-    return mutant("description", kind, *([forms] if forms else []), unseen=unseen)(change)
+    change.__name__ = "described_" + "_".join(str(key) for key in path if not isinstance(key, int))
+    return mutant("description", kind, unseen=unseen)(change)
 
 
 _field("the colour of a class", ("classes", 1, "colour"), [1, 2, 3])

@@ -29,7 +29,9 @@ class Mutant:
     """Changes the graph that it is given; returns the layer, node or field that has to be named."""
     forms: tuple[Form, ...]
     unseen: tuple[Form, ...]
-    """Forms in which `check` cannot see it: nothing that a test on images could show differs."""
+    """Forms in which `check` cannot see it: nothing differs that it looks at."""
+    seen_as: str
+    """What `check` names, where it is not what `verify` names."""
 
     def of(self, document: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
         """A spoilt copy, and what has to be named."""
@@ -46,12 +48,17 @@ MUTANTS: dict[str, Mutant] = {}
 
 
 def mutant(
-    family: Family, kind: str, forms: tuple[Form, ...] = FORMS, unseen: tuple[Form, ...] = ()
+    family: Family,
+    kind: str,
+    forms: tuple[Form, ...] = FORMS,
+    unseen: tuple[Form, ...] = (),
+    seen_as: str = "",
 ) -> Callable[[Change], Change]:
     """Adds a function to the list under its name."""
 
     def add(change: Change) -> Change:
-        MUTANTS[change.__name__] = Mutant(kind, family, change, forms, unseen)
+        assert change.__name__ not in MUTANTS, change.__name__
+        MUTANTS[change.__name__] = Mutant(kind, family, change, forms, unseen, seen_as)
         return change
 
     return add
