@@ -13,7 +13,7 @@ from rcil_export.certificate.verify_fields import ABSENT, compare_documents
 from rcil_export.certificate.verify_findings import Findings
 from rcil_export.certificate.verify_rebuild import Rebuilt
 from rcil_export.certificate.verify_report import Difference
-from rcil_export.precision.record import CONVERSION_KEY, ConversionRecord, GeneratedImages
+from rcil_export.precision.record import CONVERSION_KEY, ConversionRecord, GeneratedImages, package_versions
 from rcil_export.precision.replay import remeasure
 
 RECORD, MEASURED, KEPT = "Record of this conversion", "Same ranges as when measured again", "Layers left in fp32"
@@ -41,7 +41,11 @@ def verify_conversion(
 
 
 def _versions(record: ConversionRecord) -> str:
-    return ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    """The recorded versions; where others are installed here, a difference in the graph may come from them."""
+    here = package_versions()
+    stated = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    others = [f"{name} {here.get(name, ABSENT)}" for name in record.versions if here.get(name) != record.versions[name]]
+    return f"{stated}; here {', '.join(others)}" if others else stated
 
 
 def _images(record: ConversionRecord) -> str:

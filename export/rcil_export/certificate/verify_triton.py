@@ -42,7 +42,12 @@ def _models(path: Path) -> list[Path]:
 
 def verify_repository(path: Path, source: Source, findings: Findings) -> None:
     """Claims about the version of the checkpoint's step in every model; other steps need their own checkpoints."""
-    for folder in _models(path):
+    models = _models(path)
+    if path not in models:
+        for other in extra_files(path, set()):
+            if other not in models or other.is_symlink():
+                findings.wrong(other, "extra", EXTRA, "no model of a repository")
+    for folder in models:
         _verify_model(folder, source, findings)
 
 
@@ -55,7 +60,7 @@ def _verify_model(folder: Path, source: Source, findings: Findings) -> None:
         if number != step:
             findings.not_proved(version, "version", STEP, f"step {number}: verify it with its own checkpoint")
     for path in extra_files(folder, {CONFIG, LABELS}):
-        if path not in versions.values():
+        if path not in versions.values() or path.is_symlink():
             findings.wrong(path, "extra", EXTRA, "an unknown file")
     if step in versions:
         interface = _verify_version(versions[step], source, findings)

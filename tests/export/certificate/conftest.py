@@ -4,10 +4,15 @@ import onnx
 import pytest
 from mutants.exported import checkpoint_of, folder
 
+from rcil_export.certificate import verify_engine, verify_twin
 from rcil_export.certificate.verify_rebuild import Source
+from rcil_export.engine.build import build_engine
 from rcil_export.interface import Interface
 from rcil_export.run import Request, run_export
 from rcil_export.shapes import InputShape
+
+MADE = {}
+"""What is made once per process, by what makes it."""
 
 
 def copied(document):
@@ -16,19 +21,46 @@ def copied(document):
     return copy
 
 
+def once(monkeypatch, owner, name, key):
+    """Let a function be called once per key and process; it gives a graph, of which everyone gets a copy."""
+    made = MADE.setdefault(name, {})
+    fresh = getattr(owner, name)
+
+    def call(*args):
+        found = key(*args)
+        if found not in made:
+            made[found] = fresh(*args)
+        return copied(made[found])
+
+    monkeypatch.setattr(owner, name, call)
+
+
 @pytest.fixture
 def exported_once(monkeypatch):
-    """A checkpoint is exported again once per interface and process, not in every test."""
-    made = exported_once.__dict__.setdefault("made", {})
-    fresh = Source.exact
+    """Fresh exports and plain networks are made once per interface, not in every test."""
+    once(monkeypatch, Source, "exact", lambda source, interface: (source.path, interface.model_dump_json()))
+    once(
+        monkeypatch,
+        verify_twin,
+        "twin_document",
+        lambda path, metadata, interface: (path, metadata.model_dump_json(), interface.model_dump_json()),
+    )
 
-    def exact(source, interface):
-        key = (source.path, interface.model_dump_json())
+
+@pytest.fixture
+def built_once(monkeypatch):
+    """Engines are built once per graph and options, not in every test."""
+    made = MADE.setdefault("engines", {})
+
+    def build(onnx_file, engine, options, listen=None):
+        key = (onnx_file.read_bytes(), repr(options))
         if key not in made:
-            made[key] = fresh(source, interface)
-        return copied(made[key])
+            sidecar = build_engine(onnx_file, engine, options, listen)
+            made[key] = sidecar, engine.read_bytes()
+        engine.write_bytes(made[key][1])
+        return made[key][0]
 
-    monkeypatch.setattr(Source, "exact", exact)
+    monkeypatch.setattr(verify_engine, "build_engine", build)
 
 
 @pytest.fixture(scope="session")

