@@ -8,7 +8,7 @@ shapes and unknown fields count. Models of one version are the same where all th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,18 @@ TENSOR_FIELDS = {"name", "dims", "data_type"} | {
 }
 VALUE_FIELDS = {"name", "type"}
 GRAPH_FIELDS = {"node", "initializer", "input", "output"}
+
+
+def readable(
+    compare: Callable[[onnx.ModelProto, onnx.ModelProto], Iterable[Difference]],
+    delivered: onnx.ModelProto,
+    expected: onnx.ModelProto,
+) -> list[Difference]:
+    """What a comparison finds; a delivered graph that is too damaged for it is a finding too."""
+    try:
+        return list(compare(delivered, expected))
+    except (LookupError, TypeError, UnicodeError, ValueError, RecursionError) as error:
+        return [Difference("the file", f"damaged: {first_line(error)}", "a graph that can be read")]
 
 
 def model_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:

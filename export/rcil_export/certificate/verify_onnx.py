@@ -10,10 +10,10 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from rcil import __version__
-from rcil.errors import RcilError, first_line
+from rcil.errors import RcilError
 from rcil_export.certificate.verify_conversion import verify_conversion
 from rcil_export.certificate.verify_findings import Findings
-from rcil_export.certificate.verify_graph import end_differences, model_differences
+from rcil_export.certificate.verify_graph import end_differences, model_differences, readable
 from rcil_export.certificate.verify_rebuild import AnyInterface, RecordError, Source
 from rcil_export.certificate.verify_report import Difference
 from rcil_export.certificate.verify_twin import verify_twin
@@ -70,7 +70,7 @@ def _compared(
     if data == fresh:
         findings.add(path, "rebuild", REBUILD, f"the same {len(data):,} bytes", ())
         return VerifiedGraph(path, data, delivered, interface)
-    differences = _differences(delivered, expected)
+    differences = readable(model_differences, delivered, expected)
     text = f"the same graph, weights and description; other bytes{_written_by(delivered)}"
     if findings.add(path, "rebuild", REBUILD, text, differences):
         return VerifiedGraph(path, data, delivered, interface)
@@ -86,14 +86,6 @@ def _not_rebuilt(
     yield Difference(where, error.message, "what an export of this checkpoint states")
     if is_record:
         yield from end_differences(delivered, source.exact(interface))
-
-
-def _differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:
-    """Whatever is wrong with a delivered file is a finding, however badly it is damaged."""
-    try:
-        return model_differences(delivered, expected)
-    except (LookupError, TypeError, UnicodeError, ValueError, RecursionError) as error:
-        return [Difference("the file", f"damaged: {first_line(error)}", "a graph that can be read")]
 
 
 def _written_by(delivered: onnx.ModelProto) -> str:

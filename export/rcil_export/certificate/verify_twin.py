@@ -11,7 +11,7 @@ from rcil.errors import RcilError
 from rcil_export.certificate.difference import first_difference, weight_differences
 from rcil_export.certificate.twin import twin_document
 from rcil_export.certificate.verify_findings import Findings
-from rcil_export.certificate.verify_graph import structure_differences
+from rcil_export.certificate.verify_graph import readable, structure_differences
 from rcil_export.certificate.verify_rebuild import AnyInterface, Rebuilt, Source
 from rcil_export.certificate.verify_report import Difference
 from rcil_export.precision.replay import replay
@@ -36,7 +36,7 @@ def verify_twin(
     except RcilError as error:
         findings.wrong(path, "twin", TWIN, f"the plain network cannot be made: {error.message}")
         return
-    findings.add(path, "twin", TWIN, PROVED, twin_differences(delivered, twin))
+    findings.add(path, "twin", TWIN, PROVED, readable(twin_differences, delivered, twin))
 
 
 def twin_differences(delivered: onnx.ModelProto, twin: onnx.ModelProto) -> Iterator[Difference]:
