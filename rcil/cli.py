@@ -15,9 +15,22 @@ from rcil.cli_presets import app as presets_app
 from rcil.cli_site import add_class, prelabel
 from rcil.completion import CHECKPOINTS, METHODS, files, one_of, some_of
 from rcil.console import make_app, print_json, progress_line, run, teller
+from rcil.devices import announce_device
 from rcil.errors import ConfigError, TrustError, did_you_mean
 from rcil.log import is_quiet
-from rcil.options import AsJson, DryRunFlag, Overrides, Resume, Scale, Seeds, SiteData, TaskFile, Trust
+from rcil.options import (
+    AsJson,
+    Device,
+    DryRunFlag,
+    Overrides,
+    Resume,
+    Scale,
+    Seeds,
+    SiteData,
+    TaskFile,
+    Trust,
+    with_device,
+)
 
 app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
 app.add_typer(data_app)
@@ -153,6 +166,7 @@ def train(
     task: TaskFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
     override: Overrides = None,
+    device: Device = None,
     resume: Resume = False,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
@@ -168,14 +182,16 @@ def train(
     from rcil.train.estimate import estimate
     from rcil.train.processes import leave, started
     from rcil.train.run import run_task
-    from rcil.train.show import print_estimate, print_results, progress
+    from rcil.train.show import announce_training, print_estimate, print_results, progress
     from rcil.train.task import load_task
 
-    loaded = load_task(task, override)
+    loaded = load_task(task, with_device(override, device))
     rank, processes = started()
     talks = rank == 0 and not as_json
     if dry_run:
         require_place(output)
+    if rank == 0:
+        announce_training(loaded.training, processes, teller(as_json=as_json))
     if rank == 0 and (dry_run or not (as_json or is_quiet())):
         print_estimate(estimate(loaded, processes), as_json=as_json)
     if dry_run:
@@ -198,6 +214,7 @@ def compare(
     ] = "fine-tuning,mib,plop,rcil,joint",
     seeds: Seeds = 1,
     override: Overrides = None,
+    device: Device = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
@@ -213,7 +230,8 @@ def compare(
     from rcil.train.task import load_task
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    loaded = load_task(task, override)
+    loaded = load_task(task, with_device(override, device))
+    announce_device(loaded.training.device, as_json=as_json)
     if dry_run:
         comparison_dry_run(loaded, names, seeds, output).show(as_json=as_json)
         return
@@ -236,6 +254,7 @@ def eval_(
     data: SiteData,
     split: Annotated[str, typer.Option(help="Which split.")] = "val",
     scale: Scale = 1.0,
+    device: Device = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the report here as JSON, and a page and plots beside.")
     ] = None,
@@ -247,6 +266,7 @@ def eval_(
 
     Example: `rcil eval run/step0.safetensors run/step1.safetensors --data my_site -o report.json`
     """
+    announce_device(device, as_json=as_json)
     from rcil.evaluate_table import print_models
     from rcil.report.models import as_document, evaluate_models
 
@@ -255,7 +275,7 @@ def eval_(
 
         paths = report_paths(output)
     with progress_line("evaluating") as progress:
-        evaluated = evaluate_models(models, data, split, scale=scale, progress=progress)
+        evaluated = evaluate_models(models, data, split, scale=scale, device=device or "auto", progress=progress)
     if output is not None:
         write_report(paths, evaluated, Source(data, split, scale))
     if as_json:
@@ -272,6 +292,7 @@ def demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="A few iterations: shows that all works, learns nothing.")
     ] = False,
+    device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the whole chain on a generated site: learn two classes, add a third, judge, fold, check, draw.
@@ -284,8 +305,9 @@ def demo(
     from rcil.demo.run import run as run_demo
     from rcil.train.show import progress
 
+    announce_device(device, as_json=as_json)
     watch = partial(progress, quiet=as_json)
-    document = run_demo(output, quick=quick, say=teller(as_json=as_json), watch=watch)
+    document = run_demo(output, quick=quick, device=device or "auto", say=teller(as_json=as_json), watch=watch)
     if as_json:
         print_json(document)
     else:

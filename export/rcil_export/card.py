@@ -129,8 +129,11 @@ def _checks(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _verdict(item: Mapping[str, Any]) -> str:
-    """In words; what nobody required anything of is no undecided check."""
-    return INFORMATION if item["passed"] is None and item["required"] == INFORMATION else VERDICTS[item["passed"]]
+    """In words. What is for information is no undecided check; a pass says whether it was proved or measured."""
+    if item["passed"] is None and item["required"] == INFORMATION:
+        return INFORMATION
+    kind = item.get("kind") if item["passed"] else None
+    return f"{VERDICTS[item['passed']]} ({kind})" if kind else VERDICTS[item["passed"]]
 
 
 def _limits(document: Mapping[str, Any], metadata: Metadata) -> str:

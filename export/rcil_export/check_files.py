@@ -9,7 +9,14 @@ from rcil.checkpoint.header import read_header
 from rcil.checkpoint.metadata import Metadata
 from rcil.errors import RcilError
 from rcil.files import sha256_of
-from rcil_export.check.artefact import Artefact, CheckpointArtefact, EngineArtefact, RunError, open_artefact
+from rcil_export.check.artefact import (
+    Artefact,
+    CheckpointArtefact,
+    EngineArtefact,
+    OnnxArtefact,
+    RunError,
+    open_artefact,
+)
 from rcil_export.check.bisect import bisect as find_layer
 from rcil_export.check.bisect import check_same_network
 from rcil_export.check.description_match import description_result
@@ -17,6 +24,8 @@ from rcil_export.check.images import common_shape, fit, images_for
 from rcil_export.check.limits import limits_for, parse_limits
 from rcil_export.check.outputs import compare_outputs
 from rcil_export.check.outputs_report import OutputsReport
+from rcil_export.check.quantisation import quantisation_result
+from rcil_export.check.rebuild import layer_reference
 from rcil_export.check.result import Item, Result
 from rcil_export.check.structure import structure_result
 from rcil_export.check_classifier import broken, check_classifier, is_classifier
@@ -62,6 +71,8 @@ def check_files(
             results.append(outputs.as_result())
             if bisect and not any(isinstance(artefact, EngineArtefact) for artefact in (a, b)):
                 results.append(_bisected(a, b, images, allowed.node))
+            if isinstance(b, OnnxArtefact) and b.precision == "int8":
+                results.append(quantisation_result(a, b, images))
     except (RunError, SessionError) as error:
         if all(result.ok for result in results):
             raise
@@ -101,6 +112,7 @@ def _structures(first: Path, second: Path) -> list[Result]:
 def _bisected(a: Artefact, b: Artefact, images: Path | None, tolerance: float) -> Result:
     try:
         check_same_network(a, b)
+        a, _ = layer_reference(a, b)
     except RcilError as error:
         item = Item("layers", "Layer by layer", None, error.message, "two forms of one network")
         return Result("bisect", f"Layers of {b.name} against {a.name}", (item,))

@@ -12,6 +12,8 @@ from rcil.console import DefaultCommand, make_app, print_json, progress_line, ru
 from rcil.errors import ConfigError, did_you_mean
 from rcil_export import options as o
 from rcil_export.allocator import keep_freed_memory
+from rcil_export.sign_command import sign, verify_signature
+from rcil_export.verify_command import verify
 
 if TYPE_CHECKING:
     from rcil_export.interface import Interface
@@ -35,12 +37,21 @@ def _interface(
     opset: int | None,
     runtime: str,
 ) -> Interface:
-    from rcil_export.interface import DEFAULT_OPSETS, PRECISIONS, InputKind, Interface, check_opset, parse_outputs
+    from rcil_export.interface import (
+        DEFAULT_OPSETS,
+        PRECISIONS,
+        RUNTIMES,
+        InputKind,
+        Interface,
+        check_opset,
+        parse_outputs,
+    )
     from rcil_export.shapes import parse_shape
 
-    for value, known in ((precision, PRECISIONS), (kind, get_args(InputKind))):
+    named = (("precision", precision, PRECISIONS), ("input", kind, get_args(InputKind)), ("runtime", runtime, RUNTIMES))
+    for what, value, known in named:
         if value not in known:
-            raise ConfigError(f"there is no '{value}' here", did_you_mean(value, known))
+            raise ConfigError(f"unknown {what} '{value}'", did_you_mean(value, known))
     return Interface.model_validate(
         {
             "shape": parse_shape(size, dynamic, batch),
@@ -74,8 +85,10 @@ def export(
     outputs: o.OutputNames = "mask",
     kind: o.InputName = "uint8",
     opset: o.OpsetNumber = None,
+    runtime: o.RuntimeName = "any",
     calibrate: o.Calibrate = None,
     calibration: o.CalibrationMethod = "percentile",
+    vnni: o.VnniChoice = None,
     images: o.Images = None,
     previous: Annotated[
         Path | None,
@@ -123,15 +136,14 @@ def export(
     request = Request(
         model=model,
         output=output,
-        interface=_interface(
-            size, dynamic, batch, precision, outputs, kind, opset, "tensorrt" if "engine" in targets else "cpu"
-        ),
+        interface=_interface(size, dynamic, batch, precision, outputs, kind, opset, runtime),
         targets=targets,
         flavour=flavour,
         gpus=_names(gpu),
         timing_cache=timing_cache,
         calibrate=calibrate,
         calibration=CalibrationOptions(calibration),
+        vnni=vnni,
         images=images,
         parent=previous or parent,
         limits=parse_limits(limits),
@@ -171,6 +183,7 @@ def export(
 def fold(
     model: o.Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folded checkpoint to write.")],
+    device: o.Device = None,
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -183,7 +196,7 @@ def fold(
     """
     from rcil_export.fold_checkpoint import fold_checkpoint
 
-    document = fold_checkpoint(model, output, force=force).as_document()
+    document = fold_checkpoint(model, output, force=force, device=device or "auto").as_document()
     write_json(output.with_suffix(".fold.json"), document)
     if as_json:
         print_json(document)
@@ -206,12 +219,14 @@ def onnx(
     outputs: o.OutputNames = "mask",
     kind: o.InputName = "uint8",
     opset: o.OpsetNumber = None,
-    runtime: Annotated[
-        Literal["cpu", "tensorrt"], typer.Option("--for", help="Where it is to be fast; it runs anywhere.")
-    ] = "cpu",
+    runtime: o.RuntimeName = "any",
     calibrate: o.Calibrate = None,
     calibration: o.CalibrationMethod = "percentile",
-    miou_drop: Annotated[float, typer.Option(min=0, help="Points of mIoU that int8 may lose.")] = 1.0,
+    vnni: o.VnniChoice = None,
+    miou_drop: Annotated[
+        float | None, typer.Option(min=0, help="Points of mIoU that int8 may lose. [default: 1]")
+    ] = None,
+    limits: o.LimitTexts = "",
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -219,7 +234,9 @@ def onnx(
 
     Example: `rcil-export onnx step1.safetensors -o model.onnx --dynamic 256x256:512x1024:1024x2048 --batch 1:4:8`
     """
+    from rcil_export.check.limits import limits_for, parse_limits
     from rcil_export.convert import convert, deployed_metadata
+    from rcil_export.convert_int8 import check_vnni
     from rcil_export.fold_checkpoint import load_deployable
     from rcil_export.onnx_file import write_onnx
     from rcil_export.precision.int8 import CalibrationOptions
@@ -227,14 +244,17 @@ def onnx(
 
     require_other_file(path, model, "the checkpoint it is made from")
     interface = _interface(size, dynamic, batch, precision, outputs, kind, opset, runtime)
+    changes = parse_limits(limits) | ({} if miou_drop is None else {"miou_drop": miou_drop})
+    target_vnni = check_vnni(vnni, interface)
     network, metadata = load_deployable(model, force=force)
     converted = convert(
         network,
         deployed_metadata(metadata, model),
         interface,
         calibrate=calibrate,
-        miou_drop=miou_drop,
+        limits=limits_for("fp32", "int8", changes) if precision == "int8" else None,
         calibration=CalibrationOptions(calibration),
+        vnni=target_vnni,
         say=teller(as_json=as_json),
     )
     write_onnx(path, converted.document)
@@ -266,8 +286,10 @@ def engine(
     from rcil_export.engine.build import build_engine
     from rcil_export.engine.options import EngineOptions
     from rcil_export.onnx_file import load_document, texts_of
+    from rcil_export.runtimes import check_engine_form
 
     interface = parse_any_description(texts_of(load_document(graph)), graph).interface
+    check_engine_form(interface, graph)
     build = EngineOptions(
         precision=interface.precision,
         flavour=flavour,
@@ -332,96 +354,9 @@ def check(
         )
 
 
-@app.command()
-def verify(
-    delivered: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DELIVERED",
-            help="A folder that rcil-export wrote, a single ONNX file, or a Triton model repository.",
-            autocompletion=files(".onnx"),
-        ),
-    ],
-    checkpoint: Annotated[
-        Path,
-        typer.Argument(metavar="CHECKPOINT", help="What it was exported from.", autocompletion=files(*CHECKPOINTS)),
-    ],
-    calibrate: Annotated[
-        Path | None,
-        typer.Option(help="The images that fp16, bf16 or int8 were measured on: measure again."),
-    ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the report here as JSON.")] = None,
-    as_json: o.AsJson = False,
-) -> None:
-    """Export the checkpoint again and compare: graph, weights, descriptions, engine. Exit code 13 if anything differs.
-
-    Needs no trust in who made the files: the export is repeated here with the options that the model states, and the
-    result is also compared with a plain network that was never folded. Prints those options: whether they are what you
-    ordered is yours to judge. Nothing is written without -o.
-
-    Example: `rcil-export verify deployed step1.safetensors --calibrate my_site`
-    """
-    from rcil_export.certificate.verify import verify as run_verify
-    from rcil_export.certificate.verify_report import VerifyError, as_text
-
-    with progress_line("engine") as bar:
-        report = run_verify(
-            delivered,
-            checkpoint,
-            calibrate=calibrate,
-            say=teller(as_json=as_json),
-            listen=lambda phase, done, total: bar(done, total),
-        )
-    if output is not None:
-        write_json(output, report.as_document())
-    if as_json:
-        print_json(report.as_document())
-    else:
-        typer.echo(as_text(report))
-    if not report.ok:
-        raise VerifyError(
-            f"{delivered} is not what {checkpoint} gives",
-            "What differs is named above. Do not use it; ask for another.",
-        )
-
-
-@app.command()
-def sign(
-    target: Annotated[Path, typer.Argument(help="A delivered folder, a checkpoint, or a single ONNX file.")],
-    key: Annotated[Path, typer.Option("--key", help="EC private key, PEM.")],
-    password: o.SignPassword = None,
-    as_json: o.AsJson = False,
-) -> None:
-    """Sign a delivered folder as it is, or a single file; the statement is model.sig in it, or NAME.sig beside it.
-
-    Example: `rcil-export sign step0.safetensors --key key.pem`
-    """
-    from rcil_export.sign_command import sign_target
-
-    statement = sign_target(target, key, password)
-    if as_json:
-        print_json({"statement": str(statement.path), "key": statement.fingerprint, "files": statement.digests})
-    else:
-        typer.echo(f"{statement.path}: {len(statement.digests)} files, key {statement.fingerprint}")
-
-
-@app.command("verify-signature")
-def verify_signature(
-    target: Annotated[Path, typer.Argument(help="A delivered folder, or a model file.")],
-    trust: Annotated[list[Path], typer.Option("--trust", help="Public key (PEM) of a signer. Can be repeated.")],
-    as_json: o.AsJson = False,
-) -> None:
-    """Check that a model is as it was signed, with one of the keys that are named. Exit code 12 if not.
-
-    Example: `rcil-export verify-signature deployed --trust key.pub`
-    """
-    from rcil.signing import verify
-
-    statement = verify(target, trust)
-    if as_json:
-        print_json({"statement": str(statement.path), "key": statement.fingerprint, "files": statement.digests})
-    else:
-        typer.echo(f"{target}: as it was signed; {len(statement.digests)} files, key {statement.fingerprint}")
+app.command()(verify)
+app.command()(sign)
+app.command()(verify_signature)
 
 
 @app.command()
@@ -456,7 +391,7 @@ def bench(
     from rcil_export.devices import provider_of
 
     shaped = size is not None or batch != 1
-    interface = _interface(size, None, str(batch), "fp32", "mask", "uint8", None, "cpu") if shaped else None
+    interface = _interface(size, None, str(batch), "fp32", "mask", "uint8", None, "any") if shaped else None
     timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=(provider_of(device),))
     report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
     if output is not None:

@@ -12,6 +12,7 @@ from onnx import TensorProto
 
 from rcil.checkpoint.file import load_for_inference, save
 from rcil.checkpoint.metadata import LineageEntry, Metadata
+from rcil.devices import choose_device
 from rcil.errors import GateError, RcilError
 from rcil.files import sha256_of
 from rcil.nn import Segmenter, cost, fold, plain_twin
@@ -67,7 +68,13 @@ def load_deployable(source: Path, *, force: bool = False) -> tuple[Segmenter, Me
 
 
 def fold_checkpoint(
-    source: Path, target: Path, *, size: tuple[int, int] = (193, 257), images: int = 2, force: bool = False
+    source: Path,
+    target: Path,
+    *,
+    size: tuple[int, int] = (193, 257),
+    images: int = 2,
+    force: bool = False,
+    device: str = "cpu",
 ) -> FoldCheck:
     """Fold `source`, compare both networks on random images, and write `target` only if they agree.
 
@@ -77,20 +84,29 @@ def fold_checkpoint(
         size: Height and width of the random images.
         images: How many.
         force: Fold a checkpoint that is marked as rejected too; the mark stays.
+        device: Where both networks are compared: `auto`, `cpu`, `cuda` or `cuda:N`. Folding itself is exact anywhere.
     """
+    chosen = choose_device(device)
     require_other_file(target, source, "the checkpoint it is folded from")
     model, metadata = load_deployable(source, force=force)
     if metadata.architecture.folded:
         raise RcilError(f"{source} is folded already", "Use it as it is, or fold the checkpoint it came from.")
     folded, report = fold(model)
-    check = compare(model, folded, size=size, images=images, rc_blocks=report.count("rc"), layers=len(report.layers))
+    check = compare(
+        model.to(chosen),
+        folded.to(chosen),
+        size=size,
+        images=images,
+        rc_blocks=report.count("rc"),
+        layers=len(report.layers),
+    )
     if not check.ok:
         raise FoldCheckError(
             f"folding {source} changed the logits by {check.relative_error:.2e} of their range "
             f"(allowed {TOLERANCE:.0e}) or its cost",
             "Nothing was written. Norm statistics with huge scales are the usual cause: see `rcil info`.",
         )
-    wrong = _first_wrong_tensor(source, metadata, folded)
+    wrong = _first_wrong_tensor(source, metadata, folded.cpu())
     if wrong is not None:
         raise FoldCheckError(
             f"folding {source} gave other weights than its tensors do when they are folded a second way: {wrong}",
@@ -118,7 +134,9 @@ def compare(
 ) -> FoldCheck:
     """Outputs on random images and cost against the plain twin."""
     x = torch.randn(images, 3, *size, generator=torch.Generator().manual_seed(0))
-    before, after = model(x), folded(x)
+    x = x.to(next(model.parameters()).device)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # recent GPUs would round convs to 10 bits
+        before, after = model(x), folded(x)
     error = float((before - after).abs().max() / (before.max() - before.min()).clamp(min=1e-30))
     top = before.topk(min(2, before.shape[1]), dim=1).values
     tied = (top[:, 0] - top[:, -1] == 0) if top.shape[1] > 1 else torch.zeros_like(top[:, 0], dtype=torch.bool)

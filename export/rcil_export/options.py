@@ -8,11 +8,11 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from rcil.completion import CHECKPOINTS, DEPLOYED, files, one_of, some_of
-from rcil.options import AsJson, DryRunFlag, MaxImages, Trust
+from rcil.options import AsJson, Device, DryRunFlag, MaxImages, Trust
 from rcil_export.devices import DEVICES
-from rcil_export.interface import OUTPUTS, PRECISIONS, InputKind
+from rcil_export.interface import OUTPUTS, PRECISIONS, RUNTIMES, InputKind
 
-__all__ = ["AsJson", "DryRunFlag", "MaxImages", "Trust"]
+__all__ = ["AsJson", "Device", "DryRunFlag", "MaxImages", "Trust"]
 
 ARTEFACTS = files(*CHECKPOINTS, *DEPLOYED)
 Model = Annotated[
@@ -48,12 +48,28 @@ InputName = Annotated[
     ),
 ]
 OpsetNumber = Annotated[int | None, typer.Option("--opset", help="ONNX opset, 18 to 23. [default: 18, for bf16 22]")]
+RuntimeName = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        help="any: right on every runtime. cpu: faster on CPUs, and for nothing else. tensorrt: as any.",
+        autocompletion=one_of(*RUNTIMES),
+    ),
+]
 Gpus = Annotated[str, typer.Option("--gpu", metavar="SM,SM", help="GPUs to build for, such as sm86,sm89.")]
 Calibrate = Annotated[
     Path | None, typer.Option("--calibrate", help="Images of the site, to measure ranges on; not for fp32.")
 ]
 CalibrationMethod = Annotated[
     Literal["percentile", "entropy"], typer.Option("--calibration", help="How int8 chooses ranges.")
+]
+VnniChoice = Annotated[
+    Literal["auto", "yes", "no"] | None,
+    typer.Option(
+        "--vnni",
+        help="Whether the CPU that will run int8 has VNNI or ARM dot products: 8-bit weights if so, else 7-bit ones. "
+        "auto: as this machine. [default: auto]",
+    ),
 ]
 Images = Annotated[
     Path | None, typer.Option("--images", help="Images to compare outputs on; a site folder also gives mIoU.")

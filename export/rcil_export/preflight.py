@@ -15,12 +15,15 @@ from rcil_export.check.artefact import CheckpointArtefact
 from rcil_export.check.images import CheckImages, images_for
 from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.lineage import check_parent
-from rcil_export.convert import feeds_for
+from rcil_export.convert_int8 import check_vnni
 from rcil_export.delivery import check_signing
 from rcil_export.engine.flavour import Flavour, find_flavour
 from rcil_export.engine.targets import choose_gpus
 from rcil_export.fold_checkpoint import load_deployable
+from rcil_export.precision.feeds import find_feeds
 from rcil_export.precision.half import check_op
+from rcil_export.precision.split import split_images
+from rcil_export.runtimes import check_engine_form
 from rcil_export.triton.repository import check_publishable
 from rcil_export.triton.serving import Serving
 
@@ -50,15 +53,10 @@ def preflight(request: Request) -> Prepared:
     if request.interface.precision in ("fp16", "bf16"):
         check_op("Conv", request.interface.precision, request.interface.opset)
     model, metadata = load_deployable(request.model, force=request.force)
-    images = images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
+    check_vnni(request.vnni, request.interface)
+    images = _images_to_compare(request, metadata)
     if images.data is not None:
         rows_by_value(images.data, model.names)
-    if request.interface.precision != "fp32":
-        feeds_for(request.calibrate, metadata, request.interface)
-    if request.interface.precision == "int8" and request.calibrate is not None:  # whose masks give the score
-        scored = images_for(request.calibrate, request.interface.shape, most=1)
-        if scored.data is not None:
-            rows_by_value(scored.data, model.names)
     if request.parent is not None:
         check_parent(CheckpointArtefact(str(request.model), model, metadata), request.parent)
     if request.triton is None and request.serving != Serving():
@@ -93,16 +91,33 @@ def check_output(folder: Path) -> None:
     require_place(folder)
 
 
+def _images_to_compare(request: Request, metadata: Metadata) -> CheckImages:
+    """The images that outputs are compared on; for int8 those that judged the conversion."""
+    if request.interface.precision == "int8":
+        return split_images(request.calibrate, request.images, metadata, request.interface).judged
+    if request.interface.precision != "fp32":
+        find_feeds(request.calibrate, metadata, request.interface)
+    return images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
+
+
 def check_engine_and_rounds(request: Request | ClassifierRequest) -> Flavour | None:
     """What segmenters and classifiers have in common; returns the TensorRT that will build, if one is to."""
     if request.rounds:
         LatencyOptions(rounds=request.rounds)
     if "engine" not in request.targets:
-        if request.gpus:
-            raise ConfigError(
-                f"--gpu {','.join(request.gpus)} is for engines, and none is to be built", "Add --target onnx,engine."
-            )
+        _refuse_engine_options(request)
         return None
+    check_engine_form(request.interface, "the graph asked for")
     flavour = find_flavour(request.flavour)
     choose_gpus(flavour, request.gpus, request.interface.precision)
     return flavour
+
+
+def _refuse_engine_options(request: Request | ClassifierRequest) -> None:
+    """Options about engines say nothing where none is built: the user expects one."""
+    for name, given in (("--gpu", bool(request.gpus)), ("--flavour", request.flavour != "auto")):
+        if given:
+            raise ConfigError(
+                f"{name} is about engines, and no engine is asked for",
+                f"Add `--target onnx,engine`, or leave {name} out.",
+            )

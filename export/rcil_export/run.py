@@ -22,7 +22,7 @@ from rcil.signing import PARENT_NAME, SIGNATURE_NAME
 from rcil_export.card import CARD_NAME
 from rcil_export.certificate.certify import certify
 from rcil_export.certificate.engine import ENGINE_GPUS
-from rcil_export.check.artefact import CheckpointArtefact, open_artefact
+from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
 from rcil_export.check.bisect import bisect
 from rcil_export.check.images import CheckImages
 from rcil_export.check.latency import LatencyOptions
@@ -30,11 +30,14 @@ from rcil_export.check.limits import limits_for
 from rcil_export.check.lineage import compare_with_parent
 from rcil_export.check.outputs import compare_outputs
 from rcil_export.check.outputs_report import OutputsReport
+from rcil_export.check.quantisation import quantisation_result
+from rcil_export.check.rebuild import layer_reference
 from rcil_export.check.report import as_document, write_html
 from rcil_export.check.result import Result
 from rcil_export.check_document import check_document
 from rcil_export.check_engine import check_engine
 from rcil_export.convert import convert, deployed_metadata
+from rcil_export.convert_int8 import Vnni
 from rcil_export.convert_types import Converted, Say
 from rcil_export.delivery import complete
 from rcil_export.engine.build import build_engine
@@ -76,6 +79,8 @@ class Request:
     """See `EngineOptions.timing_cache`."""
     calibrate: Path | None = None
     calibration: CalibrationOptions | None = None
+    vnni: Vnni | None = None
+    """Whether the CPU that will run an int8 graph has VNNI; None: as this machine."""
     images: Path | None = None
     """To compare outputs on; `calibrate` or generated ones without."""
     parent: Path | None = None
@@ -136,8 +141,10 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
                 deployed,
                 request.interface,
                 calibrate=request.calibrate,
-                miou_drop=limits_for("fp32", request.interface.precision, request.limits).miou_drop,
+                images=request.images,
+                limits=limits_for("fp32", request.interface.precision, request.limits),
                 calibration=request.calibration,
+                vnni=request.vnni or "auto",
                 say=say,
             )
         made = [folder / ONNX_NAME]
@@ -258,7 +265,12 @@ def _check(
         candidate.name = graph.name
         limits = limits_for("fp32", request.interface.precision, request.limits)
         outputs = compare_outputs(reference, candidate, images, limits)
-        layers = bisect(reference, candidate, next(iter(images)).pixels, limits.node)
+        first, rebuilt = layer_reference(reference, candidate)
+        layers = bisect(first, candidate, next(iter(images)).pixels, limits.node)
+        rounding = []
+        if rebuilt is not None and isinstance(candidate, OnnxArtefact) and converted.record is not None:
+            ranges = converted.record.ranges
+            rounding.append(quantisation_result(reference, candidate, None, measured=ranges, rebuilt=rebuilt))
     latency = (
         LatencyOptions(rounds=request.rounds, warmup=1, threads=torch.get_num_threads()) if request.rounds else None
     )
@@ -274,7 +286,7 @@ def _check(
     )
     kept = (*converted.notes.get("kept_fp32", ()), *converted.notes.get("fp32_convs", ()))
     document = check_document(graph, request.model, metadata, kept=kept)
-    results = [*document, outputs.as_result(), layers.as_result(), certificate]
+    results = [*document, outputs.as_result(), layers.as_result(), *rounding, certificate]
     if request.parent is not None:
         results.append(_since_parent(request, images))
     return tuple(results), (outputs,)

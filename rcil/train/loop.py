@@ -24,7 +24,7 @@ from rcil.nn import Maps, Segmenter, fold
 from rcil.nn.settle import settle_norms
 from rcil.nn.sync import synchronise_norms
 from rcil.train.loader import Batch, Crops, Share, batches
-from rcil.train.memory import check_memory, peak_memory
+from rcil.train.memory import check_memory, peak_memory, weights_on
 from rcil.train.processes import ALONE, Processes, cudnn_tuned
 from rcil.train.skipping import MAX_OVERFLOWS_IN_A_ROW, Undo, not_finite
 from rcil.train.state import Position, StepState
@@ -93,7 +93,8 @@ def train_step(
     student = _placed(student, job)
     old = None if old is None else _placed(old, job)
     piece = settings.batch // (processes.count * settings.accumulate)
-    check_memory(peak_memory(student, old, piece, settings), processes.device, settings, job.index)
+    needed = peak_memory(student, old, piece, settings) - weights_on(processes.device, (student, old))
+    check_memory(needed, processes.device, settings, job.index)
     if processes.count > 1:
         student = synchronise_norms(student)
     network = _distributed(student, processes)

@@ -4,19 +4,17 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from classifiers import HEADS, small_classifier
 from exports import photographs, run_onnx
-from networks import randomise
 from onnx import numpy_helper
 from typer.testing import CliRunner
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import ClassifierMetadata, class_table
+from rcil.checkpoint.metadata import ClassifierMetadata
 from rcil.classify.checkpoint import save_classifier
-from rcil.classify.network import HeadSpec, build_classifier, fold_classifier, next_step
+from rcil.classify.network import fold_classifier
 from rcil.errors import CheckpointError, ConfigError
 from rcil.evaluate import as_input
 from rcil.files import sha256_of
-from rcil.nn import RCConv
 from rcil_export import classify as module
 from rcil_export.certificate import certify as certify_module
 from rcil_export.certificate.certify import certify
@@ -33,32 +31,13 @@ from rcil_export.onnx_graph.classify_export import classifier_to_onnx
 from rcil_export.shapes import Extent, InputShape
 from rcil_serve.backends.onnx import OnnxBackend
 
-HEADS = {"linear": HeadSpec("linear"), "cosine": HeadSpec("cosine", 3)}
 ANY_BATCH = InputShape(batch=Extent(low=1, usual=2, high=4), height=Extent.of(32), width=Extent.of(32))
 SHAPES = {"fixed": InputShape.of(32, 32, 2), "any batch": ANY_BATCH}
 
 
-def network(head):
-    """Two branches, after one transition, with difficult statistics."""
-    torch.manual_seed(0)
-    arch = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=4)
-    model = build_classifier(arch, HEADS[head], [["a", "b"], ["c"]])
-    randomise(model)
-    model = next_step(model).eval()
-    for module_ in model.modules():
-        if isinstance(module_, RCConv):
-            randomise(module_.new, 1)
-    classes = class_table([["a", "b"], ["c"]])
-    spec = HEADS[head]
-    metadata = ClassifierMetadata(
-        architecture=model.arch, classes=classes, step=1, head=spec.kind, proxies=spec.proxies, size=32
-    )
-    return model, metadata
-
-
-@pytest.fixture(params=["linear", "cosine"])
+@pytest.fixture(params=HEADS)
 def described(request):
-    return network(request.param)
+    return small_classifier(request.param)
 
 
 @pytest.fixture
@@ -84,7 +63,7 @@ def test_the_graph_gives_the_scores_and_labels_of_the_two_branch_network(describ
 
 
 def test_an_embedding_of_nothing_but_zeros_divides_by_no_zero(tmp_path):
-    model, metadata = network("cosine")
+    model, metadata = small_classifier("cosine")
     folded = fold_classifier(model)[0]
     with torch.no_grad():
         for conv in (part for part in folded.backbone.modules() if isinstance(part, torch.nn.Conv2d)):
@@ -119,7 +98,7 @@ def test_one_command_makes_everything_and_the_report_says_so(checkpoint, tmp_pat
 
 
 def test_a_fold_that_changes_scores_is_found_and_nothing_but_the_report_is_written(tmp_path, monkeypatch):
-    save_classifier(tmp_path / "m.safetensors", *network("linear"))
+    save_classifier(tmp_path / "m.safetensors", *small_classifier("linear"))
 
     def broken(model):
         folded, report = fold_classifier(model)
@@ -168,7 +147,7 @@ def test_another_label_is_found(described):
 )
 def test_a_delivered_classifier_with_another_number_is_found_out(tmp_path, name, item, words):
     checkpoint, interface = tmp_path / "m.safetensors", ClassifierInterface(shape=InputShape.of(32, 32))
-    model, metadata = network("cosine")
+    model, metadata = small_classifier("cosine")
     save_classifier(checkpoint, model, metadata)
     document = classifier_to_onnx(fold_classifier(model)[0], metadata, interface)
 
@@ -188,7 +167,7 @@ def test_the_graphs_of_both_heads_differ(tmp_path):
     interface = ClassifierInterface(shape=InputShape.of(32, 32))
     first, second = (
         classifier_to_onnx(fold_classifier(model)[0], metadata, interface)
-        for model, metadata in map(network, ("linear", "cosine"))
+        for model, metadata in map(small_classifier, HEADS)
     )
     assert first_difference(first, second) is not None
 
@@ -204,7 +183,7 @@ def test_the_graphs_of_both_heads_differ(tmp_path):
     ],
 )
 def test_options_that_are_about_masks_are_refused(tmp_path, options, message):
-    save_classifier(tmp_path / "m.safetensors", *network("linear"))
+    save_classifier(tmp_path / "m.safetensors", *small_classifier("linear"))
     ran = CliRunner().invoke(app, [str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "out"), *options])
     assert isinstance(ran.exception, ConfigError)
     assert message in ran.exception.message
@@ -212,7 +191,7 @@ def test_options_that_are_about_masks_are_refused(tmp_path, options, message):
 
 
 def test_the_command_recognises_a_classifier_and_takes_its_size(tmp_path, monkeypatch):
-    save_classifier(tmp_path / "m.safetensors", *network("linear"))
+    save_classifier(tmp_path / "m.safetensors", *small_classifier("linear"))
     monkeypatch.setattr(certify_module, "engine_item", lambda *_: Item("engine_fp32", "engine", None, "", ""))
     ran = CliRunner().invoke(app, [str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "out"), "--rounds", "0"])
     assert ran.exit_code == 0, ran.output
@@ -223,7 +202,7 @@ def test_the_command_recognises_a_classifier_and_takes_its_size(tmp_path, monkey
 
 
 def test_programs_that_expect_masks_say_what_the_file_is(tmp_path):
-    model, metadata = network("linear")
+    model, metadata = small_classifier("linear")
     document = classifier_to_onnx(fold_classifier(model)[0], metadata, ClassifierInterface(shape=InputShape.of(32, 32)))
     onnx.save(document, tmp_path / "model.onnx")
     for open_ in (read_onnx, OnnxBackend):
@@ -234,7 +213,7 @@ def test_programs_that_expect_masks_say_what_the_file_is(tmp_path):
 
 
 def test_inspect_and_engine_take_the_graph_of_a_classifier(tmp_path, monkeypatch):
-    model, metadata = network("linear")
+    model, metadata = small_classifier("linear")
     document = classifier_to_onnx(fold_classifier(model)[0], metadata, ClassifierInterface(shape=ANY_BATCH))
     path = tmp_path / "model.onnx"
     onnx.save(document, path)

@@ -12,7 +12,7 @@ from rcil.checkpoint.file import load, save
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.errors import ConfigError, GateError, RcilError
 from rcil.files import sha256_of
-from rcil.nn import fold
+from rcil.nn import Segmenter, fold
 from rcil_export import fold_checkpoint as fold_module
 from rcil_export.cli import app
 from rcil_export.fold_checkpoint import FoldCheckError, fold_checkpoint
@@ -121,3 +121,20 @@ def test_command_line_error(tmp_path):
     assert done.returncode == 3
     assert "none" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_both_networks_are_compared_where_the_user_says(source, tmp_path, monkeypatch):
+    """Convs are computed with all bits of fp32, also on GPUs that would rather not."""
+    seen = []
+
+    def look(part, inputs):
+        if isinstance(part, Segmenter) and inputs[0].device.type != "meta":  # that one counts the cost
+            seen.append((inputs[0].device.type, torch.backends.cudnn.allow_tf32))
+
+    with torch.nn.modules.module.register_module_forward_pre_hook(look):
+        fold_checkpoint(source, tmp_path / "folded.safetensors", device="cpu")
+        assert set(seen) == {("cpu", False)} and torch.backends.cudnn.allow_tf32
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="no GPU"):
+        fold_checkpoint(source, tmp_path / "other.safetensors", device="cuda")
+    assert not (tmp_path / "other.safetensors").exists()

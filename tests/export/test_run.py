@@ -86,7 +86,8 @@ def test_a_wrong_fold_leaves_a_report_and_no_model(checkpoint, tmp_path, monkeyp
     assert json.loads((out / "report.failed.json").read_text())["ok"] is False
     failed = [item.key for result in exported.results for item in result.items if item.passed is False]
     assert failed == ["layers", "weights"]
-    assert "backbone.stages.2.0.conv1" in exported.results[1].items[0].measured
+    layers = next(result for result in exported.results if result.key == "bisect")
+    assert "backbone.stages.2.0.conv1" in layers.items[0].measured
 
 
 def test_a_failed_export_leaves_the_older_one_with_its_own_report(checkpoint, tmp_path, monkeypatch):

@@ -97,7 +97,7 @@ def exporting(backbone: str, classes: int, side: int) -> Callable[[], None]:
 def inference(backbone: str, side: int) -> Callable[[], None]:
     """One image through ONNX Runtime, bytes to mask."""
     folded = fold(network(backbone, 20).eval())[0]
-    document = to_onnx(folded, described(folded), Interface(shape=InputShape.of(side, side)))
+    document = to_onnx(folded, described(folded), Interface(shape=InputShape.of(side, side), runtime="cpu"))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(document.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -29,6 +29,7 @@ from rcil_export.interface import INPUT_NAME, Interface, Precision
 from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.ends import BY_PIXEL, full_logits
 from rcil_export.precision.compare import with_rounding
+from rcil_export.precision.cpu_features import kernels_are_exact
 from rcil_export.precision.graph import with_outputs
 from rcil_export.sessions import open_session
 from rcil_export.shapes import InputShape
@@ -148,7 +149,8 @@ class OnnxArtefact(GraphArtefact):
     The logits before the last argmax are read too, where the file does not give them. A graph of less than fp32 runs
     node by node as it is written, with every half value rounded (`with_rounding`), as a GPU computes it: left to
     itself, ONNX Runtime has no bf16 convs for CPUs and leaves out roundings to fp16. The precision is that of the
-    tensors, whatever the file's label says.
+    tensors, whatever the file's label says. An int8 graph for CPUs runs in their int8 kernels, unless it is made for a
+    CPU with VNNI and this one has none, so that sums would overflow.
 
     Args:
         name: For messages and reports.
@@ -163,7 +165,9 @@ class OnnxArtefact(GraphArtefact):
         self.precision = precision_of(document).precision
         self.document = with_rounding(document) if self.precision in ("fp16", "bf16") else document
         extra = [value] if (value := _logits_value(document)) is not None else []
-        as_written = self.precision != "fp32" and not (self.precision == "int8" and interface.runtime == "cpu")
+        as_written = self.precision != "fp32" and not (
+            self.precision == "int8" and interface.runtime == "cpu" and kernels_are_exact(document)
+        )
         self.session = open_session(with_outputs(self.document, extra), exact=as_written, name=name)
 
     def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:

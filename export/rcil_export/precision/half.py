@@ -65,17 +65,32 @@ def to_half(
         ranges: Measured on the user's images with `measure_ranges`; bf16 needs none.
         keep: Further nodes to leave in fp32, with the reason.
     """
-    interface = fp32_interface(document, kind)
     kinds = float_values(document)
     nodes = [node for node in document.graph.node if _touches(node, kinds)]
-    for op_type in dict.fromkeys(node.op_type for node in nodes):
-        check_op(op_type, kind, interface.opset)
     reasons = _pixel_nodes(nodes)
     if kind == "fp16":
         assert ranges is not None, "fp16 can overflow"
         reasons |= _risky(nodes, kinds, ranges, constants_of(document))
     reasons |= {name: reason for name, reason in (keep or {}).items() if name in {node.name for node in nodes}}
     reasons |= _saves_casts(nodes, kinds, reasons)
+    return to_half_keeping(document, kind, reasons)
+
+
+def to_half_keeping(
+    document: onnx.ModelProto, kind: HalfKind, reasons: Mapping[str, str]
+) -> tuple[onnx.ModelProto, HalfReport]:
+    """As `to_half`, with exactly these nodes in fp32 and nothing measured.
+
+    Args:
+        document: An exported graph in fp32; it is not changed.
+        kind: The short format.
+        reasons: Nodes to leave in fp32, with the reason.
+    """
+    interface = fp32_interface(document, kind)
+    kinds = float_values(document)
+    nodes = [node for node in document.graph.node if _touches(node, kinds)]
+    for op_type in dict.fromkeys(node.op_type for node in nodes):
+        check_op(op_type, kind, interface.opset)
     half_nodes = {node.name for node in nodes} - set(reasons)
     written, casts = _convert(document, kind, kinds, half_nodes)
     kept = tuple(KeptNode(node.name, node.op_type, reasons[node.name]) for node in nodes if node.name in reasons)

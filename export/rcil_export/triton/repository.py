@@ -126,6 +126,11 @@ def check_publishable(
         serving: As of `publish`.
     """
     _check_name(name)
+    if backend == "onnxruntime" and interface.runtime == "cpu":
+        raise ConfigError(
+            "a graph of `--for cpu` gives wrong masks on GPUs, where Triton runs models if it has any",
+            "Export it with `--for any`.",
+        )
     check_serving(serving or Serving(), backend, interface.precision)
     signature = signature_of(interface, len(metadata.classes))
     if metadata.rejected is not None and not force:

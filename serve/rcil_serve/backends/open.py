@@ -8,7 +8,7 @@ from pathlib import Path
 from rcil.errors import ConfigError, TrustError
 from rcil.log import log
 from rcil.signing import SINGLE_FILE, verify
-from rcil_export.devices import check_device, provider_of
+from rcil_export.devices import check_device
 from rcil_serve.backends.protocol import Backend
 
 
@@ -17,7 +17,7 @@ def open_backend(path: Path, device: str = "auto", threads: int | None = None, t
 
     Args:
         path: `.onnx`, or `.engine` / `.plan` with its sidecar.
-        device: Where an ONNX file runs; `auto` takes CUDA where ONNX Runtime has it. Engines run on the GPU.
+        device: Where an ONNX file runs; `auto` takes CUDA where it starts, else the CPU. Engines run on the GPU.
         threads: For ONNX Runtime on the CPU.
         trust: Public keys, one of which must have signed the model; none: signatures are not looked at.
     """
@@ -47,7 +47,7 @@ def _open(path: Path, device: str, threads: int | None, sha256: str | None = Non
         case ".onnx":
             from rcil_serve.backends.onnx import OnnxBackend
 
-            return OnnxBackend(path, provider_of(device), threads, sha256)
+            return OnnxBackend(path, device, threads, sha256)
         case ".engine" | ".plan":
             from rcil_serve.backends.engine import EngineBackend
 

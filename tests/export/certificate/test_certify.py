@@ -249,8 +249,7 @@ def test_the_file_on_disk_is_certified_and_no_other(delivered, tmp_path):
         certify(tmp_path / "model.onnx", delivered.checkpoint, FIXED, engine=False, latency=None, memory=False)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-@pytest.mark.parametrize("interface", [FIXED, OPEN], ids=["fixed", "open"])
+@pytest.mark.parametrize(("precision", "interface"), [("fp32", FIXED), ("fp16", OPEN)], ids=["fixed", "open"])
 def test_engines_are_byte_identical_and_other_weights_are_not(checkpoint, tmp_path, precision, interface):
     pytest.importorskip("tensorrt_rtx")
     (tmp_path / "step.safetensors").write_bytes(checkpoint.read_bytes())

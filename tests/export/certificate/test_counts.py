@@ -1,6 +1,6 @@
 import pytest
 import torch
-from networks import small_arch
+from networks import BACKBONES, small_arch
 
 from rcil.architecture import Architecture
 from rcil.checkpoint.metadata import ClassifierMetadata, Metadata, class_table
@@ -18,9 +18,13 @@ def counted(arch, size):
     return cost(model, size)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("stride", [8, 16])
-@pytest.mark.parametrize("backbone", ["resnet18", "resnet34", "resnet50", "resnet101", "efficientnet_lite0"])
+@pytest.mark.parametrize(
+    ("backbone", "stride", "size"),
+    [
+        *((backbone, 16, SIZES[1]) for backbone in BACKBONES),
+        *((backbone, 8, size) for backbone in ("resnet50", "efficientnet_lite0") for size in SIZES),
+    ],
+)
 def test_torch_counts_the_same(backbone, stride, size):
     arch = Architecture(backbone=backbone, output_stride=stride)
     expected, found = counted(arch, size), deployed_counts(_metadata(arch), size)
