@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -46,6 +47,15 @@ def compare_texts(delivered: Mapping[str, str], expected: Mapping[str, str]) -> 
             yield from listed or [Difference(key, "the same fields, written differently", "the text of a fresh export")]
         else:
             yield Difference(key, _shown(found), _shown(wanted))
+
+
+def compare_lines(name: str, delivered: str, expected: str) -> Iterator[Difference]:
+    """Lines of a text that differ, by their number in the delivered one."""
+    found, wanted = delivered.split("\n"), expected.split("\n")
+    for kind, low, high, low_b, high_b in difflib.SequenceMatcher(None, found, wanted, autojunk=False).get_opcodes():
+        if kind != "equal":
+            sides = (found[low:high], wanted[low_b:high_b])
+            yield Difference(f"{name}, line {low + 1}", *(_shown(" / ".join(side)) or ABSENT for side in sides))
 
 
 def _parsed(text: str) -> Any:

@@ -26,20 +26,26 @@ MADE = (ONNX_NAME, ENGINE_NAME, sidecar_path(Path(ENGINE_NAME)).name)
 HASH = re.compile(r"sha256 ([0-9a-f]{12,64})")
 
 
-def verify_report(path: Path, graph: VerifiedGraph | None, source: Source, findings: Findings) -> None:
-    """Claims about `report.json`: hashes, facts, costs and verdict; what was measured is not measured again."""
+def verify_report(path: Path, graph: VerifiedGraph | None, source: Source, findings: Findings) -> dict[str, Any] | None:
+    """Claims about `report.json`: hashes, facts, costs and verdict; what was measured is not measured again.
+
+    Returns:
+        The report; None if it cannot be read.
+    """
     try:
-        document = json.loads(findings.read(path))
+        document: dict[str, Any] = json.loads(findings.read(path))
         differences = [
             *_hashes(document, source, findings),
+            *compare_documents(document["model"], source.metadata.model_dump(mode="json"), "model"),
             *_verdict(document),
             *([] if graph is None else [*_facts(document["facts"], graph), *_costs(document, graph, source)]),
         ]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         findings.wrong(path, "report", REPORT, "not a report of rcil-export, or damaged")
-        return
+        return None
     findings.add(path, "report", REPORT, PROVED, differences)
     findings.not_proved(path, "numbers", NUMBERS, "they were measured, and are not measured again")
+    return document
 
 
 def _hashes(document: dict[str, Any], source: Source, findings: Findings) -> Iterator[Difference]:

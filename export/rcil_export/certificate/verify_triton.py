@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rcil.errors import RcilError
-from rcil_export.certificate.verify_fields import ABSENT, compare_documents
+from rcil_export.certificate.verify_fields import ABSENT, compare_documents, compare_lines
 from rcil_export.certificate.verify_findings import Findings
 from rcil_export.certificate.verify_folder import EXTRA, extra_files
 from rcil_export.certificate.verify_onnx import VerifiedGraph, verify_onnx
@@ -20,6 +19,7 @@ from rcil_export.interface import Interface
 from rcil_export.run import ONNX_NAME
 from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
 from rcil_export.triton.repository import CONFIG, VERSION
+from rcil_export.triton.serving import Serving, stated_serving
 from rcil_export.triton.signature import signature_of
 from rcil_export.triton.step_file import FILE_NAME, StepFile, read_step_file
 
@@ -138,21 +138,32 @@ def _verify_shared(
     if interface is None:
         findings.not_proved(config, "config", CONFIGURATION, "the model does not say what tensors it has")
         return
-    signature = signature_of(interface, len(source.metadata.classes))
-    wanted = config_text(folder.name, signature, interface.shape, backend="onnxruntime", queue=Queue())
-    findings.add(config, "config", CONFIGURATION, "the text of a fresh export", _lines(config, wanted, findings))
+    serving = _serving(config, findings)
+    wanted = config_text(
+        folder.name,
+        signature_of(interface, len(source.metadata.classes)),
+        interface.shape,
+        backend="onnxruntime",
+        queue=Queue(),
+        serving=serving,
+        precision=interface.precision,
+    )
+    stated = ", ".join(f"{key} {value}" for key, value in asdict(serving).items() if value != asdict(Serving())[key])
+    text = "the text of a fresh export" + (f" with {stated}" if stated else "")
+    findings.add(config, "config", CONFIGURATION, text, _lines(config, wanted, findings))
+
+
+def _serving(config: Path, findings: Findings) -> Serving:
+    """How the file says that the model is run, which is the publisher's choice."""
+    try:
+        return stated_serving(findings.read(config).decode("utf-8", "replace"))
+    except (RcilError, ValueError):  # no such choice can be made, so the lines will differ
+        return Serving()
 
 
 def _lines(path: Path, expected: str, findings: Findings) -> Iterator[Difference]:
     """Lines of a text file that differ."""
     if not path.is_file():
-        yield Difference(path.name, ABSENT, f"sha256 {hashlib.sha256(expected.encode()).hexdigest()}")
+        yield Difference(path.name, ABSENT, f"{len(expected.splitlines())} lines")
         return
-    found = findings.read(path).decode("utf-8", "replace").split("\n")
-    wanted = expected.split("\n")
-    for kind, low, high, low_b, high_b in difflib.SequenceMatcher(None, found, wanted, autojunk=False).get_opcodes():
-        if kind != "equal":
-            sides = (
-                " / ".join(line.strip() for line in side) or ABSENT for side in (found[low:high], wanted[low_b:high_b])
-            )
-            yield Difference(f"{path.name}, line {low + 1}", *sides)
+    yield from compare_lines(path.name, findings.read(path).decode("utf-8", "replace"), expected)

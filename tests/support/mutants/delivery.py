@@ -135,6 +135,24 @@ def report_nodes(folder):
     _json(folder / "report.json", change)
 
 
+@delivery("folder", "a class in the report", "model.classes[1].name")
+def report_class(folder):
+    def change(report):
+        report["model"]["classes"][1]["name"] = "other"
+
+    _json(folder / "report.json", change)
+
+
+@delivery("folder", "a number in the model card", "model_card.md, line")
+def card_number(folder):
+    _replace(folder / "model_card.md", "4 classes", "5 classes")
+
+
+@delivery("folder", "compiled kernels of one machine", "model.engine.cache")
+def engine_cache(folder):
+    (folder / "model.engine.cache").write_bytes(b"payload")
+
+
 @delivery("folder", "a failed item in a report that says that all is well", "ok")
 def report_item(folder):
     def change(report):
@@ -180,6 +198,12 @@ def triton_weight_and_hash(folder):
 @delivery("triton", "the queue in config.pbtxt", "config.pbtxt, line")
 def triton_queue(folder):
     _replace(folder / MODEL / "config.pbtxt", "max_queue_size: 64", "max_queue_size: 6400")
+
+
+@delivery("triton", "a library that Triton loads, in config.pbtxt", "config.pbtxt, line")
+def triton_library(folder):
+    path = folder / MODEL / "config.pbtxt"
+    path.write_text(path.read_text() + 'model_operations { op_library_filename: "payload.so" }\n')
 
 
 @delivery("triton", "the file of the model in config.pbtxt", "config.pbtxt, line")
