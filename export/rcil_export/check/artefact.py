@@ -125,6 +125,10 @@ class GraphArtefact(Artefact):
         for name, values in outputs.items():
             if len(values) != count:
                 raise RunError(f"{self.name} gives {len(values)} x {name} for {count} images", "Export it again.")
+            size = values.shape[1:3] if name == BY_PIXEL else values.shape[-2:]
+            if size != images[0].shape[:2]:
+                sides = f"{'x'.join(map(str, size))} for images of {'x'.join(map(str, images[0].shape[:2]))}"
+                raise RunError(f"{self.name} gives {name} of {sides}", "Export it again.")
         return (self._prediction({name: values[row] for name, values in outputs.items()}) for row in range(count))
 
     def _prediction(self, outputs: dict[str, NDArray[Any]]) -> Prediction:

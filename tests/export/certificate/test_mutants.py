@@ -1,10 +1,14 @@
 """Every mutant is rejected by `verify`, by the name of what is wrong; by `check` where images can show it."""
 
+import re
+
 import pytest
 from mutants import FORMS, MUTANTS
 from mutants.exported import honest
 
+from rcil.errors import RcilError
 from rcil_export.certificate.verify import verify
+from rcil_export.check_files import check_files
 from rcil_export.onnx_file import write_onnx
 
 
@@ -35,3 +39,47 @@ def test_verify_rejects_and_names(name, form, tmp_path):
     report = verify(written(spoilt, tmp_path), honest(form).checkpoint)
     assert not report.ok
     assert any(named in difference.where for difference in report.differences), (named, report.differences)
+
+
+def told_as(named):
+    """The ways in which `check` may name what `verify` names: a field, a value, a node, or its layer."""
+    word = re.split(r" \(|: ", named.removeprefix("output ").removeprefix("input "))[0].removeprefix("rcil.")
+    layer = re.sub(r"(\.groups)?(\.\d+)?\.(weight|bias)$", "", word)
+    return {word, word.partition("[")[0] if word.endswith("]") else word, layer, re.sub(r"(\.\d+)?\.\w+$", "", word)}
+
+
+def failures(checkpoint, path):
+    """What `check` has against a file, as text; empty if nothing."""
+    try:
+        results, _ = check_files(checkpoint, path, most=2)
+    except RcilError as error:
+        return error.message
+    failed = [item for result in results for item in result.items if item.passed is False]
+    return "\n".join(f"{item.key}: {item.measured} {item.detail}" for item in failed)
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=() if form == "fp32" else pytest.mark.slow) for form in FORMS]
+)
+def test_check_accepts_an_honest_file(form, tmp_path):
+    assert failures(honest(form).checkpoint, written(honest(form).document, tmp_path)) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name, mutant in MUTANTS.items() for form in mutant.forms])
+def test_check_rejects_what_it_can_see(name, form, tmp_path):
+    mutant = MUTANTS[name]
+    spoilt, named = mutant.of(honest(form).document)
+    found = failures(honest(form).checkpoint, written(spoilt, tmp_path))
+    assert bool(found) == mutant.seen_by_check(form), found
+    if found:
+        names = {mutant.seen_as} if mutant.seen_as else told_as(named)
+        assert any(word in found for word in names), (names, found)
+
+
+@pytest.mark.parametrize(
+    "name", ["halved_conv", "bias", "rows_and_names", "described_step", "resize_target", "called_int8"]
+)
+def test_check_rejects_some_kinds(name, tmp_path):
+    """The others take long."""
+    test_check_rejects_what_it_can_see(name, "fp32", tmp_path)

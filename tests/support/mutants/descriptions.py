@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mutants.editing import interface, metadata
-from mutants.kinds import SEGMENTERS, mutant
+from mutants.kinds import FORMS, SEGMENTERS, mutant
 from rcil.checkpoint.header import METADATA_KEY
 from rcil_export.interface import INTERFACE_KEY
 
@@ -51,7 +51,7 @@ def names_swapped(document):
     return f"{METADATA_KEY}.classes[0].name"
 
 
-@mutant("description", "an entry of the lineage left out")
+@mutant("description", "an entry of the lineage left out", unseen=FORMS)
 def lineage_gone(document):
     metadata(document, lambda fields: fields.update(lineage=[]))
     return f"{METADATA_KEY}.lineage"
@@ -93,14 +93,14 @@ def no_interface(document):
     return "model.onnx"
 
 
-@mutant("description", "a description twice")
+@mutant("description", "a description twice", seen_as="duplicate keys")
 def doubled(document):
     entry = next(entry for entry in document.metadata_props if entry.key == METADATA_KEY)
     document.metadata_props.add(key=METADATA_KEY, value=entry.value)
     return f"{METADATA_KEY} (metadata)"
 
 
-@mutant("description", "an entry that no export writes")
+@mutant("description", "an entry that no export writes", unseen=FORMS)
 def foreign_entry(document):
     document.metadata_props.add(key="payload", value="hello")
     return "payload"

@@ -30,14 +30,14 @@ def weight(document):
     return tensor.name
 
 
-@mutant("numbers", "one weight changed in its last bit", FLOAT_OR_HALF)
+@mutant("numbers", "one weight changed in its last bit", FLOAT_OR_HALF, unseen=FLOAT_OR_HALF)
 def last_bit(document):
     tensor = stored(document, a_conv(document).input[1])
     edit(tensor, lambda w: _flipped(w, np.abs(w.astype(np.float64)).argmax()))
     return tensor.name
 
 
-@mutant("numbers", "the sign of the smallest weight of a layer", FLOAT_OR_HALF)
+@mutant("numbers", "the sign of the smallest weight of a layer", FLOAT_OR_HALF, unseen=FLOAT_OR_HALF)
 def smallest_weight(document):
     """As good as dead: no image shows it."""
     tensor = stored(document, a_conv(document).input[1])
@@ -77,7 +77,7 @@ def channel(document):
     return tensor.name
 
 
-@mutant("numbers", "the mean that is subtracted from pixels")
+@mutant("numbers", "the mean that is subtracted from pixels", seen_as="centred")
 def mean(document):
     edit(next(t for t in document.graph.initializer if t.name == "mean"), lambda m: m + np.array([[[[1]]]], m.dtype))
     return "mean"
@@ -96,7 +96,7 @@ def clip_bound(document):
     return "six"
 
 
-@mutant("numbers", "the size that logits are resized to", STATIC)
+@mutant("numbers", "the size that logits are resized to", STATIC, seen_as="mask")
 def resize_target(document):
     (node,) = nodes_of(document, "Resize")
     tensor = stored(document, node.input[3])
@@ -115,7 +115,7 @@ def rows(document):
     return _swap_rows(document)
 
 
-@mutant("numbers", "two class rows swapped with their names", (*FLOATS, "fp16"))
+@mutant("numbers", "two class rows swapped with their names", (*FLOATS, "fp16"), seen_as="classes[1].name")
 def rows_and_names(document):
     named = _swap_rows(document)
 
@@ -149,7 +149,7 @@ def backdoor(document):
     return "mask.pixel"
 
 
-@mutant("numbers", "logits of one class raised where one pixel has a certain colour", ("fp32",))
+@mutant("numbers", "logits of one class raised where one pixel has a certain colour", ("fp32",), seen_as="push")
 def backdoor_in_logits(document):
     conv = classifier(document)
     kind = numpy_type(document, conv.output[0])

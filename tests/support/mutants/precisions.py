@@ -14,19 +14,19 @@ CONVERSION_KEY = "rcil.conversion"
 INT8 = ("int8", "qdq")
 
 
-@mutant("precision", "an fp32 graph called int8", ("fp32",))
+@mutant("precision", "an fp32 graph called int8", ("fp32",), seen_as="labelled")
 def called_int8(document):
     interface(document, lambda fields: fields.update(precision="int8"))
     return CONVERSION_KEY
 
 
-@mutant("precision", "an fp32 graph called fp16", ("fp32", "dynamic", "lite"))
+@mutant("precision", "an fp32 graph called fp16", ("fp32", "dynamic", "lite"), seen_as="labelled")
 def called_fp16(document):
     interface(document, lambda fields: fields.update(precision="fp16"))
     return CONVERSION_KEY
 
 
-@mutant("precision", "an fp16 graph called fp32", ("fp16",))
+@mutant("precision", "an fp16 graph called fp32", ("fp16",), seen_as="labelled")
 def called_fp32(document):
     interface(document, lambda fields: fields.update(precision="fp32"))
     return CONVERSION_KEY

@@ -271,20 +271,20 @@ def opset(document):
     return "opset"
 
 
-@mutant("structure", "another version of the file format")
+@mutant("structure", "another version of the file format", seen_as="IR versions")
 def ir_version(document):
     document.ir_version += 1
     return "the model: ir_version"
 
 
-@mutant("structure", "a text hidden at a node")
+@mutant("structure", "a text hidden at a node", unseen=FORMS)
 def hidden_text(document):
     conv = a_conv(document)
     conv.doc_string = "payload"
     return f"{conv.name} (Conv): doc_string"
 
 
-@mutant("structure", "bytes hidden in unknown fields of the file")
+@mutant("structure", "bytes hidden in unknown fields of the file", unseen=FORMS)
 def hidden_bytes(document):
     document.MergeFromString(bytes([0xFA, 0x7D, 5]) + b"hello")  # field 2015, which ONNX does not have
     return "unknown protobuf fields"
