@@ -4,12 +4,15 @@ import cv2
 import pytest
 from exports import photographs
 from mutants import MUTANTS
-from mutants.exported import INTERFACES, checkpoint_of
+from mutants.exported import INTERFACES, WIDE, checkpoint_of
 
 from rcil.checkpoint.file import load_for_inference
 from rcil_export.certificate.verify import verify
 from rcil_export.convert import convert, deployed_metadata
 from rcil_export.onnx_file import write_onnx
+
+
+FORMS = ("fp16", "qdq")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +29,8 @@ def calibrated(site):
     path = checkpoint_of("resnet18")
     model, metadata = load_for_inference(path)
     deployed = deployed_metadata(metadata, path)
-    return {form: convert(model, deployed, INTERFACES[form], calibrate=site).document for form in ("fp16", "qdq")}
+    made = (convert(model, deployed, INTERFACES[form], calibrate=site, limits=WIDE) for form in FORMS)
+    return dict(zip(FORMS, (converted.document for converted in made), strict=True))
 
 
 def statuses(document, tmp_path, **options):
@@ -35,7 +39,7 @@ def statuses(document, tmp_path, **options):
     return report, {claim.key: claim.status for claim in report.claims}
 
 
-@pytest.mark.parametrize("form", ["fp16", "qdq"])
+@pytest.mark.parametrize("form", FORMS)
 def test_ranges_are_proved_with_the_images_alone(form, calibrated, site, tmp_path):
     report, without = statuses(calibrated[form], tmp_path)
     assert report.ok and without["rebuild"] == without["twin"] == "proved"

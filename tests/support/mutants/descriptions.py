@@ -65,7 +65,7 @@ def input_kind(document):
 
 @mutant("description", "the runtime that the graph is for", SEGMENTERS)
 def runtime(document):
-    interface(document, lambda fields: fields.update(runtime="tensorrt" if fields["runtime"] != "tensorrt" else "cpu"))
+    interface(document, lambda fields: fields.update(runtime="tensorrt" if fields["runtime"] == "cpu" else "cpu"))
     return "logits"
 
 

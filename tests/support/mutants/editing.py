@@ -52,7 +52,7 @@ def stored(document: onnx.ModelProto, value: str) -> onnx.TensorProto:
 def edit(tensor: onnx.TensorProto, change: Callable[[Array], Array]) -> None:
     """Replace the numbers of a constant; type and name stay."""
     array = numpy_helper.to_array(tensor)
-    changed = numpy_helper.from_array(np.ascontiguousarray(change(array.copy()).astype(array.dtype)), tensor.name)
+    changed = numpy_helper.from_array(np.asarray(change(array.copy())).astype(array.dtype, order="C"), tensor.name)
     assert changed.SerializeToString() != tensor.SerializeToString(), f"{tensor.name} did not change"
     tensor.CopyFrom(changed)
 

@@ -17,6 +17,7 @@ from rcil.checkpoint.file import load_for_inference, save
 from rcil.checkpoint.metadata import LITE_MEAN, LITE_STD, ClassifierMetadata, Metadata, class_table
 from rcil.classify.checkpoint import load_classifier, save_classifier
 from rcil.classify.network import HeadSpec, build_classifier, fold_classifier, next_step
+from rcil_export.check.limits import limits_for
 from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.convert import convert, deployed_metadata
 from rcil_export.interface import Interface
@@ -37,6 +38,8 @@ INTERFACES: dict[str, Interface] = {
     "qdq": Interface(shape=FIXED, precision="int8", runtime="tensorrt"),
     "lite": Interface(shape=FIXED),
 }
+WIDE = limits_for("fp32", "int8", {"agreement": 0.5, "agreement_old_new": 0, "confidence": 1})
+"""Random networks lose more by rounding than trained ones."""
 _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 """Folders that live as long as the process."""
 
@@ -56,7 +59,8 @@ def honest(form: Form) -> Honest:
         return _classifier()
     path = checkpoint_of("efficientnet_lite0" if form == "lite" else "resnet18")
     model, metadata = load_for_inference(path)
-    return Honest(path, convert(model, deployed_metadata(metadata, path), INTERFACES[form]).document)
+    deployed = deployed_metadata(metadata, path)
+    return Honest(path, convert(model, deployed, INTERFACES[form], limits=WIDE, vnni="no").document)
 
 
 @cache
