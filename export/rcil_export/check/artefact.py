@@ -31,7 +31,7 @@ from rcil_export.onnx_graph.ends import BY_PIXEL, full_logits
 from rcil_export.precision.compare import with_rounding
 from rcil_export.precision.cpu_features import kernels_are_exact
 from rcil_export.precision.graph import with_outputs
-from rcil_export.sessions import open_session
+from rcil_export.sessions import SessionError, open_session
 from rcil_export.shapes import InputShape
 
 Logits = NDArray[np.float32]
@@ -167,7 +167,7 @@ class OnnxArtefact(GraphArtefact):
         super().__init__(name, metadata, interface)
         self.source = document
         self.precision = precision_of(document).precision
-        self.document = with_rounding(document) if self.precision in ("fp16", "bf16") else document
+        self.document = _rounded(name, document) if self.precision in ("fp16", "bf16") else document
         extra = [value] if (value := _logits_value(document)) is not None else []
         as_written = self.precision != "fp32" and not (
             self.precision == "int8" and interface.runtime == "cpu" and kernels_are_exact(document)
@@ -177,6 +177,13 @@ class OnnxArtefact(GraphArtefact):
     def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """See `GraphArtefact.run`."""
         return run_session(self.session, {INPUT_NAME: batch}, self.name)
+
+
+def _rounded(name: str, document: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return with_rounding(document)
+    except onnx.shape_inference.InferenceError as error:
+        raise SessionError(f"{name} is not valid ONNX: {first_line(error)}", "Export it again.") from error
 
 
 def _logits_value(document: onnx.ModelProto) -> str | None:

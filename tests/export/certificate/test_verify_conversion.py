@@ -11,7 +11,6 @@ from rcil_export.certificate.verify import verify
 from rcil_export.convert import convert, deployed_metadata
 from rcil_export.onnx_file import write_onnx
 
-
 FORMS = ("fp16", "qdq")
 
 
