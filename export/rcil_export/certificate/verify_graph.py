@@ -166,7 +166,7 @@ def _doubled(document: onnx.ModelProto) -> Iterator[Difference]:
     for kind, names in lists.items():
         for name, count in Counter(names).items():
             if count > 1:
-                yield Difference(f"{name} ({kind})", f"{count} of this name", "one")
+                yield Difference(f"{kind} {name}", f"{count} of this name", "one")
 
 
 def _opsets(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> Iterator[Difference]:

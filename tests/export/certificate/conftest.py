@@ -77,6 +77,7 @@ def delivered():
         gpus=("sm86",),
         rounds=0,
         triton=place / "triton",
+        name="yard",
     )
     assert run_export(request).ok
     return place

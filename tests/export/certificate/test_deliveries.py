@@ -9,6 +9,7 @@ from mutants.exported import INTERFACES, checkpoint_of
 from rcil.checkpoint.file import load_for_inference
 from rcil_export import convert as convert_module
 from rcil_export.certificate.verify import verify
+from rcil_export.check_files import check_files
 from rcil_export.convert import convert, deployed_metadata
 from rcil_export.onnx_file import write_onnx
 from rcil_export.onnx_graph import export as graph_export
@@ -58,3 +59,15 @@ def test_a_broken_fold_is_rejected_by_its_layer(name, still_broken, tmp_path, mo
         report = verify(file, path)
     assert not report.ok
     assert any(broken.named in difference.where for difference in report.differences), report.differences
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOLDS)
+def test_check_rejects_a_broken_fold_by_its_layer(name, tmp_path, monkeypatch):
+    broken = FOLDS[name]
+    path = checkpoint_of(broken.backbone)
+    with monkeypatch.context() as patch:
+        file = broken_export(broken, path, tmp_path, patch)
+    results, _ = check_files(path, file, most=2)
+    failed = [item for result in results for item in result.items if item.passed is False]
+    assert any(broken.named in f"{item.measured} {item.detail}" for item in failed), failed

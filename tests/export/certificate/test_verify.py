@@ -168,13 +168,13 @@ def test_engines_of_other_versions_and_of_classic_tensorrt_are_not_proved(delive
 def test_a_triton_repository_with_other_steps(delivered, tmp_path):
     repository = tmp_path / "triton"
     shutil.copytree(delivered / "triton", repository)
-    file = read_onnx(repository / "rcil" / "1" / "model.onnx")
+    file = read_onnx(repository / "yard" / "1" / "model.onnx")
     later = file.metadata.model_copy(update={"step": 2})
-    publish(repository / "rcil" / "1" / "model.onnx", later, file.interface, repository, name="rcil")
-    for place in (repository, repository / "rcil"):
+    publish(repository / "yard" / "1" / "model.onnx", later, file.interface, repository, name="yard")
+    for place in (repository, repository / "yard"):
         report = verify(place, checkpoint_of("resnet18"))
         assert report.ok, report.differences
-        found = {(claim.file.rpartition("rcil/")[2], claim.status) for claim in report.claims}
+        found = {(claim.file.rpartition("yard/")[2], claim.status) for claim in report.claims}
         assert {("2", "not proved"), ("config.pbtxt", "not proved"), ("1/step.json", "proved")} <= found
 
 

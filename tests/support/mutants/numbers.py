@@ -23,7 +23,7 @@ FLOAT_OR_HALF = (*FLOATS, "fp16")
 STATIC = tuple(form for form in SEGMENTERS if form != "dynamic")
 
 
-@mutant("numbers", "one weight half as large again", FLOAT_OR_HALF)
+@mutant("numbers", "one weight half as large again", FLOAT_OR_HALF, unseen=("lite",))
 def weight(document):
     tensor = stored(document, a_conv(document).input[1])
     edit(tensor, lambda w: _at_largest(w, 1.5))
@@ -51,21 +51,21 @@ def smallest_weight(document):
     return tensor.name
 
 
-@mutant("numbers", "a bias shifted by 1e-4", FLOATS)
+@mutant("numbers", "a bias shifted by 1e-4", FLOATS, unseen=("classifier",))
 def bias(document):
     tensor = stored(document, a_conv(document).input[2])
     edit(tensor, lambda b: b + np.eye(1, len(b), dtype=b.dtype)[0] * np.float32(1e-4))
     return tensor.name
 
 
-@mutant("numbers", "all weights of a layer a thousandth larger", FLOATS)
+@mutant("numbers", "all weights of a layer a thousandth larger", FLOATS, unseen=("classifier",))
 def layer(document):
     tensor = stored(document, a_conv(document).input[1])
     edit(tensor, lambda w: w * np.float32(1.001))
     return tensor.name
 
 
-@mutant("numbers", "a channel of a layer set to 0", FLOAT_OR_HALF)
+@mutant("numbers", "a channel of a layer set to 0", FLOAT_OR_HALF, unseen=("lite",))
 def channel(document):
     tensor = stored(document, a_conv(document).input[1])
 

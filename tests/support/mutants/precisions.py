@@ -32,7 +32,7 @@ def called_fp32(document):
     return CONVERSION_KEY
 
 
-@mutant("precision", "no record of the conversion", ("fp16", *INT8))
+@mutant("precision", "no record of the conversion", ("fp16", *INT8), unseen=("fp16",))
 def no_record(document):
     kept = [entry for entry in document.metadata_props if entry.key != CONVERSION_KEY]
     entries = [onnx.StringStringEntryProto(key=entry.key, value=entry.value) for entry in kept]
@@ -41,7 +41,7 @@ def no_record(document):
     return CONVERSION_KEY
 
 
-@mutant("precision", "a node that the record calls fp32", ("fp16", *INT8))
+@mutant("precision", "a node that the record calls fp32", ("fp16", *INT8), unseen=("fp16",))
 def recorded_nodes(document):
     conv = a_conv(document)
     described(document, CONVERSION_KEY, lambda record: record["kept_fp32"].update({conv.name: "sensitive"}))
@@ -74,26 +74,26 @@ def recorded_bits(document):
     return ".weight"
 
 
-@mutant("precision", "the version of rcil in the record", ("fp16", *INT8))
+@mutant("precision", "the version of rcil in the record", ("fp16", *INT8), unseen=("fp16", *INT8))
 def recorded_version(document):
     described(document, CONVERSION_KEY, lambda record: record["versions"].update(rcil="9.9"))
     return f"{CONVERSION_KEY}.versions.rcil"
 
 
-@mutant("precision", "the images in the record", ("fp16", *INT8))
+@mutant("precision", "the images in the record", ("fp16", *INT8), unseen=("fp16",), seen_as="int8_ranges")
 def recorded_images(document):
     described(document, CONVERSION_KEY, lambda record: record["images"].update(seed=99))
     return CONVERSION_KEY
 
 
-@mutant("precision", "half-precision weights rounded twice", ("fp16",))
+@mutant("precision", "half-precision weights rounded twice", ("fp16",), unseen=("fp16",))
 def rounded_twice(document):
     tensor = stored(document, a_conv(document).input[1])
     edit(tensor, lambda w: w.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float16))
     return tensor.name
 
 
-@mutant("precision", "a conv silently in fp32", ("fp16",))
+@mutant("precision", "a conv silently in fp32", ("fp16",), unseen=("fp16",))
 def conv_in_fp32(document):
     conv = a_conv(document)
     for name in conv.input[1:]:
