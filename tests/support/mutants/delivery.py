@@ -228,9 +228,9 @@ def triton_labels(folder):
     path.write_text("\n".join([second, first, *rest]) + "\n")
 
 
-@delivery("triton", "a program beside the served graph", f"{VERSION}/model.py")
-def triton_program(folder):
-    (folder / VERSION / "model.py").write_text("import os\n")
+@delivery("triton", "a library beside the served graph", f"{VERSION}/libcustom.so")
+def triton_beside(folder):
+    (folder / VERSION / "libcustom.so").write_bytes(b"payload")
 
 
 @delivery("triton", "a file in the repository that belongs to no model", "start.sh")
