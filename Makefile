@@ -49,6 +49,8 @@ bench: setup
 	$(BIN)/python tools/bench/scale.py
 	$(BIN)/python tools/bench/export.py
 	$(BIN)/python tools/bench/export.py --whole
+	$(BIN)/python tools/bench/upsampling.py
+	$(BIN)/python tools/bench/upsampling.py --classes 151
 	$(BIN)/python tools/bench/video.py
 	$(BIN)/python tools/bench/video.py --size 288x512 --frames 200 --rounds 2
 	$(BIN)/python tools/bench/serve_http.py

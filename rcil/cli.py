@@ -15,9 +15,22 @@ from rcil.cli_presets import app as presets_app
 from rcil.cli_site import add_class, prelabel
 from rcil.completion import CHECKPOINTS, METHODS, files, one_of, some_of
 from rcil.console import make_app, print_json, progress_line, run, teller
-from rcil.errors import ConfigError, did_you_mean
+from rcil.devices import announce_device
+from rcil.errors import ConfigError, TrustError, did_you_mean
 from rcil.log import is_quiet
-from rcil.options import AsJson, DryRunFlag, Overrides, Resume, Scale, Seeds, SiteData, TaskFile
+from rcil.options import (
+    AsJson,
+    Device,
+    DryRunFlag,
+    Overrides,
+    Resume,
+    Scale,
+    Seeds,
+    SiteData,
+    TaskFile,
+    Trust,
+    with_device,
+)
 
 app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
 app.add_typer(data_app)
@@ -32,16 +45,37 @@ NORMS = ("abs", "inplace", "batch")
 
 @app.command()
 def info(
-    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors).", autocompletion=files(*CHECKPOINTS))],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A checkpoint (.safetensors); with --chain also a delivered folder.",
+            autocompletion=files(*CHECKPOINTS),
+        ),
+    ],
+    chain: Annotated[
+        bool, typer.Option("--chain", help="Show who taught what, from which data, and what was lost.")
+    ] = False,
+    trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a checkpoint says about itself: classes, step, lineage, parameters, MACs, folded or not.
 
-    Example: `rcil info model.safetensors`
+    With --chain: every step with its signer, data, method and losses. With --trust too, exit code 12 unless all of it
+    was signed with the keys that are named.
+
+    Examples:
+        rcil info model.safetensors
+
+        rcil info deployed --chain --trust key.pub
     """
     from rcil.checkpoint.describe import as_document, as_tables
     from rcil.checkpoint.header import read_header
 
+    if chain:
+        _show_chain(model, trust or [], as_json=as_json)
+        return
+    if trust:
+        raise ConfigError("--trust is for --chain", "Add --chain.")
     header = read_header(model)
     if as_json:
         print_json(as_document(model, header))
@@ -50,6 +84,21 @@ def info(
 
     for table in as_tables(model, header):
         Console().print(table)
+
+
+def _show_chain(model: Path, trust: list[Path], *, as_json: bool) -> None:
+    from rcil.checkpoint.chain import chain_lines, chain_of
+
+    found = chain_of(model, trust)
+    if as_json:
+        print_json(found.as_document())
+    else:
+        typer.echo("\n".join(chain_lines(found)))
+    if found.problems:
+        raise TrustError(
+            f"the chain of {model} is not signed throughout: {'; '.join(found.problems)}",
+            "Name all signers with --trust, or sign what is missing with `rcil-export sign`.",
+        )
 
 
 @app.command("import")
@@ -117,6 +166,7 @@ def train(
     task: TaskFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
     override: Overrides = None,
+    device: Device = None,
     resume: Resume = False,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
@@ -132,14 +182,16 @@ def train(
     from rcil.train.estimate import estimate
     from rcil.train.processes import leave, started
     from rcil.train.run import run_task
-    from rcil.train.show import print_estimate, print_results, progress
+    from rcil.train.show import announce_training, print_estimate, print_results, progress
     from rcil.train.task import load_task
 
-    loaded = load_task(task, override)
+    loaded = load_task(task, with_device(override, device))
     rank, processes = started()
     talks = rank == 0 and not as_json
     if dry_run:
         require_place(output)
+    if rank == 0:
+        announce_training(loaded.training, processes, teller(as_json=as_json))
     if rank == 0 and (dry_run or not (as_json or is_quiet())):
         print_estimate(estimate(loaded, processes), as_json=as_json)
     if dry_run:
@@ -162,6 +214,7 @@ def compare(
     ] = "fine-tuning,mib,plop,rcil,joint",
     seeds: Seeds = 1,
     override: Overrides = None,
+    device: Device = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
@@ -177,7 +230,8 @@ def compare(
     from rcil.train.task import load_task
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    loaded = load_task(task, override)
+    loaded = load_task(task, with_device(override, device))
+    announce_device(loaded.training.device, as_json=as_json)
     if dry_run:
         comparison_dry_run(loaded, names, seeds, output).show(as_json=as_json)
         return
@@ -200,6 +254,7 @@ def eval_(
     data: SiteData,
     split: Annotated[str, typer.Option(help="Which split.")] = "val",
     scale: Scale = 1.0,
+    device: Device = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the report here as JSON, and a page and plots beside.")
     ] = None,
@@ -211,6 +266,7 @@ def eval_(
 
     Example: `rcil eval run/step0.safetensors run/step1.safetensors --data my_site -o report.json`
     """
+    announce_device(device, as_json=as_json)
     from rcil.evaluate_table import print_models
     from rcil.report.models import as_document, evaluate_models
 
@@ -219,7 +275,7 @@ def eval_(
 
         paths = report_paths(output)
     with progress_line("evaluating") as progress:
-        evaluated = evaluate_models(models, data, split, scale=scale, progress=progress)
+        evaluated = evaluate_models(models, data, split, scale=scale, device=device or "auto", progress=progress)
     if output is not None:
         write_report(paths, evaluated, Source(data, split, scale))
     if as_json:
@@ -236,6 +292,7 @@ def demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="A few iterations: shows that all works, learns nothing.")
     ] = False,
+    device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the whole chain on a generated site: learn two classes, add a third, judge, fold, check, draw.
@@ -248,8 +305,9 @@ def demo(
     from rcil.demo.run import run as run_demo
     from rcil.train.show import progress
 
+    announce_device(device, as_json=as_json)
     watch = partial(progress, quiet=as_json)
-    document = run_demo(output, quick=quick, say=teller(as_json=as_json), watch=watch)
+    document = run_demo(output, quick=quick, device=device or "auto", say=teller(as_json=as_json), watch=watch)
     if as_json:
         print_json(document)
     else:

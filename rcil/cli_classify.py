@@ -9,8 +9,9 @@ import typer
 
 from rcil.completion import files
 from rcil.console import print_json, teller
+from rcil.devices import announce_device
 from rcil.errors import ConfigError
-from rcil.options import AsJson, DryRunFlag, Overrides, Seeds
+from rcil.options import AsJson, Device, DryRunFlag, Overrides, Seeds, with_device
 
 
 def classify(
@@ -21,6 +22,7 @@ def classify(
         bool, typer.Option("--compare", help="Run EEIL and PODNet, each without and with RC, and tabulate.")
     ] = False,
     seeds: Seeds = 1,
+    device: Device = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,7 +43,8 @@ def classify(
 
     if seeds > 1 and not compare:
         raise ConfigError(f"--seeds {seeds} goes with --compare", "Choose another seed with --set seed=1.")
-    loaded = load_classify_task(task, override)
+    loaded = load_classify_task(task, with_device(override, device))
+    announce_device(loaded.training.device, as_json=as_json)
     if dry_run:
         dry(loaded, output, seeds, compare=compare).show(as_json=as_json)
         return

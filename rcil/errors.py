@@ -58,6 +58,12 @@ class GateError(RcilError):
     exit_code = 8
 
 
+class TrustError(RcilError):
+    """A model whose signature is missing, was made with another key, or does not match its files."""
+
+    exit_code = 12
+
+
 def first_line(error: BaseException) -> str:
     """What another library has to say, cut to a line; its type where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

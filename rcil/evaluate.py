@@ -58,6 +58,11 @@ class EvalReport:
     """Classes of the data that the model does not know; their pixels count as background."""
     confusion: NDArray[np.int64]
 
+    @property
+    def iou_by_class(self) -> dict[str, float]:
+        """IoU in percent; classes that neither occur nor are predicted are left out."""
+        return {c.name: 100 * c.iou for c in self.classes if not math.isnan(c.iou)}
+
     def as_document(self) -> dict[str, Any]:
         """JSON-ready; NaN becomes null."""
         return {

@@ -7,13 +7,18 @@ from typing import Annotated
 
 import typer
 
-from rcil.completion import CHECKPOINTS, files, tasks
+from rcil.completion import CHECKPOINTS, files, one_of, tasks
+from rcil.device_names import NAMES, check_device_name
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 DryRunFlag = Annotated[
     bool, typer.Option("--dry-run", help="Check everything and say what it would take; write nothing.")
 ]
 TaskFile = Annotated[Path, typer.Argument(help="A task file (YAML) or a preset.", autocompletion=tasks)]
+Trust = Annotated[
+    list[Path] | None,
+    typer.Option("--trust", help="Public key (PEM): refuse models that its owner did not sign. Can be repeated."),
+]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the task: training.batch=8.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in this folder.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Runs of each, with seeds one after another.")]
@@ -27,4 +32,19 @@ Start = Annotated[
     Path,
     typer.Option("--from", help="The checkpoint (.safetensors) to start from.", autocompletion=files(*CHECKPOINTS)),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|cuda[:N]",
+        help="Where the network runs. auto: on a GPU where torch has one.",
+        callback=lambda name: name if name is None else check_device_name(name),
+        autocompletion=one_of(*NAMES),
+    ),
+]
 MaxImages = Annotated[int, typer.Option("--max-images", min=1, help="At most this many images.")]
+
+
+def with_device(overrides: list[str] | None, device: str | None) -> list[str]:
+    """Overrides of a task with what --device says, which counts more than the task and --set."""
+    return [*(overrides or ()), *([] if device is None else [f"training.device={device}"])]

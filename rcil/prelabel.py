@@ -17,6 +17,7 @@ from rcil.console import write_json
 from rcil.data.errors import DataError, existing_folder, readable, require_free
 from rcil.data.masks import write_mask
 from rcil.data.types import IGNORE
+from rcil.devices import choose_device
 from rcil.drawing import legend, lut_of, overlay
 from rcil.dry_run import DryRun, require_place
 from rcil.files import building, replacing
@@ -36,6 +37,7 @@ def prelabel(
     min_confidence: float = 0.5,
     scale: float = 1.0,
     overlays: bool = False,
+    device: str = "auto",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Make a site folder from images and a model's predictions; returns what is also written to `prelabel.json`.
@@ -47,12 +49,14 @@ def prelabel(
         min_confidence: Pixels of less probability become 255, ignore.
         scale: Size at which the network sees images, as a factor.
         overlays: Also draw the masks over the images.
+        device: Where the network runs: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Told how many of how many images are done.
     """
+    chosen = choose_device(device)
     require_free(output)
     places = find_images(images)
     loaded, metadata = load_for_inference(model)
-    network = loaded if metadata.architecture.folded else fold(loaded)[0]
+    network = (loaded if metadata.architecture.folded else fold(loaded)[0]).to(chosen)
     entries = []
     try:
         with building(output) as site:

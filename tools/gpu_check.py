@@ -196,7 +196,7 @@ def main() -> None:
         folder = Path(name)
         graphs: dict[Precision, Path] = {}
         for precision in MIN_AGREEMENT:
-            interface = Interface(shape=InputShape.of(*size), precision=precision, runtime="tensorrt")
+            interface = Interface(shape=InputShape.of(*size), precision=precision)
             graphs[precision] = folder / f"{precision}.onnx"
             write_onnx(graphs[precision], convert(model, metadata, interface).document)
         rows = run_all(graphs, folder, photographs(4, size), options.rounds) + training_rows(model)

@@ -35,6 +35,7 @@ from rcil_export.interface import Interface
 from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.ends import input_dims
 from rcil_export.onnx_graph.export import to_onnx
+from rcil_export.runtimes import check_provider_form, needs_wide_sums
 from rcil_export.sessions import CPU, check_providers, open_session
 from rcil_export.shapes import InputShape
 
@@ -208,8 +209,11 @@ def _runs_of(path: Path, interface: Interface, timing: LatencyOptions, notes: li
         case ".onnx":
             file = read_onnx(path)
             _check_same_images(path, file.interface, interface)
-            name = f"ONNX {file.interface.precision}" + ("" if file.interface.folded else ", two branches")
-            return {name: _graph_run(file.document, interface, timing)}
+            check_provider_form(file.interface, timing.providers[0], path)
+            form = ", for cpu" if file.interface.runtime == "cpu" else ""
+            name = f"ONNX {file.interface.precision}{form}" + ("" if file.interface.folded else ", two branches")
+            wide = needs_wide_sums(file.interface)
+            return {name: _graph_run(file.document, interface, timing, wide_sums=wide)}
         case ".safetensors":
             return _checkpoint_runs(*load_for_inference(path), interface, timing, notes)
         case _:
@@ -240,8 +244,10 @@ def _checkpoint_runs(
     return runs
 
 
-def _graph_run(document: onnx.ModelProto, interface: Interface, timing: LatencyOptions) -> Run:
-    session = open_session(document, timing.threads, timing.providers)
+def _graph_run(
+    document: onnx.ModelProto, interface: Interface, timing: LatencyOptions, *, wide_sums: bool = False
+) -> Run:
+    session = open_session(document, timing.threads, timing.providers, wide_sums=wide_sums)
     return run_of(session, _dims(interface), timing.seed)
 
 

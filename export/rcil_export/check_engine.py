@@ -58,7 +58,7 @@ def _reason_not_to_run(sidecar: EngineSidecar) -> str | None:
 def _compare(
     graph: Path, engine: Path, sidecar: EngineSidecar, images: CheckImages, changes: dict[str, float]
 ) -> OutputsReport:
-    limits = limits_for(sidecar.precision, sidecar.precision, changes)
     with open_artefact(graph) as first, open_artefact(engine) as second:
         first.name, second.name = graph.name, engine.name
+        limits = limits_for(first.precision, sidecar.precision, changes)
         return compare_outputs(first, second, images, limits)

@@ -5,15 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from rcil.checkpoint.header import read_header
+from rcil.checkpoint.metadata import Metadata
 from rcil.errors import RcilError
-from rcil_export.check.artefact import Artefact, EngineArtefact, open_artefact
+from rcil.files import sha256_of
+from rcil_export.check.artefact import (
+    Artefact,
+    CheckpointArtefact,
+    EngineArtefact,
+    OnnxArtefact,
+    RunError,
+    open_artefact,
+)
 from rcil_export.check.bisect import bisect as find_layer
 from rcil_export.check.bisect import check_same_network
+from rcil_export.check.description_match import description_result
 from rcil_export.check.images import common_shape, fit, images_for
 from rcil_export.check.limits import limits_for, parse_limits
 from rcil_export.check.outputs import compare_outputs
 from rcil_export.check.outputs_report import OutputsReport
+from rcil_export.check.quantisation import quantisation_result
+from rcil_export.check.rebuild import layer_reference
 from rcil_export.check.result import Item, Result
+from rcil_export.check.structure import structure_result
+from rcil_export.check_classifier import broken, check_classifier, is_classifier
+from rcil_export.onnx_file import read_onnx
+from rcil_export.sessions import SessionError
 
 
 def check_files(
@@ -25,11 +42,12 @@ def check_files(
     most: int = 64,
     bisect: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[list[Result], OutputsReport]:
-    """What differs between two artefacts on images, and where it starts.
+) -> tuple[list[Result], OutputsReport | None]:
+    """What differs between two artefacts: structure, description, outputs on images, and where a difference starts.
 
     Errors in the middle of a network can vanish on the way to its end, so layers are compared too, unless one of the
-    two is an engine, whose layers nobody sees.
+    two is an engine, whose layers nobody sees. There is no report of outputs for classifiers of whole images, and for a
+    file that is so broken that it does not run.
 
     Args:
         first: The reference.
@@ -41,19 +59,60 @@ def check_files(
         progress: Told how many of how many images are done.
     """
     changes = parse_limits(limits)
-    with open_artefact(first) as a, open_artefact(second) as b:
-        chosen = images_for(images, common_shape(a.shape, b.shape), most=most)
-        allowed = limits_for(a.precision, b.precision, changes)
-        outputs = compare_outputs(a, b, chosen, allowed, progress=progress)
-        results = [outputs.as_result()]
-        if bisect and not any(isinstance(artefact, EngineArtefact) for artefact in (a, b)):
-            results.append(_bisected(a, b, images, allowed.node))
+    if is_classifier(first) or is_classifier(second):
+        return check_classifier(first, second, images=images, changes=changes, most=most), None
+    results = _structures(first, second)
+    try:
+        with open_artefact(first) as a, open_artefact(second) as b:
+            results.append(described(a, b, first))
+            chosen = images_for(images, common_shape(a.shape, b.shape), most=most)
+            allowed = limits_for(a.precision, b.precision, changes)
+            outputs = compare_outputs(a, b, chosen, allowed, progress=progress)
+            results.append(outputs.as_result())
+            if bisect and not any(isinstance(artefact, EngineArtefact) for artefact in (a, b)):
+                results.append(_bisected(a, b, images, allowed.node))
+            if isinstance(b, OnnxArtefact) and b.precision == "int8":
+                results.append(quantisation_result(a, b, images))
+    except (RunError, SessionError) as error:
+        if all(result.ok for result in results):
+            raise
+        results.append(broken(second, error))
+        return results, None
     return results, outputs
+
+
+def described(a: Artefact, b: Artefact, reference: Path) -> Result:
+    """What b says about itself against what a says; `reference` is the file of a."""
+    hashes = [sha256_of(reference)] if isinstance(a, CheckpointArtefact) else []
+    return description_result(b.name, b.metadata, a.name, a.metadata, hashes)
+
+
+def _structures(first: Path, second: Path) -> list[Result]:
+    """That of every ONNX file, the second by the description of the first if that is a checkpoint."""
+    checkpoint: Metadata | None = None
+    if first.suffix.lower() == ".safetensors":
+        checkpoint = read_header(first).metadata
+    found = []
+    for path in (first, second):
+        if path.suffix.lower() == ".onnx":
+            file = read_onnx(path)
+            same_step = checkpoint is not None and checkpoint.step == file.metadata.step
+            found.append(
+                structure_result(
+                    str(path),
+                    file.document,
+                    file.metadata,
+                    file.interface,
+                    checkpoint=checkpoint if same_step else None,
+                )
+            )
+    return found
 
 
 def _bisected(a: Artefact, b: Artefact, images: Path | None, tolerance: float) -> Result:
     try:
         check_same_network(a, b)
+        a, _ = layer_reference(a, b)
     except RcilError as error:
         item = Item("layers", "Layer by layer", None, error.message, "two forms of one network")
         return Result("bisect", f"Layers of {b.name} against {a.name}", (item,))

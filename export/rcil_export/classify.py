@@ -15,15 +15,19 @@ from rcil.classify.checkpoint import load_classifier
 from rcil.classify.network import fold_classifier
 from rcil.console import write_json
 from rcil.files import sha256_of
-from rcil.images import Image
-from rcil_export.check.certificate import ENGINE_GPUS
-from rcil_export.check.images import fit, generated_images, images_for
+from rcil_export.certificate.certify import certify
+from rcil_export.certificate.engine import ENGINE_GPUS
+from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.limits import limits_for
 from rcil_export.check.report import as_document, write_html
-from rcil_export.classify_checks import certify_classifier, compare_scores
+from rcil_export.check_classifier import IMAGES, check_images, with_variants
+from rcil_export.check_document import check_document
+from rcil_export.classify_checks import compare_scores
 from rcil_export.classify_interface import ClassifierInterface
+from rcil_export.classify_variants import ScoredGraph
 from rcil_export.convert import deployed_metadata
 from rcil_export.convert_types import Say
+from rcil_export.delivery import complete
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.flavour import FlavourChoice
 from rcil_export.engine.options import EngineOptions
@@ -31,19 +35,18 @@ from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import sidecar_path
 from rcil_export.onnx_file import write_onnx
 from rcil_export.onnx_graph.classify_export import classifier_to_onnx
-from rcil_export.preflight import check_engine_and_rounds
+from rcil_export.preflight import classifier_preflight
 from rcil_export.run import (
     ENGINE_NAME,
     ONNX_NAME,
     Exported,
     Target,
+    hashes_of,
     put_into,
     report_paths,
     workshop,
 )
-
-IMAGES = 32
-"""To compare outputs on."""
+from rcil_export.signing_options import Signing
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class ClassifierRequest:
     limits: dict[str, float] = field(default_factory=dict)
     rounds: int = 20
     """Timed runs of the latency comparison; 0 leaves it and the memory out."""
+    signing: Signing = field(default_factory=Signing)
 
 
 def export_classifier(
@@ -73,12 +77,12 @@ def export_classifier(
         say: Told what is going on, a line at a time.
         listen: Progress of the engine build.
     """
-    check_engine_and_rounds(request)
+    classifier_preflight(request)
     model, metadata = load_classifier(request.model)
     deployed = deployed_metadata(metadata, request.model)
     assert isinstance(deployed, ClassifierMetadata)
     folded = model if model.arch.folded else fold_classifier(model)[0]
-    images = _images(request)
+    images = check_images(request.images, request.interface.shape, IMAGES)
     with workshop(request.output) as folder:
         say(f"ONNX: fp32, {request.interface.shape}")
         document = classifier_to_onnx(folded, deployed, request.interface)
@@ -92,28 +96,39 @@ def export_classifier(
             made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
         say("checking")
         limits = limits_for("fp32", "fp32", request.limits)
+        threads = torch.get_num_threads()
+        latency = LatencyOptions(rounds=request.rounds, warmup=1, threads=threads) if request.rounds else None
+        outputs = compare_scores(model, folded, document, deployed, request.interface, images, limits)
+        scored = ScoredGraph(document, deployed, request.interface)
         results = (
-            compare_scores(model, folded, document, deployed, request.interface, images, limits),
-            certify_classifier(folded, deployed, request.interface, request.gpus or ENGINE_GPUS, request.rounds),
+            *check_document(made[0], request.model, metadata),
+            with_variants(outputs, folded, scored, images, limits),
+            certify(
+                made[0],
+                request.model,
+                request.interface,
+                engine=True,
+                latency=latency,
+                memory=latency is not None,
+                gpus=request.gpus or ENGINE_GPUS,
+            ),
         )
         ok = all(result.ok for result in results)
         facts = _facts(request, deployed, document, made)
-        report = {"facts": facts, **as_document(results)}
+        report = {
+            "facts": facts,
+            "sha256": hashes_of(request.model, made),
+            "model": deployed.model_dump(mode="json"),
+            **as_document(results),
+        }
         html, json = report_paths(folder, ok=ok)
         write_html(html, f"Export of {request.model.name}", facts, results)
         write_json(json, report)
-        files = put_into(request.output, [*made, html, json] if ok else [html, json])
+        reports = [html, json]
+        search = [request.model.parent]
+        whole = complete([*made, *reports], report, deployed, request.signing, search) if ok else reports
+        files = put_into(request.output, whole)
     return Exported(files, results, report)
-
-
-def _images(request: ClassifierRequest) -> list[Image]:
-    """RGB images [H, W, 3], each of a size that the graph takes."""
-    shape = request.interface.shape
-    if request.images is None:
-        found = generated_images(IMAGES, shape.usual[1:])
-    else:
-        found = images_for(request.images, shape, most=IMAGES)
-    return [fit(image, shape).pixels for image in found]
 
 
 def _facts(

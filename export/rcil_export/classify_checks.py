@@ -1,33 +1,28 @@
-"""A classifier against its exported form: the same scores and labels, and no extra cost."""
+"""A classifier against its exported form: the same scores and labels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from rcil.checkpoint.metadata import ClassifierMetadata
-from rcil.classify.network import ImageClassifier, plain_classifier_twin
+from rcil.classify.network import ImageClassifier
 from rcil.evaluate import as_input
 from rcil.images import Image
-from rcil.nn import cost
-from rcil_export.check.artefact import run_session
-from rcil_export.check.certificate import cost_items, engine_item, graph_item, latency_item, memory_item
-from rcil_export.check.graph import first_difference
-from rcil_export.check.latency import LatencyOptions
+from rcil_export.check.artefact import RunError, run_session
 from rcil_export.check.limits import Limits
 from rcil_export.check.result import Item, Result
 from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.image_input import image_input
 from rcil_export.interface import INPUT_NAME, Interface
-from rcil_export.onnx_graph.classify_export import classifier_to_onnx
-from rcil_export.onnx_graph.ends import input_dims
 from rcil_export.sessions import open_session
-from rcil_export.shapes import InputShape
 
 
 @torch.no_grad()
@@ -59,7 +54,7 @@ def compare_scores(
         trained.append(_row(model(x)))
         deployed.append(_row(folded(x)))
         batch = np.stack([image_input(metadata, layout, image)] * interface.shape.batch.low)
-        outputs = run_session(session, {INPUT_NAME: batch}, "the exported graph")
+        outputs = run_classifier(session, batch)
         labels.append(int(outputs["label"][0]))
         scores.append(outputs["scores"][0].astype(np.float64))
     as_trained, as_folded, as_graph = (np.stack(rows) for rows in (trained, deployed, scores))
@@ -68,6 +63,15 @@ def compare_scores(
         *_pair("onnx", "ONNX Runtime against folded network", as_folded, as_graph, np.array(labels), limits),
     )
     return Result("outputs", f"Scores and labels on {len(images)} images", items)
+
+
+def run_classifier(session: ort.InferenceSession, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Labels and scores of a batch in the layout of the graph, one of each for every image."""
+    outputs = run_session(session, {INPUT_NAME: batch}, "the exported graph")
+    for name in ("label", "scores"):
+        if name not in outputs or len(outputs[name]) != len(batch):
+            raise RunError(f"the exported graph gives no {name} for each image", "Export it again.")
+    return outputs
 
 
 def _row(scores: Tensor) -> NDArray[np.float64]:
@@ -108,37 +112,3 @@ def _pair(
             {"share": share, "images": len(first)},
         ),
     )
-
-
-def certify_classifier(
-    folded: ImageClassifier,
-    metadata: ClassifierMetadata,
-    interface: ClassifierInterface,
-    gpus: tuple[str, ...],
-    rounds: int,
-) -> Result:
-    """Whether the deployed form costs what a network that never had RC blocks costs; see `check.certificate.certify`.
-
-    Args:
-        folded: The deployed form.
-        metadata: Its description.
-        interface: What the exported graph takes and gives.
-        gpus: Compute capabilities to build engines for.
-        rounds: Timed runs; 0 leaves latency and memory out.
-    """
-    twin = plain_classifier_twin(folded)
-    batch, height, width = interface.shape.usual
-    fixed = interface.model_copy(update={"shape": InputShape.of(height, width, batch)})
-    difference = first_difference(*(classifier_to_onnx(one, metadata, interface) for one in (folded, twin)))
-    own = classifier_to_onnx(folded, metadata, fixed)
-    items = [graph_item(difference, len(own.graph.node))]
-    items += cost_items(own, cost(twin, (height, width)))
-    if difference is None:
-        twin.load_state_dict(folded.state_dict())
-    plain = classifier_to_onnx(twin, metadata, fixed)
-    items.append(engine_item(own, plain, "fp32", gpus))
-    if rounds:
-        options = LatencyOptions(rounds=rounds, warmup=1, threads=torch.get_num_threads())
-        shape = tuple(int(side) for side in input_dims(fixed.shape, fixed))
-        items += [latency_item(own, plain, shape, options), memory_item(own, plain, shape, options.threads)]
-    return Result("certificate", "No extra cost over a plain network", tuple(items))

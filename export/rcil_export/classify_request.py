@@ -11,6 +11,7 @@ from rcil_export.classify import ClassifierRequest
 from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.run import Request
 from rcil_export.shapes import parse_shape
+from rcil_export.triton.serving import Serving
 
 FOR_MASKS = (
     "The graph of a classifier gives label and scores, in fp32, and nothing is calibrated. Leave the option out."
@@ -50,6 +51,7 @@ def classifier_request(
         images=request.images,
         limits=request.limits,
         rounds=request.rounds,
+        signing=request.signing,
     )
 
 
@@ -64,6 +66,7 @@ def _refuse_options_of_masks(request: Request) -> None:
         "--calibrate": request.calibrate is not None,
         "--previous": request.parent is not None,
         "--triton": request.triton is not None,
+        "--triton-...": request.serving != Serving(),
     }
     for name, present in given.items():
         if present:

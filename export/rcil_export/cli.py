@@ -12,6 +12,7 @@ from rcil.console import DefaultCommand, make_app, print_json, progress_line, ru
 from rcil.errors import ConfigError, did_you_mean
 from rcil_export import options as o
 from rcil_export.allocator import keep_freed_memory
+from rcil_export.sign_command import sign, verify_signature
 
 if TYPE_CHECKING:
     from rcil_export.interface import Interface
@@ -35,12 +36,21 @@ def _interface(
     opset: int | None,
     runtime: str,
 ) -> Interface:
-    from rcil_export.interface import DEFAULT_OPSETS, PRECISIONS, InputKind, Interface, check_opset, parse_outputs
+    from rcil_export.interface import (
+        DEFAULT_OPSETS,
+        PRECISIONS,
+        RUNTIMES,
+        InputKind,
+        Interface,
+        check_opset,
+        parse_outputs,
+    )
     from rcil_export.shapes import parse_shape
 
-    for value, known in ((precision, PRECISIONS), (kind, get_args(InputKind))):
+    named = (("precision", precision, PRECISIONS), ("input", kind, get_args(InputKind)), ("runtime", runtime, RUNTIMES))
+    for what, value, known in named:
         if value not in known:
-            raise ConfigError(f"there is no '{value}' here", did_you_mean(value, known))
+            raise ConfigError(f"unknown {what} '{value}'", did_you_mean(value, known))
     return Interface.model_validate(
         {
             "shape": parse_shape(size, dynamic, batch),
@@ -74,8 +84,10 @@ def export(
     outputs: o.OutputNames = "mask",
     kind: o.InputName = "uint8",
     opset: o.OpsetNumber = None,
+    runtime: o.RuntimeName = "any",
     calibrate: o.Calibrate = None,
     calibration: o.CalibrationMethod = "percentile",
+    vnni: o.VnniChoice = None,
     images: o.Images = None,
     previous: Annotated[
         Path | None,
@@ -86,14 +98,23 @@ def export(
     rounds: Annotated[int, typer.Option(min=0, help="Timed runs of the latency check; 0: none.")] = 20,
     triton: Annotated[Path | None, typer.Option(help="Also publish in this Triton model repository.")] = None,
     name: Annotated[str, typer.Option(help="Name of the model in the Triton repository.")] = "rcil",
+    triton_instances: o.TritonInstances = None,
+    triton_device: o.TritonDevice = "auto",
+    triton_threads: o.TritonThreads = None,
+    triton_accelerator: o.TritonAccelerator = "none",
+    triton_cache: o.TritonCache = "",
+    sign: o.SignKey = None,
+    sign_password: o.SignPassword = None,
+    trust: o.Trust = None,
     force: o.Force = False,
     dry_run: o.DryRunFlag = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Fold, convert to ONNX, build the engine, check all of it, and write a report.
 
-    Writes model.onnx, model.engine with its sidecar, report.json and report.html. If a check fails, report.failed.json
-    and report.failed.html are all that is written, what was there before stays, and the exit code is 5.
+    Writes model.onnx, model.engine with its sidecar, report.json, report.html and model_card.md; with --sign also
+    model.sig over all of them. If a check fails, report.failed.json and report.failed.html are all that is written,
+    what was there before stays, and the exit code is 5.
 
     A classifier of `rcil classify` is exported in the same way: fp32, at the size of its training images, with the
     outputs label and scores.
@@ -107,26 +128,31 @@ def export(
     from rcil_export.dry_run import dry_run as dry
     from rcil_export.precision.int8 import CalibrationOptions
     from rcil_export.run import FAILED_HTML_NAME, CheckFailedError, Request, parse_targets, run_export
+    from rcil_export.signing_options import Signing
+    from rcil_export.triton.serving import Serving, parse_devices
 
     targets = parse_targets(target)
     request = Request(
         model=model,
         output=output,
-        interface=_interface(
-            size, dynamic, batch, precision, outputs, kind, opset, "tensorrt" if "engine" in targets else "cpu"
-        ),
+        interface=_interface(size, dynamic, batch, precision, outputs, kind, opset, runtime),
         targets=targets,
         flavour=flavour,
         gpus=_names(gpu),
         timing_cache=timing_cache,
         calibrate=calibrate,
         calibration=CalibrationOptions(calibration),
+        vnni=vnni,
         images=images,
         parent=previous or parent,
         limits=parse_limits(limits),
         rounds=rounds,
         triton=triton,
         name=name,
+        serving=Serving(
+            triton_instances, *parse_devices(triton_device), triton_threads, triton_accelerator, triton_cache
+        ),
+        signing=Signing(sign, sign_password if sign is not None else None, tuple(trust or ())),
         force=force,
     )
     metadata = classifier_of(model)
@@ -156,6 +182,7 @@ def export(
 def fold(
     model: o.Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folded checkpoint to write.")],
+    device: o.Device = None,
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -168,7 +195,7 @@ def fold(
     """
     from rcil_export.fold_checkpoint import fold_checkpoint
 
-    document = fold_checkpoint(model, output, force=force).as_document()
+    document = fold_checkpoint(model, output, force=force, device=device or "auto").as_document()
     write_json(output.with_suffix(".fold.json"), document)
     if as_json:
         print_json(document)
@@ -191,12 +218,14 @@ def onnx(
     outputs: o.OutputNames = "mask",
     kind: o.InputName = "uint8",
     opset: o.OpsetNumber = None,
-    runtime: Annotated[
-        Literal["cpu", "tensorrt"], typer.Option("--for", help="Where it is to be fast; it runs anywhere.")
-    ] = "cpu",
+    runtime: o.RuntimeName = "any",
     calibrate: o.Calibrate = None,
     calibration: o.CalibrationMethod = "percentile",
-    miou_drop: Annotated[float, typer.Option(min=0, help="Points of mIoU that int8 may lose.")] = 1.0,
+    vnni: o.VnniChoice = None,
+    miou_drop: Annotated[
+        float | None, typer.Option(min=0, help="Points of mIoU that int8 may lose. [default: 1]")
+    ] = None,
+    limits: o.LimitTexts = "",
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -204,7 +233,9 @@ def onnx(
 
     Example: `rcil-export onnx step1.safetensors -o model.onnx --dynamic 256x256:512x1024:1024x2048 --batch 1:4:8`
     """
+    from rcil_export.check.limits import limits_for, parse_limits
     from rcil_export.convert import convert, deployed_metadata
+    from rcil_export.convert_int8 import check_vnni
     from rcil_export.fold_checkpoint import load_deployable
     from rcil_export.onnx_file import write_onnx
     from rcil_export.precision.int8 import CalibrationOptions
@@ -212,14 +243,17 @@ def onnx(
 
     require_other_file(path, model, "the checkpoint it is made from")
     interface = _interface(size, dynamic, batch, precision, outputs, kind, opset, runtime)
+    changes = parse_limits(limits) | ({} if miou_drop is None else {"miou_drop": miou_drop})
+    target_vnni = check_vnni(vnni, interface)
     network, metadata = load_deployable(model, force=force)
     converted = convert(
         network,
         deployed_metadata(metadata, model),
         interface,
         calibrate=calibrate,
-        miou_drop=miou_drop,
+        limits=limits_for("fp32", "int8", changes) if precision == "int8" else None,
         calibration=CalibrationOptions(calibration),
+        vnni=target_vnni,
         say=teller(as_json=as_json),
     )
     write_onnx(path, converted.document)
@@ -251,8 +285,10 @@ def engine(
     from rcil_export.engine.build import build_engine
     from rcil_export.engine.options import EngineOptions
     from rcil_export.onnx_file import load_document, texts_of
+    from rcil_export.runtimes import check_engine_form
 
     interface = parse_any_description(texts_of(load_document(graph)), graph).interface
+    check_engine_form(interface, graph)
     build = EngineOptions(
         precision=interface.precision,
         flavour=flavour,
@@ -286,7 +322,10 @@ def check(
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Compare two artefacts on images: logits, masks, mIoU; old and new classes apart. Exit code 5 if they differ.
+    """Compare two artefacts: structure, description, and on images logits, masks, mIoU. Exit code 5 if they differ.
+
+    ONNX files are compared node for node with the plain network that they describe, in batches of different images and
+    at several sizes where they take them. Classifiers: the checkpoint first, its ONNX file second.
 
     Example: `rcil-export check step1.safetensors model.onnx --images my_site --html check.html`
     """
@@ -298,17 +337,24 @@ def check(
         results, outputs = check_files(
             first, second, images=images, limits=limits, most=most, bisect=bisect, progress=progress
         )
+    reports = [] if outputs is None else [outputs]
     if html is not None:
-        facts = {"reference": str(first), "checked": str(second), "images": outputs.images_from}
-        write_html(html, f"{second.name} against {first.name}", facts, results, [outputs])
+        facts = {"reference": str(first), "checked": str(second)}
+        if outputs is not None:
+            facts["images"] = outputs.images_from
+        write_html(html, f"{second.name} against {first.name}", facts, results, reports)
     if as_json:
-        print_json(as_document(results, [outputs]))
+        print_json(as_document(results, reports))
     else:
         typer.echo(as_text(results))
     if not all(result.ok for result in results):
         raise CheckFailedError(
             f"{second} does not do what {first} does", "What failed is named above. Limits can be set with --limits."
         )
+
+
+app.command()(sign)
+app.command()(verify_signature)
 
 
 @app.command()
@@ -343,7 +389,7 @@ def bench(
     from rcil_export.devices import provider_of
 
     shaped = size is not None or batch != 1
-    interface = _interface(size, None, str(batch), "fp32", "mask", "uint8", None, "cpu") if shaped else None
+    interface = _interface(size, None, str(batch), "fp32", "mask", "uint8", None, "any") if shaped else None
     timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=(provider_of(device),))
     report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
     if output is not None:

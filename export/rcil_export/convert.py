@@ -9,20 +9,21 @@ import onnx
 from rcil.checkpoint.metadata import LineageEntry, Metadata
 from rcil.files import sha256_of
 from rcil.nn import Segmenter, fold
-from rcil_export.convert_int8 import convert_int8
-from rcil_export.convert_types import Converted, Say
+from rcil_export.check.limits import Limits, limits_for
+from rcil_export.convert_int8 import Vnni, convert_int8
+from rcil_export.convert_types import Converted, Say, recorded
 from rcil_export.interface import INPUT_NAME, Interface
 from rcil_export.onnx_graph.export import to_onnx
 from rcil_export.precision.feeds import Feeds, find_feeds
-from rcil_export.precision.half import to_half
 from rcil_export.precision.half_measured import half_within
 from rcil_export.precision.int8 import CalibrationOptions
 from rcil_export.precision.ranges import measure_ranges
+from rcil_export.precision.record import ConversionRecord, package_versions, recorded_images
+from rcil_export.precision.replay import AGREEMENT_BATCHES
+from rcil_export.precision.split import split_images
 
-MOST_IMAGES = {"fp16": 16, "bf16": 16, "int8": 48}
-"""Images to measure on: extremes for fp16, whole histograms for int8; bf16 is only compared, see below."""
-AGREEMENT_BATCHES = 2
-"""Batches that decide what half precision leaves in fp32."""
+MAX_HALF_IMAGES = 16
+"""Images to measure extremes on for fp16; bf16 is only compared. int8 has numbers of its own, see `split`."""
 
 
 def deployed_metadata(metadata: Metadata, source: Path) -> Metadata:
@@ -38,8 +39,10 @@ def convert(
     interface: Interface,
     *,
     calibrate: Path | None = None,
-    miou_drop: float = 1.0,
+    images: Path | None = None,
+    limits: Limits | None = None,
     calibration: CalibrationOptions | None = None,
+    vnni: Vnni = "auto",
     say: Say = lambda text: None,
 ) -> Converted:
     """Fold, write as ONNX, and bring into `interface.precision`.
@@ -49,8 +52,10 @@ def convert(
         metadata: Travels along in the graph.
         interface: What the graph takes and gives.
         calibrate: Images of the site, for every precision but fp32; generated ones without.
-        miou_drop: Points of mIoU that int8 may lose on them.
+        images: Images to judge int8 on; a part of `calibrate` without.
+        limits: What int8 may lose there; None: the defaults.
         calibration: How int8 chooses ranges.
+        vnni: Whether the CPU that will run an int8 graph has VNNI; `auto`: as this machine.
         say: Told what is going on.
     """
     folded = model if model.arch.folded else fold(model)[0]
@@ -58,17 +63,20 @@ def convert(
     document = to_onnx(folded, metadata, exact)
     if interface.precision == "fp32":
         return Converted(document)
-    feeds = feeds_for(calibrate, metadata, interface)
-    if feeds.generated:
+    if calibrate is None:
         say("No --calibrate folder: it is measured on generated images, which say little about a site.")
     if interface.precision == "int8":
-        return convert_int8(model, document, feeds, calibrate, miou_drop, calibration or CalibrationOptions(), say)
+        return convert_int8(
+            model,
+            document,
+            split_images(calibrate, images, metadata, interface),
+            limits or limits_for("fp32", "int8"),
+            calibration or CalibrationOptions(),
+            vnni,
+            say,
+        )
+    feeds = find_feeds(calibrate, metadata, interface, limit=MAX_HALF_IMAGES)
     return _convert_half(document, interface, feeds, say)
-
-
-def feeds_for(calibrate: Path | None, metadata: Metadata, interface: Interface) -> Feeds:
-    """The images that ranges are measured on; their number depends on the precision, which is not fp32."""
-    return find_feeds(calibrate, metadata, interface, limit=MOST_IMAGES[interface.precision])
 
 
 def _convert_half(document: onnx.ModelProto, interface: Interface, feeds: Feeds, say: Say) -> Converted:
@@ -84,6 +92,14 @@ def _convert_half(document: onnx.ModelProto, interface: Interface, feeds: Feeds,
         progress=lambda what, share: say(f"{kind}, {what}: {share:.3%} same class"),
     )
     kept = {node.node: node.reason for node in half.report.kept}
+    record = ConversionRecord(
+        precision=kind,
+        kept_fp32=kept,
+        magnitudes={} if ranges is None else ranges.values,
+        sums={} if ranges is None else ranges.accumulated,
+        images=recorded_images(feeds),
+        versions=package_versions(),
+    )
     seen = feeds.count if ranges is not None else min(feeds.count, sum(len(feed[INPUT_NAME]) for feed in compared))
     notes = {"agreement": half.agreement, "goal_reached": half.reached, "kept_fp32": kept, "calibrated_on": seen}
-    return Converted(half.document, notes, {kind: lambda other: to_half(other, kind, ranges, kept)[0]})
+    return recorded(half.document, record, notes)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from rcil.checkpoint.header import read_header
 from rcil.classify.checkpoint import load_classifier
-from rcil.dry_run import DryRun, require_place
+from rcil.dry_run import DryRun
+from rcil.signing import SIGNATURE_NAME
+from rcil_export.card import CARD_NAME
 from rcil_export.check.images import images_for
 from rcil_export.classify import ClassifierRequest
 from rcil_export.engine.flavour import find_flavour
 from rcil_export.engine.sidecar import sidecar_path
-from rcil_export.preflight import MOST_IMAGES, check_engine_and_rounds, preflight
+from rcil_export.preflight import MOST_IMAGES, classifier_preflight, preflight
 from rcil_export.run import ENGINE_NAME, HTML_NAME, JSON_NAME, ONNX_NAME, Request
 
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
@@ -28,14 +30,15 @@ def dry_run(request: Request | ClassifierRequest) -> DryRun:
         if request.triton is not None:
             writes[str(request.triton / request.name)] = "a version in the Triton repository"
     else:
-        check_engine_and_rounds(request)
+        classifier_preflight(request)
         metadata = load_classifier(request.model)[1]
         images = images_for(request.images, shape, most=MOST_IMAGES)
-    require_place(request.output)
     if "engine" in request.targets:
         engine = request.output / ENGINE_NAME
         writes |= {str(engine): find_flavour(request.flavour).title, str(sidecar_path(engine)): ""}
-    writes |= {str(request.output / name): "" for name in (JSON_NAME, HTML_NAME)}
+    writes |= {str(request.output / name): "" for name in (JSON_NAME, HTML_NAME, CARD_NAME)}
+    if request.signing.key is not None:
+        writes[str(request.output / SIGNATURE_NAME)] = f"signed with {request.signing.key}"
     header = read_header(request.model)
     size = header.parameters * BYTES[precision] / 2**20
     reads = {str(request.model): f"step {metadata.step}, {len(metadata.classes)} classes", **reads}

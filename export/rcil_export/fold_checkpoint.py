@@ -6,13 +6,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from onnx import TensorProto
 
 from rcil.checkpoint.file import load_for_inference, save
 from rcil.checkpoint.metadata import LineageEntry, Metadata
+from rcil.devices import choose_device
 from rcil.errors import GateError, RcilError
 from rcil.files import sha256_of
 from rcil.nn import Segmenter, cost, fold, plain_twin
+from rcil_export.certificate.difference import MAX_ULPS, distances
+from rcil_export.certificate.weights import deployed_weights, open_tensors
 from rcil_export.same_file import require_other_file
 
 TOLERANCE = 1e-4
@@ -63,7 +68,13 @@ def load_deployable(source: Path, *, force: bool = False) -> tuple[Segmenter, Me
 
 
 def fold_checkpoint(
-    source: Path, target: Path, *, size: tuple[int, int] = (193, 257), images: int = 2, force: bool = False
+    source: Path,
+    target: Path,
+    *,
+    size: tuple[int, int] = (193, 257),
+    images: int = 2,
+    force: bool = False,
+    device: str = "cpu",
 ) -> FoldCheck:
     """Fold `source`, compare both networks on random images, and write `target` only if they agree.
 
@@ -73,22 +84,48 @@ def fold_checkpoint(
         size: Height and width of the random images.
         images: How many.
         force: Fold a checkpoint that is marked as rejected too; the mark stays.
+        device: Where both networks are compared: `auto`, `cpu`, `cuda` or `cuda:N`. Folding itself is exact anywhere.
     """
+    chosen = choose_device(device)
     require_other_file(target, source, "the checkpoint it is folded from")
     model, metadata = load_deployable(source, force=force)
     if metadata.architecture.folded:
         raise RcilError(f"{source} is folded already", "Use it as it is, or fold the checkpoint it came from.")
     folded, report = fold(model)
-    check = compare(model, folded, size=size, images=images, rc_blocks=report.count("rc"), layers=len(report.layers))
+    check = compare(
+        model.to(chosen),
+        folded.to(chosen),
+        size=size,
+        images=images,
+        rc_blocks=report.count("rc"),
+        layers=len(report.layers),
+    )
     if not check.ok:
         raise FoldCheckError(
             f"folding {source} changed the logits by {check.relative_error:.2e} of their range "
             f"(allowed {TOLERANCE:.0e}) or its cost",
             "Nothing was written. Norm statistics with huge scales are the usual cause: see `rcil info`.",
         )
+    wrong = _first_wrong_tensor(source, metadata, folded.cpu())
+    if wrong is not None:
+        raise FoldCheckError(
+            f"folding {source} gave other weights than its tensors do when they are folded a second way: {wrong}",
+            "Nothing was written; report this.",
+        )
     entry = LineageEntry(step=metadata.step, source="fold", parent_sha256=sha256_of(source))
     save(target, folded, metadata.model_copy(update={"lineage": (*metadata.lineage, entry)}))
     return check
+
+
+def _first_wrong_tensor(source: Path, metadata: Metadata, folded: Segmenter) -> str | None:
+    """The first tensor of the folded network that is not what `certificate.weights` computes, and by how much."""
+    state = folded.state_dict()
+    with open_tensors(source) as tensors:
+        for name, expected in deployed_weights(tensors, metadata.architecture, state):
+            ulps, relative = distances(state[name].numpy(), expected.astype(np.float32), TensorProto.FLOAT)
+            if float(ulps.max(initial=0)) > MAX_ULPS:
+                return f"{name} differs by up to {relative:.2e} of its largest number"
+    return None
 
 
 @torch.no_grad()
@@ -97,7 +134,9 @@ def compare(
 ) -> FoldCheck:
     """Outputs on random images and cost against the plain twin."""
     x = torch.randn(images, 3, *size, generator=torch.Generator().manual_seed(0))
-    before, after = model(x), folded(x)
+    x = x.to(next(model.parameters()).device)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # recent GPUs would round convs to 10 bits
+        before, after = model(x), folded(x)
     error = float((before - after).abs().max() / (before.max() - before.min()).clamp(min=1e-30))
     top = before.topk(min(2, before.shape[1]), dim=1).values
     tied = (top[:, 0] - top[:, -1] == 0) if top.shape[1] > 1 else torch.zeros_like(top[:, 0], dtype=torch.bool)

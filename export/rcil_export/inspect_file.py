@@ -38,6 +38,7 @@ def describe(path: Path) -> dict[str, Any]:
 def _graph(path: Path) -> dict[str, Any]:
     """Of a graph that gives masks, or of a classifier's."""
     from rcil_export.onnx_file import load_document, texts_of
+    from rcil_export.precision.record import read_record
 
     document = load_document(path)
     metadata, interface = parse_any_description(texts_of(document), path)
@@ -47,6 +48,7 @@ def _graph(path: Path) -> dict[str, Any]:
         "interface": interface.model_dump(),
         "shape": str(interface.shape),
         "nodes": dict(Counter(node.op_type for node in document.graph.node).most_common()),
+        **({} if (record := read_record(document, path)) is None else {"conversion": record.summary()}),
         **_model(metadata),
     }
 

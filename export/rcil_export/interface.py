@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -12,8 +12,9 @@ from rcil_export.shapes import InputShape
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 InputKind = Literal["uint8", "float"]
 Output = Literal["mask", "confidence", "logits"]
-Runtime = Literal["cpu", "tensorrt"]
+Runtime = Literal["any", "cpu", "tensorrt"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16", "int8")
+RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 OUTPUTS: tuple[Output, ...] = ("mask", "confidence", "logits")
 OPSETS = (18, 23)
 """First and last opset that can be written."""
@@ -38,9 +39,11 @@ class Interface(BaseModel):
     [N, classes, H, W]."""
     precision: Precision = "fp32"
     opset: Opset = 18
-    runtime: Runtime = "cpu"
-    """Where the graph is to be fast; it runs anywhere. `cpu`: the last upsampling has a pixel's logits side by side,
-    and int8 is in the form of ONNX Runtime's kernels. `tensorrt`: planes, and symmetric int8."""
+    runtime: Runtime = "any"
+    """What the graph is written for. `any` and `tensorrt`: the last upsampling works on planes [N, classes, H, W] and
+    int8 is symmetric, which is right on every execution provider and for TensorRT. `cpu`: the last upsampling works
+    channels-last and int8 has the form of ONNX Runtime's CPU kernels; faster there, and wrong on GPUs, whose Resize
+    kernels take planes only."""
     folded: bool = True
     """Whether every RC block is one conv; a graph with both branches exists for comparison only."""
 

@@ -14,6 +14,7 @@ from rcil.errors import CheckpointError
 from rcil.files import replacing
 from rcil_export.description import Description, parse_description
 from rcil_export.interface import Interface
+from rcil_export.onnx_texts import damaged
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def load_document(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
     except (DecodeError, ValueError, onnx.checker.ValidationError) as error:
-        raise CheckpointError(f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export.") from error
+        raise damaged(path) from error
 
 
 def _texts(document: onnx.ModelProto) -> Iterator[str | bytes]:

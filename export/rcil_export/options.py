@@ -8,11 +8,11 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from rcil.completion import CHECKPOINTS, DEPLOYED, files, one_of, some_of
-from rcil.options import AsJson, DryRunFlag, MaxImages
+from rcil.options import AsJson, Device, DryRunFlag, MaxImages, Trust
 from rcil_export.devices import DEVICES
-from rcil_export.interface import OUTPUTS, PRECISIONS, InputKind
+from rcil_export.interface import OUTPUTS, PRECISIONS, RUNTIMES, InputKind
 
-__all__ = ["AsJson", "DryRunFlag", "MaxImages"]
+__all__ = ["AsJson", "Device", "DryRunFlag", "MaxImages", "Trust"]
 
 ARTEFACTS = files(*CHECKPOINTS, *DEPLOYED)
 Model = Annotated[
@@ -48,12 +48,28 @@ InputName = Annotated[
     ),
 ]
 OpsetNumber = Annotated[int | None, typer.Option("--opset", help="ONNX opset, 18 to 23. [default: 18, for bf16 22]")]
+RuntimeName = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        help="any: right on every runtime. cpu: faster on CPUs, and for nothing else. tensorrt: as any.",
+        autocompletion=one_of(*RUNTIMES),
+    ),
+]
 Gpus = Annotated[str, typer.Option("--gpu", metavar="SM,SM", help="GPUs to build for, such as sm86,sm89.")]
 Calibrate = Annotated[
     Path | None, typer.Option("--calibrate", help="Images of the site, to measure ranges on; not for fp32.")
 ]
 CalibrationMethod = Annotated[
     Literal["percentile", "entropy"], typer.Option("--calibration", help="How int8 chooses ranges.")
+]
+VnniChoice = Annotated[
+    Literal["auto", "yes", "no"] | None,
+    typer.Option(
+        "--vnni",
+        help="Whether the CPU that will run int8 has VNNI or ARM dot products: 8-bit weights if so, else 7-bit ones. "
+        "auto: as this machine. [default: auto]",
+    ),
 ]
 Images = Annotated[
     Path | None, typer.Option("--images", help="Images to compare outputs on; a site folder also gives mIoU.")
@@ -64,6 +80,29 @@ LimitTexts = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Also a checkpoint that is marked as rejected.")]
 DeviceName = Annotated[
     str, typer.Option("--device", help="auto, cpu, cuda or tensorrt.", autocompletion=one_of(*DEVICES))
+]
+SignKey = Annotated[
+    Path | None, typer.Option("--sign", metavar="KEY", help="EC private key (PEM): sign what is delivered, model.sig.")
+]
+SignPassword = Annotated[
+    str | None,
+    typer.Option("--sign-password", envvar="RCIL_SIGN_PASSWORD", help="Of the key.", show_default=False),
+]
+TritonInstances = Annotated[
+    int | None, typer.Option("--triton-instances", min=1, help="Copies that run at once, on each GPU or on the CPU.")
+]
+TritonDevice = Annotated[
+    str, typer.Option("--triton-device", help="auto, cpu, gpu, or numbers of the server's GPUs such as 0,1.")
+]
+TritonThreads = Annotated[
+    int | None, typer.Option("--triton-threads", min=1, help="Threads of ONNX Runtime on the CPU, per instance.")
+]
+TritonAccelerator = Annotated[
+    Literal["none", "tensorrt"],
+    typer.Option("--triton-accelerator", help="Run the ONNX file through TensorRT on the server's GPUs."),
+]
+TritonCache = Annotated[
+    str, typer.Option("--triton-cache", metavar="DIR", help="Folder on the server that keeps the engines it builds.")
 ]
 Flavour = Annotated[
     Literal["auto", "rtx", "classic"], typer.Option("--flavour", help="Which TensorRT builds the engine.")

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rcil.checkpoint.metadata import Metadata
 from rcil.dry_run import require_place
+from rcil.errors import ConfigError, RcilError
 from rcil.evaluate import rows_by_value
 from rcil.nn import Segmenter
 from rcil_export.check.artefact import CheckpointArtefact
 from rcil_export.check.images import CheckImages, images_for
 from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.lineage import check_parent
-from rcil_export.convert import feeds_for
+from rcil_export.convert_int8 import check_vnni
+from rcil_export.delivery import check_signing
 from rcil_export.engine.flavour import Flavour, find_flavour
 from rcil_export.engine.targets import choose_gpus
 from rcil_export.fold_checkpoint import load_deployable
+from rcil_export.precision.feeds import find_feeds
+from rcil_export.precision.half import check_op
+from rcil_export.precision.split import split_images
+from rcil_export.runtimes import check_engine_form
 from rcil_export.triton.repository import check_publishable
+from rcil_export.triton.serving import Serving
 
 if TYPE_CHECKING:
     from rcil_export.classify import ClassifierRequest
@@ -40,29 +48,56 @@ class Prepared:
 def preflight(request: Request) -> Prepared:
     """Raise for all that the export would trip over later; nothing is converted and nothing written."""
     flavour = check_engine_and_rounds(request)
+    check_output(request.output)
+    check_signing(request.signing, request.output, publishes=request.triton is not None)
+    if request.interface.precision in ("fp16", "bf16"):
+        check_op("Conv", request.interface.precision, request.interface.opset)
     model, metadata = load_deployable(request.model, force=request.force)
-    images = images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
+    check_vnni(request.vnni, request.interface)
+    images = _images_to_compare(request, metadata)
     if images.data is not None:
         rows_by_value(images.data, model.names)
-    if request.interface.precision != "fp32":
-        feeds_for(request.calibrate, metadata, request.interface)
-    if request.interface.precision == "int8" and request.calibrate is not None:  # whose masks give the score
-        scored = images_for(request.calibrate, request.interface.shape, most=1)
-        if scored.data is not None:
-            rows_by_value(scored.data, model.names)
     if request.parent is not None:
         check_parent(CheckpointArtefact(str(request.model), model, metadata), request.parent)
+    if request.triton is None and request.serving != Serving():
+        raise ConfigError(
+            "--triton-... options are for --triton, which is not given", "Name a repository with --triton."
+        )
     if request.triton is not None:
-        require_place(request.triton)
+        check_output(request.triton)
         check_publishable(
             metadata,
             request.interface,
             request.triton,
             name=request.name,
             backend="tensorrt" if flavour is not None and flavour.name == "classic" else "onnxruntime",
+            serving=request.serving,
             force=request.force,
         )
     return Prepared(model, metadata, images)
+
+
+def classifier_preflight(request: ClassifierRequest) -> None:
+    """As `preflight`, as far as a classifier is concerned; the checkpoint is read by the caller."""
+    check_engine_and_rounds(request)
+    check_output(request.output)
+    check_signing(request.signing, request.output, publishes=False)
+
+
+def check_output(folder: Path) -> None:
+    """Raise if no folder can be made or written there."""
+    if folder.exists() and not folder.is_dir():
+        raise RcilError(f"cannot write to {folder}: it is a file", "Name a folder.")
+    require_place(folder)
+
+
+def _images_to_compare(request: Request, metadata: Metadata) -> CheckImages:
+    """The images that outputs are compared on; for int8 those that judged the conversion."""
+    if request.interface.precision == "int8":
+        return split_images(request.calibrate, request.images, metadata, request.interface).judged
+    if request.interface.precision != "fp32":
+        find_feeds(request.calibrate, metadata, request.interface)
+    return images_for(request.images or request.calibrate, request.interface.shape, most=MOST_IMAGES)
 
 
 def check_engine_and_rounds(request: Request | ClassifierRequest) -> Flavour | None:
@@ -70,7 +105,19 @@ def check_engine_and_rounds(request: Request | ClassifierRequest) -> Flavour | N
     if request.rounds:
         LatencyOptions(rounds=request.rounds)
     if "engine" not in request.targets:
+        _refuse_engine_options(request)
         return None
+    check_engine_form(request.interface, "the graph asked for")
     flavour = find_flavour(request.flavour)
     choose_gpus(flavour, request.gpus, request.interface.precision)
     return flavour
+
+
+def _refuse_engine_options(request: Request | ClassifierRequest) -> None:
+    """Options about engines say nothing where none is built: the user expects one."""
+    for name, given in (("--gpu", bool(request.gpus)), ("--flavour", request.flavour != "auto")):
+        if given:
+            raise ConfigError(
+                f"{name} is about engines, and no engine is asked for",
+                f"Add `--target onnx,engine`, or leave {name} out.",
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,20 +18,28 @@ from rcil.errors import ConfigError, RcilError, did_you_mean
 from rcil.files import scratch, sha256_of, working_in
 from rcil.log import stage
 from rcil.nn import Segmenter
-from rcil_export.check.artefact import CheckpointArtefact, open_artefact
+from rcil.signing import PARENT_NAME, SIGNATURE_NAME
+from rcil_export.card import CARD_NAME
+from rcil_export.certificate.certify import certify
+from rcil_export.certificate.engine import ENGINE_GPUS
+from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
 from rcil_export.check.bisect import bisect
-from rcil_export.check.certificate import ENGINE_GPUS, certify
 from rcil_export.check.images import CheckImages
 from rcil_export.check.latency import LatencyOptions
 from rcil_export.check.limits import limits_for
 from rcil_export.check.lineage import compare_with_parent
 from rcil_export.check.outputs import compare_outputs
 from rcil_export.check.outputs_report import OutputsReport
+from rcil_export.check.quantisation import quantisation_result
+from rcil_export.check.rebuild import layer_reference
 from rcil_export.check.report import as_document, write_html
 from rcil_export.check.result import Result
+from rcil_export.check_document import check_document
 from rcil_export.check_engine import check_engine
 from rcil_export.convert import convert, deployed_metadata
+from rcil_export.convert_int8 import Vnni
 from rcil_export.convert_types import Converted, Say
+from rcil_export.delivery import complete
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.options import EngineOptions
 from rcil_export.engine.progress import Listener
@@ -40,7 +48,9 @@ from rcil_export.interface import Interface
 from rcil_export.onnx_file import write_onnx
 from rcil_export.precision.int8 import CalibrationOptions
 from rcil_export.preflight import preflight
+from rcil_export.signing_options import Signing
 from rcil_export.triton.repository import publish
+from rcil_export.triton.serving import Serving
 
 Target = Literal["onnx", "engine"]
 TARGETS: tuple[Target, ...] = ("onnx", "engine")
@@ -69,6 +79,8 @@ class Request:
     """See `EngineOptions.timing_cache`."""
     calibrate: Path | None = None
     calibration: CalibrationOptions | None = None
+    vnni: Vnni | None = None
+    """Whether the CPU that will run an int8 graph has VNNI; None: as this machine."""
     images: Path | None = None
     """To compare outputs on; `calibrate` or generated ones without."""
     parent: Path | None = None
@@ -79,6 +91,9 @@ class Request:
     triton: Path | None = None
     name: str = "rcil"
     """Of the model in the Triton repository."""
+    serving: Serving = field(default_factory=Serving)
+    """How Triton runs it."""
+    signing: Signing = field(default_factory=Signing)
     force: bool = False
 
 
@@ -126,8 +141,10 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
                 deployed,
                 request.interface,
                 calibrate=request.calibrate,
-                miou_drop=limits_for("fp32", request.interface.precision, request.limits).miou_drop,
+                images=request.images,
+                limits=limits_for("fp32", request.interface.precision, request.limits),
                 calibration=request.calibration,
+                vnni=request.vnni or "auto",
                 say=say,
             )
         made = [folder / ONNX_NAME]
@@ -146,11 +163,20 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
                 results, outputs = (*results, result), (*outputs, *more)
         ok = all(result.ok for result in results)
         facts = _facts(request, metadata, converted, sidecar, folder)
-        document = {"facts": facts, "conversion": converted.notes, **as_document(results, outputs)}
+        document = {
+            "facts": facts,
+            "sha256": hashes_of(request.model, made),
+            "model": deployed.model_dump(mode="json"),
+            "conversion": converted.notes,
+            **as_document(results, outputs),
+        }
         html, json = report_paths(folder, ok=ok)
         write_html(html, f"Export of {request.model.name}", facts, results, outputs)
         write_json(json, document)
-        files = put_into(request.output, [*made, html, json] if ok else [html, json])
+        reports = [html, json]
+        search = [path.parent for path in (request.model, request.parent) if path is not None]
+        whole = complete([*made, *reports], document, deployed, request.signing, search) if ok else reports
+        files = put_into(request.output, whole)
     if ok and request.triton is not None:
         version = publish(
             files[ENGINE_NAME if _classic(sidecar) else ONNX_NAME],
@@ -158,6 +184,8 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
             request.interface,
             request.triton,
             name=request.name,
+            serving=request.serving,
+            trust=request.signing.trust,
             force=request.force,
         )
         say(f"Triton: {version}")
@@ -193,18 +221,23 @@ def report_paths(folder: Path, *, ok: bool) -> tuple[Path, Path]:
 
 
 def put_into(output: Path, made: list[Path]) -> dict[str, Path]:
-    """Move finished files to their places, the report last.
+    """Move finished files to their places, the report and the signature last.
 
-    With a model comes all that belongs to it: older reports go first, then an older engine that is not replaced. A
+    With a model comes all that belongs to it: older statements and reports go first, then an older engine that is not
+    replaced. A
     process that is killed in between leaves a model without a report, never with that of another one. A report that
     comes alone is of an export that failed; then the rest stays as it is.
     """
     names = {path.name for path in made}
-    reports = (JSON_NAME, HTML_NAME, FAILED_JSON_NAME, FAILED_HTML_NAME)
+    reports = (SIGNATURE_NAME, CARD_NAME, JSON_NAME, HTML_NAME, FAILED_JSON_NAME, FAILED_HTML_NAME)
     engine = tuple(name for name in (sidecar_path(Path(ENGINE_NAME)).name, ENGINE_NAME) if name not in names)
     try:
         for name in (*reports, *engine) if ONNX_NAME in names else ():
             (output / name).unlink(missing_ok=True)
+        if ONNX_NAME in names:
+            for path in output.glob("step*.sig"):
+                if PARENT_NAME.fullmatch(path.name):
+                    path.unlink()
         return {path.name: path.replace(output / path.name) for path in made}
     except OSError as error:
         raise RcilError(
@@ -232,21 +265,28 @@ def _check(
         candidate.name = graph.name
         limits = limits_for("fp32", request.interface.precision, request.limits)
         outputs = compare_outputs(reference, candidate, images, limits)
-        layers = bisect(reference, candidate, next(iter(images)).pixels, limits.node)
+        first, rebuilt = layer_reference(reference, candidate)
+        layers = bisect(first, candidate, next(iter(images)).pixels, limits.node)
+        rounding = []
+        if rebuilt is not None and isinstance(candidate, OnnxArtefact) and converted.record is not None:
+            ranges = converted.record.ranges
+            rounding.append(quantisation_result(reference, candidate, None, measured=ranges, rebuilt=rebuilt))
     latency = (
         LatencyOptions(rounds=request.rounds, warmup=1, threads=torch.get_num_threads()) if request.rounds else None
     )
     certificate = certify(
-        model,
-        metadata,
+        graph,
+        request.model,
         request.interface,
         engine="engine" in request.targets,
         latency=latency,
         memory=latency is not None,
         gpus=request.gpus or ENGINE_GPUS,
-        conversions=converted.repeat,
+        replays=converted.repeat,
     )
-    results = [outputs.as_result(), layers.as_result(), certificate]
+    kept = (*converted.notes.get("kept_fp32", ()), *converted.notes.get("fp32_convs", ()))
+    document = check_document(graph, request.model, metadata, kept=kept)
+    results = [*document, outputs.as_result(), layers.as_result(), *rounding, certificate]
     if request.parent is not None:
         results.append(_since_parent(request, images))
     return tuple(results), (outputs,)
@@ -256,6 +296,11 @@ def _since_parent(request: Request, images: CheckImages) -> Result:
     assert request.parent is not None
     limits = limits_for("fp32", "fp32", request.limits)
     return compare_with_parent(request.model, request.parent, images, limits).as_result()
+
+
+def hashes_of(checkpoint: Path, made: Sequence[Path]) -> dict[str, str]:
+    """Whole hashes of the checkpoint and of every file that was made from it, by what they are."""
+    return {"checkpoint": sha256_of(checkpoint), **{path.name: sha256_of(path) for path in made}}
 
 
 def _facts(

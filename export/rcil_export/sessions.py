@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import onnxruntime as ort
 
 from rcil.errors import ConfigError, RcilError, did_you_mean, first_line
+from rcil_export.providers import CPU, is_listed, start_problem
 
 if TYPE_CHECKING:
     import onnx
 
-CPU = "CPUExecutionProvider"
+__all__ = ["CPU", "SessionError", "check_providers", "default_threads", "open_session"]
 
 
 class SessionError(RcilError):
@@ -24,14 +25,17 @@ class SessionError(RcilError):
 
 
 def check_providers(providers: Sequence[str]) -> None:
-    """Raise for an execution provider that this ONNX Runtime does not have."""
-    available = ort.get_available_providers()
+    """Raise for an execution provider that this ONNX Runtime does not have, and where the first one does not start."""
     for name in providers or ("",):
-        if name not in available:
+        if not is_listed(name):
+            available = [known for known in ort.get_available_providers() if start_problem(known) is None]
             raise ConfigError(
                 f"ONNX Runtime has no execution provider '{name}' here",
                 f"{did_you_mean(name, available)} Available: {', '.join(available)}.",
             )
+    problem = start_problem(providers[0])
+    if problem is not None:
+        raise ConfigError(f"{providers[0]} does not start: {problem.reason}", problem.remedy)
 
 
 def default_threads() -> int:
@@ -46,6 +50,7 @@ def open_session(
     providers: Sequence[str] = (CPU,),
     *,
     exact: bool = False,
+    wide_sums: bool = False,
     name: str = "the graph",
 ) -> ort.InferenceSession:
     """A session that runs on the first of `providers`, or an error: ONNX Runtime itself would fall back silently.
@@ -57,6 +62,8 @@ def open_session(
         threads: For the work inside a node; None: as many as `OMP_NUM_THREADS` says, or as there are cores.
         providers: Execution providers, in the order of preference.
         exact: Run it node by node as it is written; otherwise ONNX Runtime may fuse and reorder.
+        wide_sums: For int8 graphs with 8-bit weights. CPUs without VNNI add pairs of their products in 16 bits, which
+            overflow; ONNX Runtime then takes slower instructions that do not.
         name: For messages.
     """
     check_providers(providers)
@@ -65,6 +72,8 @@ def open_session(
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    if wide_sums:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     if exact:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     source = str(model) if isinstance(model, Path) else model if isinstance(model, bytes) else model.SerializeToString()
@@ -77,7 +86,7 @@ def open_session(
         ) from error
     if session.get_providers()[0] != providers[0]:
         raise ConfigError(
-            f"{providers[0]} could not start; ONNX Runtime would have used {session.get_providers()[0]}",
-            "Install the driver and libraries it needs, or choose another provider.",
+            f"{providers[0]} did not start for {name}; ONNX Runtime would have used {session.get_providers()[0]}",
+            "Free memory on the GPU, or choose another provider.",
         )
     return session

@@ -54,8 +54,8 @@ def complete_masks(
     folder: Path,
     *,
     scale: float = 1.0,
-) -> tuple[SegmentationData, tuple[Sample, ...]]:
-    """The samples with masks in which the old model's predictions stand for old classes that the site does not label.
+) -> None:
+    """Write the samples' masks with the old model's predictions for old classes that the site does not label.
 
     Without this the best epoch would be the one that forgot them: each of their pixels would count as a mistake.
 
@@ -72,13 +72,19 @@ def complete_masks(
     table = rows_by_value(data, [c.name for c in new.classes])
     trusted = {BACKGROUND, *(row for row, c in enumerate(metadata.classes) if c.name in labelled)}
     filled = [row for row in range(len(metadata.classes)) if row not in trusted]
-    completed = []
     for sample in samples:
         truth = table[read_mask(sample.mask)]
         rows = segment(model, metadata, read_rgb(sample.image), scale=scale)
         truth = np.where((truth == BACKGROUND) & np.isin(rows, filled), rows, truth)
-        path = folder / f"{sample.name}.png"
-        write_mask(path, truth)
-        completed.append(Sample(sample.name, sample.image, path, sample.domain))
+        write_mask(_mask_in(folder, sample), truth)
+
+
+def completed(new: Metadata, samples: Sequence[Sample], folder: Path) -> tuple[SegmentationData, tuple[Sample, ...]]:
+    """The samples with the masks that `complete_masks` wrote into `folder`; mask values are rows of the model `new`."""
     classes = tuple(ClassSpec(c.name, c.colour) for c in new.classes)
-    return SegmentationData(folder, classes, {}), tuple(completed)
+    filled = (Sample(s.name, s.image, _mask_in(folder, s), s.domain) for s in samples)
+    return SegmentationData(folder, classes, {}), tuple(filled)
+
+
+def _mask_in(folder: Path, sample: Sample) -> Path:
+    return folder / f"{sample.name}.png"

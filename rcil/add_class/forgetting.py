@@ -18,6 +18,7 @@ from rcil.evaluate import rows_by_value, segment
 from rcil.images import Image, read_rgb
 from rcil.metrics import Confusion
 from rcil.nn import Segmenter
+from rcil.train.processes import ALONE, Processes
 
 Rows = NDArray[np.uint8]
 LEAST_PIXELS = 100
@@ -147,6 +148,7 @@ def compare(
     *,
     keep: int = 12,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    processes: Processes = ALONE,
 ) -> tuple[Forgetting, list[Sample]]:
     """Measure forgetting, and name the samples on which the models differ most. Holds one image at a time.
 
@@ -159,21 +161,24 @@ def compare(
         labelled: Old classes whose labels can be trusted.
         keep: How many samples to name.
         progress: Told how many of how many samples are done.
+        processes: They share the samples; counts are added up, so that all come to the same verdict.
     """
     classes = len(pair.after.classes)
-    before, after, between, learned = (Confusion(classes) for _ in range(4))
-    shares: list[tuple[float, int]] = []
-    for index, sample in enumerate(samples):
-        views = pair.look(sample)
+    before, after, between, learned = confusions = tuple(Confusion(classes) for _ in range(4))
+    differing = np.zeros((len(samples), 2), np.int64)  # pixels on which the models differ, and all pixels
+    for index in range(processes.rank, len(samples), processes.count):
+        views = pair.look(samples[index])
         unlike_new = np.where(views.truth < pair.count, views.truth, np.uint8(IGNORE))
         counted = unlike_new != IGNORE
         before.update(unlike_new, views.old)
         after.update(unlike_new, views.new)
         between.update(np.where(counted, views.old, np.uint8(IGNORE)), views.new)
         learned.update(views.truth, views.new)
-        differing = (views.old != views.new) & counted
-        shares.append((float(differing.mean()), -index))
+        differing[index] = np.count_nonzero((views.old != views.new) & counted), counted.size
         progress(index + 1, len(samples))
+    for confusion in confusions:
+        confusion.matrix = processes.sum_array(confusion.matrix)
+    differing = processes.sum_array(differing)
     names = [c.name for c in pair.after.classes]
     trusted = {n for n in names[1 : pair.count] if n in labelled}
     if len(trusted) == pair.count - 1:
@@ -187,6 +192,7 @@ def compare(
         for row, name in enumerate(names)
         if row >= pair.count
     )
+    shares = [(float(pixels / size), -place) for place, (pixels, size) in enumerate(differing)]
     most = [samples[-place] for share, place in heapq.nlargest(keep, shares) if share > 0]
     return Forgetting(len(samples), old, new), most
 

@@ -29,6 +29,7 @@ from rcil.data.types import Sample, SegmentationData
 from rcil.errors import ConfigError, did_you_mean
 from rcil.methods import make_method
 from rcil.nn import Segmenter, fold
+from rcil.train.compatibility import check_compatible
 from rcil.train.plan import hold_out
 from rcil.train.run import check_pieces, spread
 
@@ -112,7 +113,11 @@ class Preflight:
 
 
 def preflight(
-    request: Request, progress: Progress = lambda done, total: None, *, device: torch.device | None = None
+    request: Request,
+    progress: Progress = lambda done, total: None,
+    *,
+    device: torch.device | None = None,
+    processes: int = 1,
 ) -> Preflight:
     """Check model, site and names; errors are collected, not raised.
 
@@ -122,13 +127,16 @@ def preflight(
     Args:
         request: What was asked.
         progress: Told how many of how many images are checked.
-        device: Where the old model looks at some images; the CPU by default.
+        device: Where the training will be, and the old model looks at some images; the CPU by default.
+        processes: How many share every batch.
     """
     method = make_method(request.method.name, **request.method.options)
     if method.sees_all_data:
         raise ConfigError(f"method '{request.method.name}' trains all classes at once", "Choose a method for steps.")
-    check_pieces(request.training.batch, request.training.accumulate, processes=1)
+    device = device or torch.device("cpu")
+    check_pieces(request.training.batch, request.training.accumulate, processes)
     metadata = read_header(request.model).metadata
+    check_compatible(metadata.architecture.norm, request.training, device)
     report = check_site(request.data, progress)
     problems = model_problems(request.model, metadata)
     if method.carries_over:
@@ -142,7 +150,7 @@ def preflight(
         problems += name_problems(request.classes, [c.name for c in report.classes], [c.name for c in metadata.classes])
     if not _allowed(problems):
         return Preflight(tuple(problems))
-    return _with_images(request, metadata, report, problems, device or torch.device("cpu"))
+    return _with_images(request, metadata, report, problems, device)
 
 
 def _with_images(

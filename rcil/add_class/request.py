@@ -72,8 +72,16 @@ def check_claim(output: Path, request: Request, *, resume: bool) -> None:
         stored = parse_yaml(record.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TrainingError(f"cannot read {record}", "Choose another folder.") from error
-    if stored != _document(request):
+    if _without_device(stored) != _without_device(_document(request)):
         raise TrainingError(f"{output} was started with another request", "Resume with the same options.")
+
+
+def _without_device(document: Any) -> Any:
+    """What is done, without where: a run that began on a GPU may go on elsewhere."""
+    match document:
+        case {"training": {"device": _, **training}, **rest}:
+            return {**rest, "training": training}
+    return document
 
 
 def claim(output: Path, request: Request) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from rcil import __version__
-from rcil.add_class.background import complete_masks
+from rcil.add_class.background import complete_masks, completed
 from rcil.add_class.forgetting import Forgetting, Pair, compare
 from rcil.add_class.picture import draw_difference
 from rcil.add_class.preflight import Preflight, Progress, Ready, preflight
@@ -29,11 +29,13 @@ from rcil.data.protocol import BACKGROUND
 from rcil.data.site import read_site
 from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.documents import parse_json
-from rcil.errors import ConfigError, TrainingError
+from rcil.errors import TrainingError
 from rcil.files import replacing, sha256_of, working_in
 from rcil.images import write_image
 from rcil.methods import StepInfo, make_method
 from rcil.nn import Segmenter, fold
+from rcil.train.determinism import deterministic
+from rcil.train.followers import told_once
 from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Listener, StepJob, train_step
 from rcil.train.processes import Processes, join
@@ -71,27 +73,41 @@ def add_class(
     """
     display = display or Display()
     read_header(request.model)  # an unreadable model is the first thing to say
+    with join(request.training.device) as processes, deterministic(request.training.deterministic):
+        if not processes.leads:
+            return _teach(request, output, resume, Display(), processes)
+        with working_in(output):
+            return _teach(request, output, resume, display, processes)
+
+
+def _teach(request: Request, output: Path, resume: bool, display: Display, processes: Processes) -> dict[str, Any]:
+    """Every process checks, trains and compares its share of the images; the first one alone writes the results."""
     finished = output / "report.json"
-    with working_in(output), join(request.training.device) as processes:
-        if processes.count > 1:
-            raise ConfigError("add-class runs in one process", "Start it without torchrun.")
+    with told_once(processes):
         check_claim(output, request, resume=resume)
+        processes.wait()  # all have seen the folder as it was
         if finished.exists():
             return read_report(finished)
         with display.phase("checking") as progress:
-            found = preflight(request, progress, device=processes.device)
+            found = preflight(request, progress, device=processes.device, processes=processes.count)
         display.announce(found)
         ready = found.require()
+        processes.wait()
+    if processes.leads:
         claim(output, request)
         read_site(request.data, seed=request.seed)  # from now on the split stays
-        old = fold(ready.model)[0].to(processes.device)
-        with display.training() as listen:
-            model, metadata = _train(request, ready, old, output / "training", processes, listen)
-        with display.phase("comparing") as progress:
-            new = fold(model)[0].to(processes.device)
-            pair = Pair(old, new, ready.metadata, metadata, ready.data, request.scale)
-            forgetting, differing = compare(pair, ready.evaluation[1], ready.labelled, progress=progress)
+    old = fold(ready.model)[0].to(processes.device)
+    with display.training() as listen:
+        model, metadata = _train(request, ready, old, output / "training", processes, listen)
+    with display.phase("comparing") as progress:
+        new = fold(model)[0].to(processes.device)
+        pair = Pair(old, new, ready.metadata, metadata, ready.data, request.scale)
+        forgetting, differing = compare(
+            pair, ready.evaluation[1], ready.labelled, progress=progress, processes=processes
+        )
+        if processes.leads:
             overlays = draw(pair, differing, output / "overlays")
+    if processes.leads:
         reason = forgetting.reason(request.max_drop)
         save(output / "model.safetensors", model, judged(metadata, forgetting, reason))
         report = {
@@ -104,7 +120,8 @@ def add_class(
             "overlays": overlays,
         }
         _write_report(output, report)
-        return read_report(finished)
+    processes.wait()
+    return read_report(finished)
 
 
 def _train(
@@ -117,16 +134,18 @@ def _train(
     student = method.begin(ready.model, [c.name for c in ready.new])
     metadata = _metadata(request, ready, student.arch)
     crops = CropSettings.of(settings, request.scale)
-    data, held_out = complete_masks(
+    complete_masks(
         old,
         ready.metadata,
         metadata,
         ready.data,
-        ready.held_out,
+        ready.held_out[processes.rank :: processes.count],
         ready.labelled,
         folder / "held_out",
         scale=request.scale,
     )
+    processes.wait()
+    data, held_out = completed(metadata, ready.held_out, folder / "held_out")
     job = StepJob(
         index=index,
         info=StepInfo(old=len(ready.metadata.classes), new=len(ready.new)),
@@ -139,8 +158,10 @@ def _train(
         folder=folder,
         processes=processes,
     )
-    with tensorboard(folder) as log:
-        model = train_step(job, student, ready.model, method, both(log, listen))
+    with ExitStack() as stack:
+        if processes.leads:
+            listen = both(stack.enter_context(tensorboard(folder)), listen)
+        model = train_step(job, student, ready.model, method, listen)
     return model, metadata.model_copy(update={"architecture": model.arch})
 
 
@@ -165,7 +186,7 @@ def label_table(data: SegmentationData, metadata: Metadata) -> NDArray[np.uint8]
 def judged(metadata: Metadata, forgetting: Forgetting, reason: str | None) -> Metadata:
     """The description with what was measured in its last entry, and with the reason for a rejection."""
     *earlier, last = metadata.lineage
-    entry = last.model_copy(update={"metrics": forgetting.as_metrics()})
+    entry = last.model_copy(update={"metrics": {**last.metrics, **forgetting.as_metrics()}})
     return metadata.model_copy(update={"lineage": (*earlier, entry), "rejected": reason})
 
 
@@ -190,6 +211,7 @@ def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
         config=recorded(request),
         seed=request.seed,
         versions={"rcil": __version__, "torch": torch.__version__},
+        metrics={"training_images": float(len(ready.train)), "held_out_images": float(len(ready.held_out))},
     )
     return old.model_copy(
         update={

@@ -50,6 +50,8 @@ class LineageEntry(_Strict):
     seed: int | None = None
     versions: dict[str, str] = {}
     metrics: dict[str, float] = {}
+    """What was measured: `training_images` and `held_out_images` count images, `iou NAME` is the IoU of a class in
+    percent, `drop NAME` the points that an old class lost."""
 
 
 def recorded(request: BaseModel) -> dict[str, Any]:

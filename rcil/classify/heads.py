@@ -72,10 +72,10 @@ class CosineClassifier(nn.Module):
 
     @torch.no_grad()
     def fold(self) -> FoldedCosine:
-        """The deployed form: all proxies in one conv, each of length 1."""
-        convs = self._convs()
-        rows = [conv.weight / norms_of(conv).view(-1, 1, 1, 1) for conv in convs]
-        return FoldedCosine(torch.cat(rows), self.names, self.proxies, self.scale)
+        """The deployed form: all proxies in one conv, each of length 1; computed in float64."""
+        rows = torch.cat([conv.weight for conv in self._convs()])
+        unit = F.normalize(rows.double(), dim=1).to(rows)
+        return FoldedCosine(unit, self.names, self.proxies, self.log_scale.double().exp().to(rows))
 
     def _convs(self) -> list[nn.Conv2d]:
         return [group for group in self.groups if isinstance(group, nn.Conv2d)]
@@ -105,6 +105,12 @@ class FoldedCosine(nn.Module):
         """Embeddings [N, C, 1, 1] -> scaled similarities [N, classes, 1, 1]."""
         scores: Tensor = self.scale * local_similarity(self.conv(F.normalize(x, dim=1)), self.proxies)
         return scores
+
+
+def random_cosine(inputs: int, names: Sequence[str], proxies: int) -> FoldedCosine:
+    """A cosine classifier that never learned, with random proxies of length 1."""
+    rows = F.normalize(torch.randn(len(names) * proxies, inputs, 1, 1), dim=1)
+    return FoldedCosine(rows, names, proxies, torch.tensor(START_SCALE))
 
 
 def norms_of(conv: nn.Conv2d) -> Tensor:

@@ -23,6 +23,7 @@ from rcil.nn.settle import settle_norms
 from rcil.train.loop import Event, Listener
 
 SCALE_LR = 0.01
+CPU = torch.device("cpu")
 CHUNK = 256
 """Images that are looked at together where nothing is learned."""
 
@@ -38,6 +39,8 @@ class StepJob:
     generator: torch.Generator
     """Decides order, shifts and flips of the images."""
     listen: Listener
+    device: torch.device = CPU
+    """Where the network is; images are prepared on the CPU, so that the same are drawn everywhere."""
 
     @property
     def lr(self) -> float:
@@ -67,7 +70,7 @@ def tune(job: StepJob, student: ImageClassifier, teacher: ImageClassifier | None
 def settle(job: StepJob, student: ImageClassifier, data: LabelledImages) -> None:
     """Take the norms' statistics again, on as many batches of the step's images as the task asks for."""
     if job.settings.settle:
-        batches = _batches(data, job.settings.settle, job.settings, job.generator)
+        batches = _batches(data, job.settings.settle, job)
         settle_norms(student, (images for images, _ in batches))
 
 
@@ -91,11 +94,11 @@ def _optimise(
     schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, max(iterations, 1), power=settings.power)
     old = None if teacher is None else fold_classifier(teacher)[0]
     total = job.iterations + (settings.tune_iterations if job.index else 0)
-    for iteration, (images, labels) in enumerate(_batches(data, iterations, settings, job.generator), done + 1):
+    for iteration, (images, labels) in enumerate(_batches(data, iterations, job), done + 1):
         with torch.no_grad():
             before = None if old is None else old(images, maps="before")
         terms = job.method.terms(student(images, maps="before"), before, labels, job.heads)
-        numbers = {name: float(value.detach()) for name, value in terms.items()}
+        numbers = dict(zip(terms, torch.stack([value.detach() for value in terms.values()]).tolist(), strict=True))
         _check_finite(numbers, job.index, iteration)
         optimiser.zero_grad(set_to_none=True)
         terms.total.backward()  # type: ignore[no-untyped-call]
@@ -115,18 +118,17 @@ def _groups(trained: list[nn.Parameter], lr: float) -> list[dict[str, Any]]:
     return [*groups, {"params": scales, "lr": SCALE_LR * lr, "weight_decay": 0.0}] if scales else groups
 
 
-def _batches(
-    data: LabelledImages, iterations: int, settings: TrainingSection, generator: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Normalised images [N, 3, S, S] and labels [N]; every image once before any comes again."""
+def _batches(data: LabelledImages, iterations: int, job: StepJob) -> Iterator[tuple[Tensor, Tensor]]:
+    """Normalised images [N, 3, S, S] and labels [N] on the job's device; every image once before any comes again."""
     images, labels = as_planes(data.images), torch.from_numpy(data.labels)
     waiting = torch.empty(0, dtype=torch.int64)
-    size = min(settings.batch, len(labels))
+    size = min(job.settings.batch, len(labels))
     for _ in range(iterations):
         if len(waiting) < size:
-            waiting = torch.cat((waiting, torch.randperm(len(labels), generator=generator)))
+            waiting = torch.cat((waiting, torch.randperm(len(labels), generator=job.generator)))
         picked, waiting = waiting[:size], waiting[size:]
-        yield augmented(images[picked], settings, generator), labels[picked]
+        batch = augmented(images[picked], job.settings, job.generator)
+        yield batch.to(job.device, non_blocking=True), labels[picked].to(job.device, non_blocking=True)
 
 
 def augmented(images: Tensor, settings: TrainingSection, generator: torch.Generator) -> Tensor:
@@ -150,17 +152,22 @@ def as_planes(images: Image) -> Tensor:
 
 @torch.no_grad()
 def embed(model: ImageClassifier, images: Image) -> Tensor:
-    """Embeddings [N, C] of images [N, S, S, 3] in evaluation mode."""
+    """Embeddings [N, C] of images [N, S, S, 3] in evaluation mode, on the CPU."""
     model.eval()
-    parts = torch.split(as_planes(images), CHUNK)
-    return torch.cat([model(part, maps="before").embedding for part in parts])
+    return torch.cat([model(part, maps="before").embedding for part in _parts(model, images)]).cpu()
 
 
 @torch.no_grad()
 def predict(model: ImageClassifier, images: Image) -> Tensor:
-    """Rows [N] that the network gives images [N, S, S, 3]."""
+    """Rows [N] that the network gives images [N, S, S, 3], on the CPU."""
     model.eval()
-    return torch.cat([model(part).argmax(dim=1) for part in torch.split(as_planes(images), CHUNK)])
+    return torch.cat([model(part).argmax(dim=1) for part in _parts(model, images)]).cpu()
+
+
+def _parts(model: ImageClassifier, images: Image) -> Iterator[Tensor]:
+    """Images [N, S, S, 3] as normalised batches where the network is."""
+    device = next(model.parameters()).device
+    return (part.to(device, non_blocking=True) for part in torch.split(as_planes(images), CHUNK))
 
 
 def _check_finite(terms: dict[str, float], step: int, iteration: int) -> None:

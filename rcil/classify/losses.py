@@ -43,9 +43,9 @@ def nca(scores: Tensor, labels: Tensor, scale: Tensor, margin: float) -> Tensor:
         scale: The factor in the scores.
         margin: In cosines.
     """
-    true = F.one_hot(labels, scores.shape[1]).bool()
-    others = scores.masked_fill(true, float("-inf")).logsumexp(dim=1)
-    return F.relu(others - (scores[true] - scale * margin)).mean()
+    rows = labels.unsqueeze(1)
+    others = scores.scatter(1, rows, float("-inf")).logsumexp(dim=1)
+    return F.relu(others - (scores.gather(1, rows).squeeze(1) - scale * margin)).mean()
 
 
 def pod_spatial(new: Sequence[Tensor], old: Sequence[Tensor]) -> Tensor:

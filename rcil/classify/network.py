@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rcil.architecture import Architecture
-from rcil.classify.heads import CosineClassifier, FoldedCosine
+from rcil.classify.heads import CosineClassifier, FoldedCosine, random_cosine
 from rcil.nn.classifier import IncrementalClassifier
 from rcil.nn.deeplab import pool
 from rcil.nn.fold import FoldReport, fold_layers
@@ -53,7 +53,10 @@ class ImageClassifier(nn.Module):
         self.head_spec = head
         self.backbone = ResNet(arch)
         self.head: IncrementalClassifier | CosineClassifier | FoldedCosine
-        if head.kind == "cosine":
+        if head.kind == "cosine" and arch.folded:
+            names = [name for step in steps for name in step]
+            self.head = random_cosine(self.backbone.out_channels, names, head.proxies)
+        elif head.kind == "cosine":
             self.head = CosineClassifier(self.backbone.out_channels, steps, head.proxies)
         else:
             self.head = IncrementalClassifier(self.backbone.out_channels, steps)
@@ -98,13 +101,12 @@ def build_classifier(arch: Architecture, head: HeadSpec, steps: Sequence[Sequenc
         steps: Class names of each step.
     """
     if arch.folded:
-        whole = build_classifier(arch.replace(folded=False), head, [[name for names in steps for name in names]])
-        return fold_classifier(whole)[0]
+        arch, steps = arch.replace(norm="batch"), [[name for names in steps for name in names]]
     model = ImageClassifier(arch, head, steps)
     for conv in model.backbone.modules():
         if isinstance(conv, nn.Conv2d):
             nn.init.kaiming_normal_(conv.weight, a=arch.slope, mode="fan_out", nonlinearity="leaky_relu")
-    return model
+    return model.eval() if arch.folded else model
 
 
 def next_step(model: ImageClassifier, *, preserve: bool = False) -> ImageClassifier:
@@ -127,5 +129,5 @@ def fold_classifier(model: ImageClassifier) -> tuple[ImageClassifier, FoldReport
 
 
 def plain_classifier_twin(model: ImageClassifier) -> ImageClassifier:
-    """The network that never had RC: same backbone, head and classes, built and folded on its own."""
-    return build_classifier(model.arch.replace(rc=None, folded=True), model.head_spec, [model.names]).eval()
+    """The network that never had RC: same backbone, head and classes, all units convs with bias; see `plain_twin`."""
+    return build_classifier(model.arch.replace(rc=None, folded=True), model.head_spec, [model.names])

@@ -24,6 +24,7 @@ from rcil.classify.network import ImageClassifier, build_classifier, next_step
 from rcil.classify.plan import class_steps
 from rcil.classify.task import ClassifyTask
 from rcil.console import write_json
+from rcil.devices import choose_device
 from rcil.errors import TrainingError
 from rcil.files import sha256_of, working_in
 from rcil.train.claim import claim
@@ -44,6 +45,8 @@ class Setting:
     digest: str
     output: Path
     listen: Listener
+    device: torch.device
+    """Where networks train and are measured."""
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -92,6 +95,7 @@ def _run_steps(setting: Setting, say: Say) -> dict[str, Any]:
         if not path.exists():
             _train(setting, index, model)
         model, metadata = load_classifier(path)
+        model = model.to(setting.device)
         if metadata.lineage[-1].data_sha256 != setting.digest:
             raise TrainingError(
                 f"{path} was trained on other images than there are now", "Restore them, or choose another folder."
@@ -135,13 +139,14 @@ def _in_words(accuracy: dict[str, float | None]) -> str:
 
 def prepare(task: ClassifyTask, output: Path, listen: Listener = lambda event: None) -> Setting:
     """Everything that can be known before the first step; nothing is written."""
+    device = choose_device(task.training.device)
     data = load_data(task.data)
     steps = class_steps(data.names, task.protocol, task.seed)
     order = [name for names in steps for name in names]
     rows = np.array([order.index(name) for name in data.names], np.int64)
     ordered = ClassificationData(tuple(order), *(_relabelled(part, rows) for part in (data.train, data.test)))
     method = make_classify_method(task.method.name, task.method.options)
-    return Setting(task, method, steps, ordered, data.digest(), output, listen)
+    return Setting(task, method, steps, ordered, data.digest(), output, listen, device)
 
 
 def _relabelled(images: LabelledImages, rows: NDArray[np.int64]) -> LabelledImages:
@@ -158,7 +163,7 @@ def _train(setting: Setting, index: int, previous: ImageClassifier | None) -> No
     new = {name: train.of_class(setting.order.index(name)) for name in setting.steps[index]}
     student = _student(setting, previous, new, generator)
     heads = HeadSizes(tuple(map(len, setting.steps[: index + 1])))
-    job = StepJob(index, heads, setting.method, task.training, generator, setting.listen)
+    job = StepJob(index, heads, setting.method, task.training, generator, setting.listen, setting.device)
     images = train[_places(new, memory)]
     train_step(job, student, previous, images)
     settle(job, student, images)
@@ -180,7 +185,7 @@ def _student(
     method, section = setting.method, setting.task.method
     if previous is None:
         arch = Architecture(**setting.task.network.model_dump(), rc=method.branches if section.rc else None)
-        return build_classifier(arch, method.head, setting.steps[:1])
+        return build_classifier(arch, method.head, setting.steps[:1]).to(setting.device)
     student = next_step(previous, preserve=method.preserve)
     images = setting.data.train.images
     method.grow(student, list(new), lambda: [embed(student, images[places]) for places in new.values()], generator)

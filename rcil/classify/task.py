@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from rcil.architecture import Channels, Depth
 from rcil.errors import ConfigError
-from rcil.train.task import apply_override, explained, parse_document
+from rcil.train.task import DeviceName, apply_override, explained, parse_document
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -96,6 +96,8 @@ class TrainingSection(Section):
     """Pixels by which training images are moved at random; the border is replicated."""
     flip: bool = False
     """Mirror half of the training images; not for digits."""
+    device: DeviceName = "auto"
+    """`auto`, `cpu`, `cuda` or `cuda:N`. `auto` takes a GPU where torch has one; a run may be continued on another."""
 
 
 class ClassifyTask(Section):

@@ -38,7 +38,7 @@ MAX_DROP = 15.0
 Watch = Callable[[], AbstractContextManager[Listener]]
 
 
-def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch) -> dict[str, Any]:
+def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch, device: str = "auto") -> dict[str, Any]:
     """Everything; returns what was also written to `report.json`. Called again it continues where it stopped.
 
     Args:
@@ -46,14 +46,14 @@ def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch) 
         quick: A few iterations: shows that all works, learns nothing.
         say: Told what happens, a line at a time.
         watch: Shows a training.
+        device: Where the networks train: `auto`, `cpu`, `cuda` or `cuda:N`.
     """
     with working_in(output):
-        return _run(output, quick, say, watch)
+        return _run(output, {**(QUICK if quick else FULL), "device": device}, say, watch)
 
 
-def _run(output: Path, quick: bool, say: Callable[[str], None], watch: Watch) -> dict[str, Any]:
+def _run(output: Path, how: dict[str, Any], say: Callable[[str], None], watch: Watch) -> dict[str, Any]:
     started = time.perf_counter()
-    how: dict[str, Any] = QUICK if quick else FULL
     site = output / "site"
     wanted = {key: how[key] for key in ("images", "size", "frames")}
     if not site.exists():
@@ -99,6 +99,7 @@ def _training(how: dict[str, Any]) -> dict[str, Any]:
         "crop": how["crop"],
         "scale": (0.75, 1.5),
         "workers": 0,
+        "device": how["device"],
         "channels_last": True,
     }
 

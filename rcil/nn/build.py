@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from rcil.nn.fold import fold
 from rcil.nn.segmenter import Segmenter
 
 if TYPE_CHECKING:
@@ -24,11 +23,11 @@ def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
         steps: Class names of each step, background first.
     """
     if arch.folded:
-        return fold(build(arch.replace(folded=False, norm="batch"), [[n for s in steps for n in s]]))[0]
+        arch, steps = arch.replace(norm="batch"), [[name for names in steps for name in names]]
     model = Segmenter(arch, steps)
     if not next(model.parameters()).is_meta:
         _initialise(model, arch.slope)
-    return model
+    return model.eval() if arch.folded else model
 
 
 def build_form(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
@@ -57,10 +56,11 @@ def _initialise(model: Segmenter, slope: float) -> None:
 
 
 def plain_twin(model: Segmenter) -> Segmenter:
-    """The network that never had RC: same backbone, head and classes, one branch, built and folded on its own.
+    """The network that never had RC: same backbone, head and classes, every unit one conv with bias.
 
-    What the folded `model` must cost. Weights are random; shapes and state-dict keys equal those of the folded model,
-    so its weights load into the twin.
+    What the folded `model` must cost. It is built from the architecture alone; neither `fold` nor RC blocks nor norms
+    take part. Weights are random; shapes and state-dict keys equal those of the folded model, so its weights load into
+    the twin.
     """
     arch = model.arch.replace(rc=None, folded=True)
     return build(arch, [model.names])

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rcil.nn.convnorm import ConvSum
 from rcil.nn.layers import Layers
 
 if TYPE_CHECKING:
@@ -30,10 +29,8 @@ class DeepLabHead(nn.Module):
         convs += [nn.Conv2d(inputs, width, 3, padding=r, dilation=r, bias=False) for r in RATES[arch.output_stride]]
         self.paths = nn.ModuleList(layers.rc_conv(conv, "leaky") for conv in convs)
         self.pool = layers.plain(nn.Conv2d(inputs, width, 1, bias=False), "leaky")
-        self.project = ConvSum(
-            nn.Conv2d(width * len(convs), width, 1, bias=False),
-            nn.Conv2d(width, width, 1, bias=False),
-            layers.norm_over(width),
+        self.project = layers.conv_sum(
+            nn.Conv2d(width * len(convs), width, 1, bias=False), nn.Conv2d(width, width, 1, bias=False)
         )
         self.pool_window = arch.pool_window
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rcil.nn.convnorm import SameConv2d
 from rcil.nn.depthwise import DilatedDepthwise
-from rcil.nn.layers import Layers
+from rcil.nn.layers import AnyLayers, Layers
 from rcil.nn.stages import StageMaps
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class InvertedResidual(nn.Module):
     """Expand 1x1, depthwise RC block, project 1x1 without activation, and a shortcut where the shape stays."""
 
     def __init__(
-        self, layers: Layers, inputs: int, outputs: int, *, kernel: int, stride: int, expansion: int, dilation: int
+        self, layers: AnyLayers, inputs: int, outputs: int, *, kernel: int, stride: int, expansion: int, dilation: int
     ) -> None:
         super().__init__()
         hidden = inputs * expansion

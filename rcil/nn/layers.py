@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from torch import nn
 
-from rcil.nn.convnorm import ConvNorm
+from rcil.nn.convnorm import ConvNorm, ConvSum
 from rcil.nn.norms import as_float32, make_norm
+from rcil.nn.plain import Activation, PlainLayers, with_bias
 from rcil.nn.rc import RCConv, make_mix
 
 if TYPE_CHECKING:
     from rcil.architecture import RC, Architecture, BranchForm, NormKind
-
-Activation = Literal["leaky", "relu6"]
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,9 @@ class Layers:
     eps: float = 1e-5
 
     @classmethod
-    def of(cls, arch: Architecture, *, eps: float = 1e-5) -> Layers:
-        """The conventions that `arch` asks for."""
-        return cls(arch.norm, arch.slope, arch.rc, eps)
+    def of(cls, arch: Architecture, *, eps: float = 1e-5) -> AnyLayers:
+        """The conventions that `arch` asks for; those of a folded network know no norm and no second branch."""
+        return PlainLayers(arch.slope) if arch.folded else cls(arch.norm, arch.slope, arch.rc, eps)
 
     def plain(self, conv: nn.Conv2d, act: Activation | None = None) -> ConvNorm:
         """Conv -> norm -> activation, one branch."""
@@ -51,6 +50,10 @@ class Layers:
             frozen=self.rc.frozen,
         )
 
+    def conv_sum(self, left: nn.Conv2d, right: nn.Conv2d) -> ConvSum:
+        """The normalised sum of two convs."""
+        return ConvSum(left, right, self.norm_over(left.out_channels))
+
     def norm_over(self, channels: int, *, slope: float | None = None) -> nn.Module:
         """A norm with this network's conventions; `slope` as in `make_norm`."""
         return make_norm(self.norm, channels, eps=self.eps, slope=slope)
@@ -58,8 +61,7 @@ class Layers:
     def _branch(self, conv: nn.Conv2d, form: BranchForm) -> ConvNorm | nn.Conv2d:
         if form == "norm":
             return ConvNorm(conv, self.norm_over(conv.out_channels))
-        conv.bias = nn.Parameter(conv.weight.new_zeros(conv.out_channels))
-        return conv
+        return with_bias(conv)
 
     def _activation(self, act: Activation | None, *, after_norm: bool) -> nn.Module | None:
         if act is None:
@@ -69,3 +71,6 @@ class Layers:
         if act == "relu6":
             return nn.ReLU6(inplace=not after_abn)
         return nn.LeakyReLU(as_float32(self.slope) if after_abn else self.slope, inplace=not after_abn)
+
+
+AnyLayers = Layers | PlainLayers

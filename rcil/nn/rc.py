@@ -77,7 +77,9 @@ class LearnableMix(nn.Module):
         """Weights [C] of the old branch."""
         return torch.sigmoid(self.logit)
 
-    expected = eta
+    def expected(self, like: Tensor) -> Tensor:
+        """The same [C], computed in the dtype of `like`."""
+        return torch.sigmoid(self.logit.to(like.dtype))
 
 
 Mix = DropPathMix | FixedMix | LearnableMix
@@ -157,7 +159,7 @@ class RCConv(nn.Module):
         """One new conv with bias that equals both branches at the expected eta, without the activation."""
         anchor = self.new.conv if isinstance(self.new, ConvNorm) else self.new
         (w_old, b_old), (w_new, b_new) = kernel_of(self.old), kernel_of(self.new)
-        eta = self.mix.expected(anchor.weight).double()
+        eta = self.mix.expected(w_new)  # in float64 from the start: rounded weights of branches would show in the sum
         column = eta.view(-1, 1, 1, 1)
         return conv_like(anchor, column * w_old + (1 - column) * w_new, eta * b_old + (1 - eta) * b_new)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rcil.nn.layers import Layers
+from rcil.nn.layers import AnyLayers, Layers
 from rcil.nn.stages import StageMaps
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class BasicBlock(nn.Module):
 
     expansion = 1
 
-    def __init__(self, layers: Layers, inputs: int, width: int, stride: int, dilation: int) -> None:
+    def __init__(self, layers: AnyLayers, inputs: int, width: int, stride: int, dilation: int) -> None:
         super().__init__()
         self.conv1 = layers.rc_conv(conv3x3(inputs, width, stride, dilation), "leaky")
         self.conv2 = layers.rc_conv(conv3x3(width, width, 1, dilation))
@@ -47,7 +47,7 @@ class Bottleneck(nn.Module):
 
     expansion = 4
 
-    def __init__(self, layers: Layers, inputs: int, width: int, stride: int, dilation: int) -> None:
+    def __init__(self, layers: AnyLayers, inputs: int, width: int, stride: int, dilation: int) -> None:
         super().__init__()
         outputs = width * self.expansion
         self.conv1 = layers.plain(conv1x1(inputs, width), "leaky")
@@ -60,7 +60,7 @@ class Bottleneck(nn.Module):
         return self.conv3(self.conv2(self.conv1(x))) + self.shortcut(x)  # type: ignore[no-any-return]
 
 
-def _shortcut(layers: Layers, inputs: int, outputs: int, stride: int) -> nn.Module:
+def _shortcut(layers: AnyLayers, inputs: int, outputs: int, stride: int) -> nn.Module:
     """Identity where the shape stays, else a strided 1x1 projection."""
     same = stride == 1 and inputs == outputs
     return nn.Identity() if same else layers.plain(conv1x1(inputs, outputs, stride))

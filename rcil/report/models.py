@@ -12,6 +12,7 @@ from rcil.checkpoint.file import load_for_inference
 from rcil.checkpoint.header import read_header
 from rcil.checkpoint.metadata import Metadata
 from rcil.data.site import read_site
+from rcil.devices import choose_device
 from rcil.errors import ConfigError, did_you_mean
 from rcil.evaluate import EvalReport, evaluate
 
@@ -42,6 +43,7 @@ def evaluate_models(
     split: str,
     *,
     scale: float = 1.0,
+    device: str = "auto",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Evaluated]:
     """Evaluate checkpoints on a split of a site; in the order of their steps, whatever order they are given in.
@@ -51,10 +53,12 @@ def evaluate_models(
         data: The site folder; nothing is written to it.
         split: One of its splits.
         scale: Size at which the networks see images, as a factor.
+        device: Where the networks run: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Told how many of how many images are done, over all models.
     """
     if not 0 < scale <= 4:
         raise ConfigError(f"a scale of {scale:g} is not possible", "Give a factor above 0, at most 4.")
+    place = choose_device(device)
     ordered = sorted(paths, key=lambda path: read_header(path).metadata.step)
     site = read_site(data, record=False)
     if split not in site.splits:
@@ -63,6 +67,7 @@ def evaluate_models(
     models = []
     for index, path in enumerate(ordered):
         network, metadata = load_for_inference(path)
+        network = network.to(place)
         before, total = index * len(samples), len(ordered) * len(samples)
 
         def tell(done: int, _: int, before: int = before, total: int = total) -> None:

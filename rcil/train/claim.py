@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import BaseModel
@@ -29,10 +30,18 @@ def claim(output: Path, task: BaseModel, *, resume: bool) -> None:
         return
     if not resume:
         raise ConfigError(f"{output} holds a run already", "Continue it with --resume, or choose another folder.")
-    if _recorded(record, type(task)) != task:
+    recorded = _recorded(record, type(task))
+    if recorded is None or _what(recorded) != _what(task):
         raise TrainingError(
             f"{output} was started with another task", "Use the same file and overrides, or choose another folder."
         )
+
+
+def _what(task: BaseModel) -> dict[str, Any]:
+    """What is done, without where: a run that began on a GPU may go on elsewhere."""
+    document = task.model_dump()
+    document["training"].pop("device", None)
+    return document
 
 
 def _recorded(record: Path, kind: type[BaseModel]) -> BaseModel | None:

@@ -11,6 +11,7 @@ from rcil.methods import Method, make_method
 from rcil.nn import Segmenter, fold
 from rcil.nn.cost import cost
 from rcil.nn.fold import duplicate
+from rcil.train.compatibility import check_compatible
 from rcil.train.loader import epoch_order
 from rcil.train.memory import peak_memory
 from rcil.train.plan import Plan, make_plan
@@ -42,12 +43,14 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
     """
     settings = task.training
     check_pieces(settings.batch, settings.accumulate, processes)
+    device = device_for(settings.device)
+    check_compatible(task.network.norm, settings, device)
     method = make_method(task.method.name, **task.method.options)
     plan = make_plan(task, joint=method.sees_all_data, record=False)
     pieces = settings.batch // (settings.accumulate * processes)
     students, teachers = _networks(task, plan, method)
     size = min(settings.crop, TRIAL_SIZE)
-    per_image = _trial(students[0], size, device_for(settings.device)) * (settings.crop / size) ** 2
+    per_image = _trial(students[0], size, device) * (settings.crop / size) ** 2
     work = [_work(s, t) for s, t in zip(students, teachers, strict=True)]
     memory = [peak_memory(s, t, pieces, settings) for s, t in zip(students, teachers, strict=True)]
     result = []

@@ -24,7 +24,7 @@ from rcil.nn import Maps, Segmenter, fold
 from rcil.nn.settle import settle_norms
 from rcil.nn.sync import synchronise_norms
 from rcil.train.loader import Batch, Crops, Share, batches
-from rcil.train.memory import check_memory, peak_memory
+from rcil.train.memory import check_memory, peak_memory, weights_on
 from rcil.train.processes import ALONE, Processes, cudnn_tuned
 from rcil.train.skipping import MAX_OVERFLOWS_IN_A_ROW, Undo, not_finite
 from rcil.train.state import Position, StepState
@@ -93,7 +93,8 @@ def train_step(
     student = _placed(student, job)
     old = None if old is None else _placed(old, job)
     piece = settings.batch // (processes.count * settings.accumulate)
-    check_memory(peak_memory(student, old, piece, settings), processes.device, settings, job.index)
+    needed = peak_memory(student, old, piece, settings) - weights_on(processes.device, (student, old))
+    check_memory(needed, processes.device, settings, job.index)
     if processes.count > 1:
         student = synchronise_norms(student)
     network = _distributed(student, processes)
@@ -129,9 +130,10 @@ def train_step(
         if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
             if settings.settle:
                 settle_norms(student, _images(job, epoch, share))
-            miou = _validate(student.eval(), job)
+            seen = _validate(student.eval(), job)
+            miou = seen.all
             if miou > position.best_miou:
-                position.best_miou, position.best_epoch = miou, epoch
+                position.best_miou, position.best_epoch, position.best_classes = miou, epoch, seen.iou_by_class
                 if processes.leads:
                     save(best, student, job.metadata)
             position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
@@ -161,8 +163,8 @@ def evaluate_together(
     return as_report(confusion, metadata, data, len(samples))
 
 
-def _validate(model: Segmenter, job: StepJob) -> float:
-    """Mean IoU of the held-out images; on a GPU in the precision of the training, as many pixels as it trains on.
+def _validate(model: Segmenter, job: StepJob) -> EvalReport:
+    """The held-out images; on a GPU in the precision of the training, as many pixels as it trains on.
 
     On a CPU one image at a time in fp32: it gains nothing from larger batches.
     """
@@ -171,7 +173,7 @@ def _validate(model: Segmenter, job: StepJob) -> float:
     if processes.device.type == "cuda":
         piece = settings.batch // (processes.count * settings.accumulate)
         how = {"dtype": DTYPES[settings.precision], "pixels": piece * settings.crop**2}
-    return evaluate_together(model, job.metadata, job.data, job.validation, job.scale, processes, **how).all
+    return evaluate_together(model, job.metadata, job.data, job.validation, job.scale, processes, **how)
 
 
 def _placed(model: Segmenter, job: StepJob) -> Segmenter:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -56,7 +58,7 @@ def check_memory(needed: int, device: torch.device, settings: TrainingSection, s
     """Stop now, with advice, rather than in the middle of the night.
 
     Args:
-        needed: Bytes, from `peak_memory`.
+        needed: Bytes, from `peak_memory`, without what is on the device already.
         device: Where the step trains.
         settings: For the advice.
         step: For the message.
@@ -77,10 +79,28 @@ def _next_divisor(batch: int, accumulate: int) -> int:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that can still be taken; None where the system does not tell."""
+    """Bytes that can still be taken; None where the system does not tell.
+
+    What an allocator keeps of freed tensors can be taken again, but counts as used until then: torch's blocks on a GPU
+    are added to what the driver calls free, and the C library is told to give back the pages it keeps.
+    """
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
+    release_freed()
     return _smallest([_meminfo(Path("/proc/meminfo")), _cgroup(Path("/sys/fs/cgroup"))])
+
+
+def release_freed() -> None:
+    """Give memory that was freed, but is kept by the C library, back to the system; does nothing without glibc."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def weights_on(device: torch.device, models: Iterable[Segmenter | None]) -> int:
+    """Bytes of the networks' weights that are on `device` already, and so no longer count as free there."""
+    networks = (model for model in models if model is not None)
+    return _bytes(p for model in networks for p in model.parameters() if p.device.type == device.type)
 
 
 def _meminfo(path: Path) -> int | None:

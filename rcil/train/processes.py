@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -15,9 +14,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rcil.devices import choose_device
 from rcil.errors import ConfigError
-
-Device = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -62,20 +60,20 @@ def started() -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def join(device: Device = "auto") -> Iterator[Processes]:
+def join(device: str = "auto") -> Iterator[Processes]:
     """Take part in the group that `torchrun` describes in the environment; leaves it at the end.
 
     Args:
-        device: `auto` takes the GPU of this process where there is one, else the CPU.
+        device: `auto` and `cuda` are the GPU of this process; `auto` is the CPU where there is none.
     """
     _, count = started()
     place = device_for(device)
+    gpu = place.type == "cuda"
+    if place.index:  # GPU 0 is the current one already; random states and waits are those of the current one
+        torch.cuda.set_device(place)
     if count == 1:
         yield Processes(0, 1, place)
         return
-    gpu = place.type == "cuda"
-    if gpu:
-        torch.cuda.set_device(place)
     dist.init_process_group("nccl" if gpu else "gloo")
     try:
         yield Processes(dist.get_rank(), count, place)
@@ -112,14 +110,17 @@ def leave() -> None:
         os._exit(0)
 
 
-def device_for(wanted: Device) -> torch.device:
+def device_for(wanted: str) -> torch.device:
     """Where this process trains: its own GPU, or the CPU."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    available = torch.cuda.is_available()
-    if wanted == "cuda" and not available:
-        raise ConfigError("training.device is cuda, but torch finds no GPU", "Set training.device=cpu, or auto.")
-    if wanted == "cpu" or not available:
-        return torch.device("cpu")
+    if ":" in wanted and started()[1] > 1:
+        raise ConfigError(
+            f"device {wanted} is one GPU, and torchrun gives every process one of its own",
+            "Use the device cuda or auto, and choose the GPUs with CUDA_VISIBLE_DEVICES.",
+        )
+    device = choose_device(wanted)
+    if device.type == "cpu" or ":" in wanted:
+        return device
     if local_rank >= torch.cuda.device_count():
         raise ConfigError(
             f"process {local_rank} has no GPU of its own: there are {torch.cuda.device_count()}",

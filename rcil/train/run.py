@@ -33,6 +33,8 @@ from rcil.log import log, stage
 from rcil.methods import Method, StepInfo, make_method
 from rcil.nn import Segmenter, build
 from rcil.train.claim import claim
+from rcil.train.compatibility import check_compatible
+from rcil.train.determinism import deterministic
 from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Event, Listener, StepJob, evaluate_together, train_step
 from rcil.train.plan import Plan, StepPlan, make_plan
@@ -63,10 +65,12 @@ def run_task(
     """
     with join(task.training.device) as processes:
         check_pieces(task.training.batch, task.training.accumulate, processes.count)
-        if not processes.leads:
-            return _run_steps(task, output, resume, step0_of, _silent, processes)
-        with working_in(output), tensorboard(output) as board:
-            return _run_steps(task, output, resume, step0_of, both(board, listen), processes)
+        check_compatible(task.network.norm, task.training, processes.device)
+        with deterministic(task.training.deterministic):
+            if not processes.leads:
+                return _run_steps(task, output, resume, step0_of, _silent, processes)
+            with working_in(output), tensorboard(output) as board:
+                return _run_steps(task, output, resume, step0_of, both(board, listen), processes)
 
 
 def check_pieces(batch: int, accumulate: int, processes: int) -> None:
@@ -177,8 +181,9 @@ def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:
     """The description of the network in its final form, with what the held-out images said of the best epoch."""
     position = read_state(folder / "state.pt")["position"]
     metrics = {"held_out_miou": position["best_miou"], "best_epoch": float(position["best_epoch"])}
+    metrics |= {f"iou {name}": value for name, value in position.get("best_classes", {}).items()}
     *earlier, last = metadata.lineage
-    lineage = (*earlier, last.model_copy(update={"metrics": metrics}))
+    lineage = (*earlier, last.model_copy(update={"metrics": {**last.metrics, **metrics}}))
     return metadata.model_copy(update={"architecture": arch, "lineage": lineage})
 
 
@@ -234,6 +239,10 @@ def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent
         config=recorded(task),
         seed=task.seed,
         versions={"torch": torch.__version__},
+        metrics={
+            "training_images": float(len(step.train) + len(step.memory)),
+            "held_out_images": float(len(step.validation)),
+        },
     )
     return Metadata(
         architecture=arch,

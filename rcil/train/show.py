@@ -17,13 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 from rcil.console import print_json
+from rcil.devices import device_notices
 from rcil.dry_run import DryRun, require_place
 from rcil.log import is_quiet
 from rcil.train.compare import cell_of, check_methods
 from rcil.train.estimate import StepEstimate, estimate
 from rcil.train.loop import Event, Listener
 from rcil.train.memory import GIB
-from rcil.train.task import Task
+from rcil.train.processes import device_for
+from rcil.train.task import Task, TrainingSection
 
 
 @dataclass
@@ -99,6 +101,14 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
                 bars.update(tasks[event.step], completed=pace.done, note=f"{terms}  {pace.text}")
 
         yield listen
+
+
+def announce_training(settings: TrainingSection, processes: int, say: Callable[[str], None]) -> None:
+    """Say where a training runs and, where GPUs are left idle, how to use them; refuses a GPU that is not there."""
+    device = device_for(settings.device)
+    pieces = settings.batch // settings.accumulate
+    for line in device_notices(device, settings.device, command=sys.argv[1:], batch=pieces, processes=processes):
+        say(line)
 
 
 def print_estimate(steps: Sequence[StepEstimate], *, as_json: bool = False) -> None:

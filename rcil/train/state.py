@@ -28,6 +28,8 @@ class Position:
     """Batches of the epoch that are done."""
     best_miou: float = -1.0
     best_epoch: int = -1
+    best_classes: dict[str, float] = field(default_factory=dict)
+    """IoU in percent of every class that could be measured in the best epoch."""
     rows: list[dict[str, float]] = field(default_factory=list)
     """The log so far."""
     skipped: Skipped = field(default_factory=Skipped)

@@ -5,18 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rcil.architecture import Backbone, Channels, Depth, NormKind
+from rcil.device_names import check_device_name
 from rcil.documents import parse_yaml
 from rcil.errors import ConfigError, did_you_mean
 from rcil.presets import preset_names, preset_text
+from rcil.train.compatibility import check_norm_precision
 
 PATHS = ("data.root", "network.pretrained")
 """Keys whose values are paths."""
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(gt=0, le=4)]
+
+
+def _known_device(name: str) -> str:
+    try:
+        return check_device_name(name)
+    except ConfigError as error:
+        raise ValueError(f"{error.message}. {error.hint}") from error
+
+
+DeviceName = Annotated[str, AfterValidator(_known_device)]
 
 
 class _Section(BaseModel):
@@ -155,11 +167,15 @@ class TrainingSection(_Section):
     accumulate: Count = 1
     """Pieces that a process computes its share of a batch in: less memory, same gradient but for the norms' statistics,
     which are those of a piece."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: DeviceName = "auto"
+    """`auto`, `cpu`, `cuda` or `cuda:N`. `auto` takes a GPU where torch has one; a run may be resumed on another."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Mixed precision; fp16 comes with a loss scaler."""
     channels_last: bool = False
     """Keep channels innermost in memory: faster for EfficientNet and on recent GPUs."""
+    deterministic: bool = False
+    """Only kernels that give the same bits every time, which on a GPU is not the default; see docs/gpu.md for what it
+    costs. CPUs give the same bits anyway."""
     save_every: Count = 200
     """Iterations between two savings of the resume state; every epoch saves too."""
 
@@ -187,6 +203,7 @@ class Task(_Section):
         if self.training.channels_last and self.network.width < 8:
             # torch 2.13 writes past its memory in strided 1x1 convs of four channels in this layout.
             raise ValueError("training.channels_last needs a network.width of at least 8")
+        check_norm_precision(self.network.norm, self.training.precision)
         if self.training.memory and self.protocol.by_domain:
             raise ValueError("training.memory keeps images of earlier classes; steps by domain have none")
         return self

@@ -14,7 +14,7 @@ from rcil.options import AsJson
 from rcil_serve.diff.command import diff
 from rcil_serve.http.command import http
 from rcil_serve.images_command import images
-from rcil_serve.options import AlphaOption
+from rcil_serve.options import AlphaOption, TrustOption
 from rcil_serve.video.command import video
 from rcil_serve.watch.command import watch
 
@@ -39,6 +39,7 @@ def overlay(
     output: Annotated[Path, typer.Option("-o", "--output", help="The PNG to write.")],
     alpha: AlphaOption = 0.5,
     with_legend: Annotated[bool, typer.Option("--legend/--no-legend", help="Add class names below.")] = True,
+    trust: TrustOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw a mask over its image with the colours of the model's classes.
@@ -51,7 +52,10 @@ def overlay(
     from rcil.checkpoint.header import read_header
     from rcil.data.masks import read_mask
     from rcil.images import read_rgb, write_image
+    from rcil.signing import verify
 
+    if trust:
+        verify(model, trust)
     classes = read_header(model).metadata.classes
     pixels, ids = read_rgb(image), read_mask(mask)
     if pixels.shape[:2] != ids.shape:

@@ -63,7 +63,7 @@ def _dry_run(
         info, seconds, reads = source.info, 0.0, {}
         backends = []
         for path in models:
-            backends.append(open_backend(path, request.device, request.threads))
+            backends.append(open_backend(path, request.device, request.threads, request.trust))
             stack.callback(backends[-1].close)
         check([backend.metadata.classes for backend in backends])
         for path, backend in zip(models, backends, strict=True):

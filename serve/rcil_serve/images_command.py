@@ -23,6 +23,7 @@ from rcil_serve.options import (
     SizeOption,
     ThreadsOption,
     TileOption,
+    TrustOption,
     layout_of,
     names_of,
 )
@@ -41,6 +42,7 @@ def images(
     legend: LegendOption = False,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
+    trust: TrustOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Segment images, each at its own size.
@@ -61,7 +63,7 @@ def images(
         raise ConfigError(f"{output} is a site, and its masks would be overwritten", "Choose another folder for -o.")
     require_free_folders(paths, [output / "overlays", output / "masks"])
     require_apart(source, [model], {"list of results": output / "images.json"})
-    backend = open_backend(model, device, threads)
+    backend = open_backend(model, device, threads, trust or ())
     try:
         predictor = Predictor(backend, layout_of(size, tile, overlap, batch))
         painter = Painter(predictor.classes, alpha, names_of(classes), with_legend=legend)

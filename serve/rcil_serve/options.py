@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rcil.completion import DEPLOYED, files, one_of
-from rcil.options import AsJson, DryRunFlag
+from rcil.options import AsJson, DryRunFlag, Trust
 from rcil_export.devices import DEVICES
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ DeviceOption = Annotated[
     str, typer.Option(help="auto, cpu, cuda or tensorrt; engines run on the GPU.", autocompletion=one_of(*DEVICES))
 ]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads on the CPU; all cores if not given.")]
+TrustOption = Trust
 SizeOption = Annotated[
     str | None,
     typer.Option(metavar="HxW", help="Height and width of the model's input; pictures keep their proportions."),

@@ -31,6 +31,7 @@ MEANINGS = {
     9: {"AlarmError"},
     10: {"NoGpuError"},
     11: {"EngineError"},
+    12: {"TrustError"},
 }
 """A new error that shares a number must mean the same: that is decided here."""
 

@@ -49,7 +49,7 @@ def test_it_runs_in_a_clean_environment(wheel, tmp_path):
     needs_torch = [binaries / "rcil", "import", "a.pth", "-o", "b.safetensors"]
     done = subprocess.run(needs_torch, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 4
-    assert "rcil[cpu]" in done.stderr
+    assert "rcil[train]" in done.stderr
 
 
 def test_the_version_stands_once_in_each_place():
@@ -62,6 +62,6 @@ def test_the_version_stands_once_in_each_place():
 
 def test_extras():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {"cpu", "gpu", "rtx", "tensorrt", "abn", "serve", "dev"} <= extras.keys()
+    assert {"cpu", "gpu", "train", "rtx", "tensorrt", "abn", "serve", "dev"} <= extras.keys()
     pins = (ROOT / "constraints.txt").read_text()
     assert "torch==2.13.0" in pins

@@ -1,4 +1,4 @@
-"""Full-size networks after two continual steps: every certificate item, in fp32 and fp16."""
+"""Full-size networks after two continual steps: every certificate item, in fp32, fp16 and int8."""
 
 import re
 
@@ -18,6 +18,7 @@ from rcil_export.interface import Interface
 from rcil_export.run import Request, run_export
 from rcil_export.shapes import InputShape
 
+CERTIFICATE = ("graph", "weights", "parameters", "macs")
 NAMES = [[f"class {i}" for i in range(19)], ["forklift"], ["pallet"]]
 
 
@@ -107,9 +108,25 @@ def test_all_items_pass(checkpoint, tmp_path, precision, request):
     )
     items = {item.key: item for result in exported.results for item in result.items}
     assert exported.ok, {key: item.measured for key, item in items.items() if item.passed is False}
-    for key in ("graph", "parameters", "macs", "engine_fp32", f"engine_{precision}", "error", "agreement", "layers"):
+    for key in (*CERTIFICATE, f"engine_{precision}", "error", "agreement", "layers"):
         assert items[key].passed is True, key
     assert items["agreement"].detail["agreement"] >= least
+
+
+@pytest.mark.slow
+def test_the_engine_of_an_int8_file_is_that_of_the_twin(checkpoint, tmp_path):
+    """How well int8 does on these networks is no matter here: whatever was delivered must be what the twin gives."""
+    interface = Interface(shape=InputShape.of(256, 256), precision="int8", runtime="tensorrt")
+    limits = {"agreement": 0.0, "agreement_old_new": 0.0, "miou_drop": 100.0}
+    request = Request(
+        checkpoint, tmp_path / "out", interface, ("onnx", "engine"), gpus=("sm86",), rounds=0, limits=limits
+    )
+    items = {item.key: item for result in run_export(request).results for item in result.items}
+    if items["graph"].passed is None:
+        pytest.skip(items["graph"].measured)
+    assert {key: items[key].passed for key in (*CERTIFICATE, "engine_int8")} == dict.fromkeys(
+        (*CERTIFICATE, "engine_int8"), True
+    )
 
 
 def test_random_statistics_do_not_hide_a_wrong_item(tmp_path):

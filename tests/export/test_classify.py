@@ -4,25 +4,25 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from classifiers import HEADS, small_classifier
 from exports import photographs, run_onnx
-from networks import randomise
+from onnx import numpy_helper
 from typer.testing import CliRunner
 
-from rcil.architecture import Architecture
-from rcil.checkpoint.metadata import ClassifierMetadata, class_table
+from rcil.checkpoint.metadata import ClassifierMetadata
 from rcil.classify.checkpoint import save_classifier
-from rcil.classify.network import HeadSpec, build_classifier, fold_classifier, next_step
+from rcil.classify.network import fold_classifier
 from rcil.errors import CheckpointError, ConfigError
 from rcil.evaluate import as_input
 from rcil.files import sha256_of
-from rcil.nn import RCConv
 from rcil_export import classify as module
-from rcil_export import classify_checks as checks
-from rcil_export.check.graph import first_difference
+from rcil_export.certificate import certify as certify_module
+from rcil_export.certificate.certify import certify
+from rcil_export.certificate.difference import first_difference
 from rcil_export.check.limits import limits_for
 from rcil_export.check.result import Item, Result
 from rcil_export.classify import ClassifierRequest, export_classifier
-from rcil_export.classify_checks import certify_classifier, compare_scores
+from rcil_export.classify_checks import compare_scores
 from rcil_export.classify_interface import ClassifierInterface
 from rcil_export.cli import app
 from rcil_export.engine import build as engine_build
@@ -31,32 +31,13 @@ from rcil_export.onnx_graph.classify_export import classifier_to_onnx
 from rcil_export.shapes import Extent, InputShape
 from rcil_serve.backends.onnx import OnnxBackend
 
-HEADS = {"linear": HeadSpec("linear"), "cosine": HeadSpec("cosine", 3)}
 ANY_BATCH = InputShape(batch=Extent(low=1, usual=2, high=4), height=Extent.of(32), width=Extent.of(32))
 SHAPES = {"fixed": InputShape.of(32, 32, 2), "any batch": ANY_BATCH}
 
 
-def network(head):
-    """Two branches, after one transition, with difficult statistics."""
-    torch.manual_seed(0)
-    arch = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=4)
-    model = build_classifier(arch, HEADS[head], [["a", "b"], ["c"]])
-    randomise(model)
-    model = next_step(model).eval()
-    for module_ in model.modules():
-        if isinstance(module_, RCConv):
-            randomise(module_.new, 1)
-    classes = class_table([["a", "b"], ["c"]])
-    spec = HEADS[head]
-    metadata = ClassifierMetadata(
-        architecture=model.arch, classes=classes, step=1, head=spec.kind, proxies=spec.proxies, size=32
-    )
-    return model, metadata
-
-
-@pytest.fixture(params=["linear", "cosine"])
+@pytest.fixture(params=HEADS)
 def described(request):
-    return network(request.param)
+    return small_classifier(request.param)
 
 
 @pytest.fixture
@@ -82,7 +63,7 @@ def test_the_graph_gives_the_scores_and_labels_of_the_two_branch_network(describ
 
 
 def test_an_embedding_of_nothing_but_zeros_divides_by_no_zero(tmp_path):
-    model, metadata = network("cosine")
+    model, metadata = small_classifier("cosine")
     folded = fold_classifier(model)[0]
     with torch.no_grad():
         for conv in (part for part in folded.backbone.modules() if isinstance(part, torch.nn.Conv2d)):
@@ -94,17 +75,20 @@ def test_an_embedding_of_nothing_but_zeros_divides_by_no_zero(tmp_path):
 
 def test_one_command_makes_everything_and_the_report_says_so(checkpoint, tmp_path, monkeypatch):
     built = []
-    real = checks.engine_item
-    monkeypatch.setattr(checks, "engine_item", lambda *given: built.append(given) or real(*given[:3], ("sm86",)))
+    real = certify_module.engine_item
+    monkeypatch.setattr(
+        certify_module, "engine_item", lambda *given: built.append(given) or real(*given[:3], ("sm86",))
+    )
     out = tmp_path / "out"
     request = ClassifierRequest(checkpoint, out, ClassifierInterface(shape=InputShape.of(32, 32)), rounds=0)
     exported = export_classifier(request)
     assert exported.ok
-    assert {path.name for path in out.iterdir()} == {"model.onnx", "report.html", "report.json"}
+    assert {path.name for path in out.iterdir()} == {"model.onnx", "report.html", "report.json", "model_card.md"}
     document = json.loads((out / "report.json").read_text())
     verdicts = {item["key"]: item["passed"] for result in document["results"] for item in result["items"]}
-    keys = {"fold_error", "fold_labels", "onnx_error", "onnx_labels", "graph", "parameters", "macs"}
+    keys = {"fold_error", "fold_labels", "onnx_error", "onnx_labels", "graph", "weights", "parameters", "macs"}
     assert {key: verdicts[key] for key in keys} == dict.fromkeys(keys, True)
+    assert document["sha256"] == {"checkpoint": sha256_of(checkpoint), "model.onnx": sha256_of(out / "model.onnx")}
     assert verdicts["engine_fp32"] is not False and len(built) == 1
     props = {entry.key: entry.value for entry in onnx.load(out / "model.onnx").metadata_props}
     stored = ClassifierMetadata.model_validate_json(props["rcil"])
@@ -114,7 +98,7 @@ def test_one_command_makes_everything_and_the_report_says_so(checkpoint, tmp_pat
 
 
 def test_a_fold_that_changes_scores_is_found_and_nothing_but_the_report_is_written(tmp_path, monkeypatch):
-    save_classifier(tmp_path / "m.safetensors", *network("linear"))
+    save_classifier(tmp_path / "m.safetensors", *small_classifier("linear"))
 
     def broken(model):
         folded, report = fold_classifier(model)
@@ -123,7 +107,7 @@ def test_a_fold_that_changes_scores_is_found_and_nothing_but_the_report_is_writt
         return folded, report
 
     monkeypatch.setattr(module, "fold_classifier", broken)
-    monkeypatch.setattr(module, "certify_classifier", lambda *_: Result("certificate", "left out", ()))
+    monkeypatch.setattr(module, "certify", lambda *_, **__: Result("certificate", "left out", ()))
     request = ClassifierRequest(
         tmp_path / "m.safetensors", tmp_path / "out", ClassifierInterface(shape=InputShape.of(32, 32))
     )
@@ -152,22 +136,38 @@ def test_another_label_is_found(described):
     }
 
 
-def test_a_network_that_is_not_as_cheap_as_its_twin_fails(described, monkeypatch):
-    model, metadata = described
-    folded, interface = fold_classifier(model)[0], ClassifierInterface(shape=InputShape.of(32, 32))
-    wider = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=5, rc=None, folded=True)
-    other = build_classifier(wider, model.head_spec, [model.names]).eval()
-    monkeypatch.setattr(checks, "plain_classifier_twin", lambda _: other)
-    monkeypatch.setattr(checks, "engine_item", lambda *_: Item("engine_fp32", "", None, "", ""))
-    verdicts = {item.key: item.passed for item in certify_classifier(folded, metadata, interface, ("sm86",), 0).items}
-    assert verdicts == {"graph": False, "parameters": False, "macs": False, "engine_fp32": None}
+@pytest.mark.parametrize(
+    ("name", "item", "words"),
+    [
+        ("backbone.stages.1.0.conv1.0.weight", "weights", "backbone.stages.1.0.conv1.0 (Conv)"),
+        ("head.scale", "weights", "head (Mul)"),
+        ("head.conv.weight", "weights", "head.conv (Conv)"),
+        ("mean", "graph", "centred (Sub)"),
+    ],
+)
+def test_a_delivered_classifier_with_another_number_is_found_out(tmp_path, name, item, words):
+    checkpoint, interface = tmp_path / "m.safetensors", ClassifierInterface(shape=InputShape.of(32, 32))
+    model, metadata = small_classifier("cosine")
+    save_classifier(checkpoint, model, metadata)
+    document = classifier_to_onnx(fold_classifier(model)[0], metadata, interface)
+
+    def verdicts():
+        (tmp_path / "model.onnx").write_bytes(document.SerializeToString())
+        result = certify(tmp_path / "model.onnx", checkpoint, interface, engine=False, latency=None, memory=False)
+        return {item.key: item for item in result.items}
+
+    assert [found.passed for found in verdicts().values()] == [True] * 4
+    tensor = next(tensor for tensor in document.graph.initializer if tensor.name == name)
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1 + 1e-6), name))
+    found = verdicts()[item]
+    assert found.passed is False and words in found.measured
 
 
 def test_the_graphs_of_both_heads_differ(tmp_path):
     interface = ClassifierInterface(shape=InputShape.of(32, 32))
     first, second = (
         classifier_to_onnx(fold_classifier(model)[0], metadata, interface)
-        for model, metadata in map(network, ("linear", "cosine"))
+        for model, metadata in map(small_classifier, HEADS)
     )
     assert first_difference(first, second) is not None
 
@@ -183,7 +183,7 @@ def test_the_graphs_of_both_heads_differ(tmp_path):
     ],
 )
 def test_options_that_are_about_masks_are_refused(tmp_path, options, message):
-    save_classifier(tmp_path / "m.safetensors", *network("linear"))
+    save_classifier(tmp_path / "m.safetensors", *small_classifier("linear"))
     ran = CliRunner().invoke(app, [str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "out"), *options])
     assert isinstance(ran.exception, ConfigError)
     assert message in ran.exception.message
@@ -191,8 +191,8 @@ def test_options_that_are_about_masks_are_refused(tmp_path, options, message):
 
 
 def test_the_command_recognises_a_classifier_and_takes_its_size(tmp_path, monkeypatch):
-    save_classifier(tmp_path / "m.safetensors", *network("linear"))
-    monkeypatch.setattr(checks, "engine_item", lambda *_: Item("engine_fp32", "engine", None, "", ""))
+    save_classifier(tmp_path / "m.safetensors", *small_classifier("linear"))
+    monkeypatch.setattr(certify_module, "engine_item", lambda *_: Item("engine_fp32", "engine", None, "", ""))
     ran = CliRunner().invoke(app, [str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "out"), "--rounds", "0"])
     assert ran.exit_code == 0, ran.output
     document = onnx.load(tmp_path / "out" / "model.onnx")
@@ -202,7 +202,7 @@ def test_the_command_recognises_a_classifier_and_takes_its_size(tmp_path, monkey
 
 
 def test_programs_that_expect_masks_say_what_the_file_is(tmp_path):
-    model, metadata = network("linear")
+    model, metadata = small_classifier("linear")
     document = classifier_to_onnx(fold_classifier(model)[0], metadata, ClassifierInterface(shape=InputShape.of(32, 32)))
     onnx.save(document, tmp_path / "model.onnx")
     for open_ in (read_onnx, OnnxBackend):
@@ -213,7 +213,7 @@ def test_programs_that_expect_masks_say_what_the_file_is(tmp_path):
 
 
 def test_inspect_and_engine_take_the_graph_of_a_classifier(tmp_path, monkeypatch):
-    model, metadata = network("linear")
+    model, metadata = small_classifier("linear")
     document = classifier_to_onnx(fold_classifier(model)[0], metadata, ClassifierInterface(shape=ANY_BATCH))
     path = tmp_path / "model.onnx"
     onnx.save(document, path)

@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 from rcil.checkpoint.file import save
 from rcil.checkpoint.header import read_header
 from rcil.checkpoint.metadata import IMAGENET_MEAN, IMAGENET_STD
+from rcil.errors import ConfigError
 from rcil_export.cli import app
+from rcil_export.onnx_file import read_onnx
 
 runner = CliRunner()
 
@@ -72,7 +74,9 @@ def test_stage_by_stage(checkpoint, tmp_path):
     ("arguments", "message"),
     [
         (["-o", "x", "--size", "48"], "'48' is not a size"),
-        (["-o", "x", "--precision", "fp8"], "there is no 'fp8' here"),
+        (["-o", "x", "--precision", "fp8"], "unknown precision 'fp8'"),
+        (["-o", "x", "--for", "gpu"], "unknown runtime 'gpu'"),
+        (["-o", "x", "--for", "cpu", "--target", "onnx,engine"], "no engine is built from that form"),
         (["-o", "x", "--outputs", "masks"], "there is no output 'masks'"),
         (["-o", "x", "--opset", "12"], "opset 12 cannot be written"),
         (["-o", "x", "--target", "plan"], "there is no target 'plan'"),
@@ -96,3 +100,17 @@ def test_a_difference_is_a_failure_with_a_layer(checkpoint, tmp_path):
     assert done.returncode == 5
     assert "backbone.stages.1.0.conv2" in done.stdout
     assert "does not do what" in done.stderr
+
+
+def test_a_form_is_chosen_alike_by_both_commands(checkpoint, tmp_path):
+    """`--for` of `onnx` and `export`; no engine is built from the form for CPUs, and the default is right anywhere."""
+    for runtime in ("any", "cpu"):
+        path = tmp_path / f"{runtime}.onnx"
+        options = ["--size", "32x48", *(["--for", "cpu"] if runtime == "cpu" else [])]
+        assert runner.invoke(app, ["onnx", str(checkpoint), "-o", str(path), *options]).exit_code == 0
+        assert read_onnx(path).interface.runtime == runtime
+        done = runner.invoke(app, ["export", str(checkpoint), "-o", str(tmp_path / runtime), "--rounds", "0", *options])
+        assert done.exit_code == 0, done.output
+        assert (tmp_path / runtime / "model.onnx").read_bytes() == path.read_bytes()
+    refused = runner.invoke(app, ["engine", str(tmp_path / "cpu.onnx"), "-o", str(tmp_path / "m.engine")])
+    assert isinstance(refused.exception, ConfigError) and "is written for CPUs" in refused.exception.message

@@ -12,7 +12,7 @@ from rcil.checkpoint.file import load, save
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.errors import ConfigError, GateError, RcilError
 from rcil.files import sha256_of
-from rcil.nn import fold
+from rcil.nn import Segmenter, fold
 from rcil_export import fold_checkpoint as fold_module
 from rcil_export.cli import app
 from rcil_export.fold_checkpoint import FoldCheckError, fold_checkpoint
@@ -54,6 +54,18 @@ def test_a_wrong_fold_is_not_written(source, tmp_path, monkeypatch):
     with pytest.raises(FoldCheckError, match="changed the logits"):
         fold_checkpoint(source, target)
     assert not target.exists()
+
+
+def test_a_fold_that_is_wrong_by_too_little_to_be_seen_is_not_written_either(source, tmp_path, monkeypatch):
+    def wrong(model):
+        folded, report = fold(model)
+        folded.head.paths[1][0].weight.data[0, 0, 0, 0] *= 1 + 1e-5
+        return folded, report
+
+    monkeypatch.setattr(fold_module, "fold", wrong)
+    with pytest.raises(FoldCheckError, match=r"other weights .*: head\.paths\.1\.0\.weight differs by up to"):
+        fold_checkpoint(source, tmp_path / "deployed.safetensors")
+    assert not (tmp_path / "deployed.safetensors").exists()
 
 
 def test_folding_twice_is_an_error(source, tmp_path):
@@ -109,3 +121,20 @@ def test_command_line_error(tmp_path):
     assert done.returncode == 3
     assert "none" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_both_networks_are_compared_where_the_user_says(source, tmp_path, monkeypatch):
+    """Convs are computed with all bits of fp32, also on GPUs that would rather not."""
+    seen = []
+
+    def look(part, inputs):
+        if isinstance(part, Segmenter) and inputs[0].device.type != "meta":  # that one counts the cost
+            seen.append((inputs[0].device.type, torch.backends.cudnn.allow_tf32))
+
+    with torch.nn.modules.module.register_module_forward_pre_hook(look):
+        fold_checkpoint(source, tmp_path / "folded.safetensors", device="cpu")
+        assert set(seen) == {("cpu", False)} and torch.backends.cudnn.allow_tf32
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="no GPU"):
+        fold_checkpoint(source, tmp_path / "other.safetensors", device="cuda")
+    assert not (tmp_path / "other.safetensors").exists()

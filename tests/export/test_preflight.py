@@ -51,7 +51,16 @@ def without_tensorrt(monkeypatch):
 BATCHED = Interface(shape=parse_shape("48x64", None, "1:2:4"))
 FLOAT = INTERFACE.model_copy(update={"input": "float"})
 INT8 = INTERFACE.model_copy(update={"precision": "int8"})
+FOR_CPU = INTERFACE.model_copy(update={"runtime": "cpu"})
 WRONG = {
+    "GPUs without an engine": ({"gpus": ("sm86",)}, ConfigError, "--gpu is about engines"),
+    "flavour without an engine": ({"flavour": "rtx"}, ConfigError, "--flavour is about engines"),
+    "the form for CPUs on Triton": ({"interface": FOR_CPU, "triton": "models", "name": "new"}, ConfigError, "on GPUs"),
+    "an engine of the form for CPUs": (
+        {"interface": FOR_CPU, "targets": ("onnx", "engine")},
+        ConfigError,
+        "no engine is built from that form",
+    ),
     "one round": ({"rounds": 1}, ConfigError, "rounds is 1"),
     "missing parent": ({"parent": "none.safetensors"}, RcilError, r"none\.safetensors"),
     "parent of another network": ({"parent": "wide.safetensors"}, RcilError, "different networks: width is"),
@@ -64,7 +73,7 @@ WRONG = {
     "gpu": ({"targets": ("onnx", "engine"), "gpus": ("sm1",), "flavour": "rtx"}, ConfigError, "build for 'sm1'"),
     "calibration": ({"calibrate": "empty", "images": "photos", "interface": INT8}, RcilError, "holds no images"),
     "calibration of other classes": (
-        {"calibrate": "site", "images": "photos", "interface": INT8},
+        {"calibrate": "site", "interface": INT8},
         RcilError,
         "shares no class with the model",
     ),

@@ -49,7 +49,7 @@ def test_one_command_makes_everything_and_the_report_says_so(checkpoint, tmp_pat
     request = Request(checkpoint, out, INTERFACE, parent=tmp_path / "step0.safetensors", rounds=3)
     exported = run_export(request, said.append)
     assert exported.ok
-    assert set(exported.files) == {"model.onnx", "report.html", "report.json"}
+    assert set(exported.files) == {"model.onnx", "report.html", "report.json", "model_card.md"}
     assert leftovers(out) == []
     document = json.loads((out / "report.json").read_text())
     assert document["ok"] is True
@@ -59,6 +59,8 @@ def test_one_command_makes_everything_and_the_report_says_so(checkpoint, tmp_pat
     file = read_onnx(out / "model.onnx")
     assert file.metadata.architecture.folded
     assert file.metadata.lineage[-1].parent_sha256 == sha256_of(checkpoint)
+    report = json.loads((out / "report.json").read_text())
+    assert report["sha256"] == {"checkpoint": sha256_of(checkpoint), "model.onnx": sha256_of(out / "model.onnx")}
     assert any("checking" in line for line in said)
 
 
@@ -83,8 +85,9 @@ def test_a_wrong_fold_leaves_a_report_and_no_model(checkpoint, tmp_path, monkeyp
     assert sorted(path.name for path in out.iterdir()) == ["report.failed.html", "report.failed.json"]
     assert json.loads((out / "report.failed.json").read_text())["ok"] is False
     failed = [item.key for result in exported.results for item in result.items if item.passed is False]
-    assert failed == ["layers"]
-    assert "backbone.stages.2.0.conv1" in exported.results[1].items[0].measured
+    assert failed == ["layers", "weights"]
+    layers = next(result for result in exported.results if result.key == "bisect")
+    assert "backbone.stages.2.0.conv1" in layers.items[0].measured
 
 
 def test_a_failed_export_leaves_the_older_one_with_its_own_report(checkpoint, tmp_path, monkeypatch):
@@ -107,7 +110,13 @@ def test_an_engine_of_an_earlier_export_does_not_stay_beside_another_model(check
     for name in ("model.engine", "model.engine.json", "notes.txt"):
         (out / name).write_text("of an earlier step")
     run_export(Request(checkpoint, out, INTERFACE, rounds=0))
-    assert {path.name for path in out.iterdir()} == {"model.onnx", "report.html", "report.json", "notes.txt"}
+    assert {path.name for path in out.iterdir()} == {
+        "model.onnx",
+        "report.html",
+        "report.json",
+        "model_card.md",
+        "notes.txt",
+    }
 
 
 class Shifted(OnnxArtefact):
@@ -222,7 +231,7 @@ def test_a_network_that_never_had_branches_exports_too(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(checkpoint, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RcilError, match="cannot write to"):
+    with pytest.raises(RcilError, match="cannot write"):
         run_export(Request(checkpoint, tmp_path / "file" / "out", INTERFACE, rounds=0))
 
 

@@ -125,5 +125,5 @@ def test_a_missing_package_is_named_with_the_remedy(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 4
-    assert "pip install 'rcil[cpu]'" in done.stderr
+    assert "pip install 'rcil[train]'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import yaml
 from clips import make_clip
+from keys import make_keys
 from official_models import TINY
 from official_recipe import state_dict
 from served import write_model
@@ -29,6 +30,7 @@ from rcil.checkpoint.file import save
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.console import run
 from rcil.nn import build
+from rcil.signing import sign
 
 SCRIPTS = {
     name: get_command(module.app)
@@ -58,6 +60,8 @@ COMMANDS = {
     "rcil-export onnx": "@model.safetensors -o %made.onnx --size 48x64",
     "rcil-export engine": "@model.onnx -o %made.engine",
     "rcil-export check": "@model.safetensors @fixed.onnx --images @site --html %check.html --no-bisect",
+    "rcil-export sign": "@other.onnx --key @key.pem",
+    "rcil-export verify-signature": "@model.onnx --trust @key.pub",
     "rcil-export bench": "@model.onnx --rounds 2 --warmup 0 --size 48x64 -o %bench.json",
     "rcil-export inspect": "@model.onnx",
     "rcil-serve video": "@clip.mp4 -m @model.onnx -o %seen.mp4 --jsonl %frames.jsonl --timeline %areas.png",
@@ -120,6 +124,7 @@ def make_world(root: Path) -> Path:
     save(root / "model.safetensors", network, metadata)
     write_model(root / "model.onnx", step=1)
     write_model(root / "other.onnx", step=0)
+    sign(root / "model.onnx", make_keys(root).private)
     make_clip(root / "clip.mp4", 4)
     _write_pictures(root)
     _write_tasks(root)

@@ -10,7 +10,7 @@ from networks import at_step, small_arch
 from onnx import numpy_helper
 
 from rcil.checkpoint.metadata import Metadata, class_table
-from rcil.nn import fold
+from rcil.nn import Segmenter, fold
 from rcil_export.image_input import image_input
 from rcil_export.interface import INPUT_NAME, Interface
 from rcil_export.onnx_file import description_of
@@ -23,14 +23,22 @@ FIRST, SECOND = "backbone.stages.0.0.conv1.0", "backbone.stages.0.0.conv2"
 
 def small_graph(backbone: str = "resnet18", size: int = 48, seed: int = 0, **interface: object) -> onnx.ModelProto:
     """An fp32 graph of a folded network at step 1; every class wins about equally often on generated images."""
+    asked = Interface(**{"shape": InputShape.of(size, size)} | interface)
+    return to_onnx(*small_network(backbone, asked, seed), asked)
+
+
+def small_network(
+    backbone: str = "resnet18", interface: Interface | None = None, seed: int = 0
+) -> tuple[Segmenter, Metadata]:
+    """The network of `small_graph`, folded, and its description."""
+    asked = interface or Interface(shape=InputShape.of(48, 48))
     model = at_step(small_arch(backbone), 1, seed=seed)
     folded = fold(model)[0]
     names = [list(part) for part in model.classifier.steps]
     metadata = Metadata(architecture=model.arch, classes=class_table(names), step=1)
-    asked = Interface(**{"shape": InputShape.of(size, size)} | interface)
     planes = asked.model_copy(update={"input": "float"})
     even_out(folded, torch.from_numpy(np.stack([smooth_input(metadata, planes, seed) for seed in range(4)])))
-    return to_onnx(folded, metadata, asked)
+    return folded, metadata
 
 
 @torch.no_grad()

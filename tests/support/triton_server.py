@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tritonclient
+from google.protobuf import json_format, text_format
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
@@ -84,6 +86,17 @@ def expected_mask(image: NDArray[np.uint8], classes: int) -> NDArray[np.uint8]:
     """What `write_onnx` computes, image [..., H, W, 3] -> [..., H, W], for brightness that is no tie."""
     nearest = np.rint(image[..., 0].astype(np.float64) / SPACING)
     return np.clip(nearest, 0, classes - 1).astype(np.uint8)
+
+
+def read_by_triton(text: str) -> dict[str, Any]:
+    """A configuration as Triton's own schema reads it. It is loaded by its path, as its package needs gRPC."""
+    place = Path(tritonclient.__path__[0]) / "grpc" / "model_config_pb2.py"
+    spec = importlib.util.spec_from_file_location("triton_model_config", place)
+    assert spec is not None and spec.loader is not None
+    schema = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(schema)
+    config = text_format.Parse(text, schema.ModelConfig())
+    return json_format.MessageToDict(config, preserving_proto_field_name=True)
 
 
 def parse_pbtxt(text: str) -> dict[str, Any]:

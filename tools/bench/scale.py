@@ -31,6 +31,7 @@ import torch
 from pcd import status_mb, summary
 
 from rcil.architecture import Architecture
+from rcil.checkpoint.file import save
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.data import scan
 from rcil.methods import StepInfo, make_method
@@ -38,8 +39,10 @@ from rcil.nn import Segmenter, begin_step, build, cost, fold
 from rcil.train.loader import Crops, CropSettings, batches
 from rcil.train.plan import make_plan
 from rcil.train.task import Task
-from rcil_export.check.certificate import certify
+from rcil_export.certificate.certify import certify
+from rcil_export.convert import convert
 from rcil_export.interface import Interface
+from rcil_export.onnx_file import write_onnx
 from rcil_export.onnx_graph.export import to_onnx
 from rcil_export.shapes import InputShape
 
@@ -94,7 +97,7 @@ def exporting(backbone: str, classes: int, side: int) -> Callable[[], None]:
 def inference(backbone: str, side: int) -> Callable[[], None]:
     """One image through ONNX Runtime, bytes to mask."""
     folded = fold(network(backbone, 20).eval())[0]
-    document = to_onnx(folded, described(folded), Interface(shape=InputShape.of(side, side)))
+    document = to_onnx(folded, described(folded), Interface(shape=InputShape.of(side, side), runtime="cpu"))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(document.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -155,18 +158,16 @@ def by_classes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def by_steps(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Every step's certificate; a row lists what its classes alone explain."""
     model, rows = network(arguments.backbone, 2), []
+    interface = Interface(shape=InputShape.of(256, 256))
     for step in range(1, arguments.steps + 1):
-        model = begin_step(model, [f"new {step}"])
-        start = time.perf_counter()
-        found = certify(
-            model.eval(),
-            described(model),
-            Interface(shape=InputShape.of(256, 256)),
-            engine=False,
-            latency=None,
-            memory=False,
-        )
-        seconds = time.perf_counter() - start
+        model = begin_step(model, [f"new {step}"]).eval()
+        with tempfile.TemporaryDirectory() as name:
+            checkpoint, delivered = Path(name) / "step.safetensors", Path(name) / "model.onnx"
+            save(checkpoint, model, described(model))
+            write_onnx(delivered, convert(model, described(model), interface).document)
+            start = time.perf_counter()
+            found = certify(delivered, checkpoint, interface, engine=False, latency=None, memory=False)
+            seconds = time.perf_counter() - start
         folded, whole = cost(fold(model)[0], (256, 256)), cost(model, (256, 256))
         rows.append(
             {

@@ -58,7 +58,7 @@ def export(path: Path, width: int, size: tuple[int, int]) -> Path:
     with torch.no_grad():
         model.train()(torch.randn(2, 3, 128, 128))
     metadata = Metadata(architecture=model.arch, classes=class_table(names))
-    write_onnx(path, to_onnx(fold(model.eval())[0], metadata, Interface(shape=InputShape.of(*size))))
+    write_onnx(path, to_onnx(fold(model.eval())[0], metadata, Interface(shape=InputShape.of(*size), runtime="cpu")))
     return path
 
 

@@ -50,7 +50,7 @@ def write_model(path: Path, size: tuple[int, int]) -> None:
     torch.manual_seed(0)
     model = fold(build(Architecture(backbone="efficientnet_lite0"), [NAMES]).eval())[0]
     metadata = Metadata(architecture=model.arch, classes=class_table([NAMES]), mean=LITE_MEAN, std=LITE_STD)
-    write_onnx(path, to_onnx(model, metadata, Interface(shape=InputShape.of(*size))))
+    write_onnx(path, to_onnx(model, metadata, Interface(shape=InputShape.of(*size), runtime="cpu")))
 
 
 def write_clip(path: Path, frames: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,12 +22,14 @@ from rcil.errors import ConfigError, RcilError, first_line
 from rcil.evaluate import as_input
 from rcil.images import Image
 from rcil.nn import Segmenter
+from rcil_export.check.tensor_precision import precision_of
 from rcil_export.description import parse_description
 from rcil_export.image_input import image_input
 from rcil_export.interface import INPUT_NAME, Interface, Precision
 from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.ends import BY_PIXEL, full_logits
 from rcil_export.precision.compare import with_rounding
+from rcil_export.precision.cpu_features import kernels_are_exact
 from rcil_export.precision.graph import with_outputs
 from rcil_export.sessions import open_session
 from rcil_export.shapes import InputShape
@@ -114,11 +116,12 @@ class GraphArtefact(Artefact):
 
     def predict(self, image: Image) -> Prediction:
         """See `Artefact.predict`. A graph for several images gets the same one several times; the first row counts."""
-        return next(self.predict_batch(image, self.interface.shape.batch.low))
+        return next(self.predict_images([image] * self.interface.shape.batch.low))
 
-    def predict_batch(self, image: Image, count: int) -> Iterator[Prediction]:
-        """What a batch of `count` times the same image gives, row by row; one run for all."""
-        outputs = self.run(np.stack([image_input(self.metadata, self.interface, image)] * count))
+    def predict_images(self, images: Sequence[Image]) -> Iterator[Prediction]:
+        """What a batch of images [H, W, 3] of one size gives, row by row; one run for all."""
+        count = len(images)
+        outputs = self.run(np.stack([image_input(self.metadata, self.interface, image) for image in images]))
         for name, values in outputs.items():
             if len(values) != count:
                 raise RunError(f"{self.name} gives {len(values)} x {name} for {count} images", "Export it again.")
@@ -145,7 +148,9 @@ class OnnxArtefact(GraphArtefact):
 
     The logits before the last argmax are read too, where the file does not give them. A graph of less than fp32 runs
     node by node as it is written, with every half value rounded (`with_rounding`), as a GPU computes it: left to
-    itself, ONNX Runtime has no bf16 convs for CPUs and leaves out roundings to fp16.
+    itself, ONNX Runtime has no bf16 convs for CPUs and leaves out roundings to fp16. The precision is that of the
+    tensors, whatever the file's label says. An int8 graph for CPUs runs in their int8 kernels, unless it is made for a
+    CPU with VNNI and this one has none, so that sums would overflow.
 
     Args:
         name: For messages and reports.
@@ -156,10 +161,12 @@ class OnnxArtefact(GraphArtefact):
 
     def __init__(self, name: str, document: onnx.ModelProto, metadata: Metadata, interface: Interface) -> None:
         super().__init__(name, metadata, interface)
-        self.document = with_rounding(document) if interface.precision in ("fp16", "bf16") else document
+        self.source = document
+        self.precision = precision_of(document).precision
+        self.document = with_rounding(document) if self.precision in ("fp16", "bf16") else document
         extra = [value] if (value := _logits_value(document)) is not None else []
-        as_written = interface.precision != "fp32" and not (
-            interface.precision == "int8" and interface.runtime == "cpu"
+        as_written = self.precision != "fp32" and not (
+            self.precision == "int8" and interface.runtime == "cpu" and kernels_are_exact(document)
         )
         self.session = open_session(with_outputs(self.document, extra), exact=as_written, name=name)
 
@@ -171,8 +178,9 @@ class OnnxArtefact(GraphArtefact):
 def _logits_value(document: onnx.ModelProto) -> str | None:
     """The value with the full-size logits, if the graph does not give logits itself."""
     given = {output.name for output in document.graph.output}
+    written = {name for node in document.graph.node for name in node.output}
     name, _ = full_logits(document)
-    return None if "logits" in given or name in given else name
+    return None if "logits" in given or name in given or name not in written else name
 
 
 def run_session(session: ort.InferenceSession, inputs: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:

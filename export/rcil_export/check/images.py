@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -19,8 +19,10 @@ from rcil.errors import RcilError
 from rcil.images import SUFFIXES, Image, read_rgb
 from rcil_export.shapes import Extent, InputShape
 
-T = TypeVar("T", Path, Sample)
+T = TypeVar("T", Path, Sample, int)
 GENERATED, GENERATED_SIZE = 3, (256, 320)
+GENERATED_VERSION = 1
+"""Counts up when `generated_images` draws other pixels for the same seed and size, since files record the version."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,20 @@ class CheckImages:
     readers: tuple[Callable[[], CheckImage], ...]
     data: SegmentationData | None = None
     """Names the classes of the masks; None without masks."""
+    files: tuple[Path, ...] = ()
+    """The file of every image, in the order of the readers; empty for generated images."""
 
     def __len__(self) -> int:
         return len(self.readers)
 
     def __iter__(self) -> Iterator[CheckImage]:
         return (read() for read in self.readers)
+
+    def some(self, indices: Iterable[int], description: str) -> CheckImages:
+        """The images at these indices, in this order."""
+        chosen = list(indices)
+        files = tuple(self.files[index] for index in chosen) if self.files else ()
+        return CheckImages(description, tuple(self.readers[index] for index in chosen), self.data, files)
 
 
 def images_for(folder: Path | None, shape: InputShape | None, *, most: int | None = None) -> CheckImages:
@@ -67,11 +77,26 @@ def images_for(folder: Path | None, shape: InputShape | None, *, most: int | Non
     if described and (folder / "masks").is_dir():
         return _site_images(folder, most)
     root = photographs_of(folder)
-    paths = _spread(sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file()), most)
+    paths = spread(image_files(root), most)
+    return CheckImages(f"{len(paths)} images of {folder}", _readers(root, paths), files=tuple(paths))
+
+
+def images_of(folder: Path, names: Iterable[str]) -> CheckImages:
+    """The images below `folder` with these names, as `image_files` finds them."""
+    paths = [folder / name for name in names]
+    return CheckImages(f"{len(paths)} images of {folder}", _readers(folder, paths), files=tuple(paths))
+
+
+def image_files(folder: Path) -> list[Path]:
+    """All images in a folder, at any depth, sorted; an error if there are none."""
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     if not paths:
-        raise DataError(f"{root} holds no images", f"Give a folder with {', '.join(SUFFIXES)} files.")
-    readers = tuple(_reader(path.relative_to(root).as_posix(), path) for path in paths)
-    return CheckImages(f"{len(paths)} images of {folder}", readers)
+        raise DataError(f"{folder} holds no images", f"Give a folder with {', '.join(SUFFIXES)} files.")
+    return paths
+
+
+def _readers(root: Path, paths: Iterable[Path]) -> tuple[Callable[[], CheckImage], ...]:
+    return tuple(_reader(path.relative_to(root).as_posix(), path) for path in paths)
 
 
 def photographs_of(folder: Path) -> Path:
@@ -88,15 +113,16 @@ def _site_images(folder: Path, most: int | None) -> CheckImages:
     chosen = next(
         (splits[name] for name in ("val", "test") if splits.get(name)), [s for p in splits.values() for s in p]
     )
-    samples = tuple(_spread(chosen, most))
+    samples = tuple(spread(chosen, most))
     if not samples:
         raise DataError(f"{folder} holds no images", f"Run: rcil data check {folder}")
     data = SegmentationData(folder, read_classes(folder), {"check": samples})
     readers = tuple(_reader(sample.name, sample.image, sample.mask) for sample in samples)
-    return CheckImages(f"{len(samples)} images with masks of {folder}", readers, data)
+    files = tuple(sample.image for sample in samples)
+    return CheckImages(f"{len(samples)} images with masks of {folder}", readers, data, files)
 
 
-def _spread(items: list[T], most: int | None) -> list[T]:
+def spread(items: list[T], most: int | None) -> list[T]:
     """At most this many, evenly spread."""
     if most is None or len(items) <= most:
         return items

@@ -97,9 +97,11 @@ def percentiles(times: Sequence[float]) -> tuple[float, float, float]:
 
 
 def bootstrap_ratio(a: Sequence[float], b: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
-    """Median of `a` over median of `b`, and the ends of its 95 % interval.
+    """Median of `a` over median of `b`, and the ends of its 95 % interval over the rounds of these sessions.
 
-    Rounds are resampled as pairs: a moment in which the machine was slow counts for both or for neither.
+    Rounds are resampled as pairs: a moment in which the machine was slow counts for both or for neither. They are drawn
+    in blocks of neighbours, since what slows a machine down lasts for longer than a round. How the ratio would change
+    with other sessions of the same graphs is not in the interval; `certificate.latency` measures that.
 
     Args:
         a: Times by round.
@@ -109,11 +111,20 @@ def bootstrap_ratio(a: Sequence[float], b: Sequence[float], seed: int = 0) -> tu
     if len(a) != len(b) or not len(a):
         raise ValueError(f"{len(a)} and {len(b)} times are not pairs")
     pairs = np.array([a, b], np.float64)
-    picked = np.random.default_rng(seed).integers(0, len(a), (RESAMPLES, len(a)))
+    picked = resampled_blocks(len(a), seed)
     above, below = np.median(pairs[:, picked], axis=2)
     low, high = np.percentile(above / below, (2.5, 97.5))
     middle_a, middle_b = np.median(pairs, axis=1)
     return float(middle_a / middle_b), float(low), float(high)
+
+
+def resampled_blocks(count: int, seed: int = 0) -> NDArray[np.int64]:
+    """Indices of rounds [resamples, count]: blocks of neighbours that start anywhere, the end joined to the start."""
+    length = max(1, round(count ** (1 / 3)))
+    blocks = -(-count // length)
+    starts = np.random.default_rng(seed).integers(0, count, (RESAMPLES, blocks, 1))
+    picked: NDArray[np.int64] = ((starts + np.arange(length)) % count).reshape(RESAMPLES, -1)[:, :count]
+    return picked
 
 
 def random_image(shape: Sequence[int], kind: InputKind, seed: int = 0) -> NDArray[Any]:

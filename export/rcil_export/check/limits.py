@@ -42,7 +42,7 @@ DEFAULTS: dict[Precision, Limits] = {
     "fp32": Limits(error=1e-4, agreement=1, agreement_old_new=1, confidence=1e-4, miou_drop=0.05, node=2e-5),
     "fp16": Limits(error=0.02, agreement=0.999, agreement_old_new=0.995, confidence=0.01, miou_drop=0.1, node=0.01),
     "bf16": Limits(error=0.15, agreement=0.99, agreement_old_new=0.96, confidence=0.05, miou_drop=0.5, node=0.08),
-    "int8": Limits(error=None, agreement=0.97, agreement_old_new=0.9, confidence=0.1, miou_drop=1, node=0.4),
+    "int8": Limits(error=None, agreement=0.97, agreement_old_new=0.9, confidence=0.1, miou_drop=1, node=1e-3),
 }
 """Why these numbers.
 
@@ -51,7 +51,8 @@ unless it was a tie. A branch that counts a thousandth too much can stay below a
 `node` sees it, because layers are compared one by one: rounding is at most 5e-6 there, such a branch 1e-4 and more.
 fp16: one rounding is 5e-4, and over a hundred layers they add up like a random walk to some 5e-3; 0.02 leaves room.
 bf16: eight times coarser than fp16, so eight times the error and the flipped border.
-`node` of the coarser ones is for finding gross mistakes; rounding alone was seen to reach 0.004, 0.04 and 0.2.
+`node` of fp16 and bf16 is for finding gross mistakes; rounding alone was seen to reach 0.004 and 0.04. Layers of int8
+are compared with those of the reference rounded in the same way, so that an honest one has no error at all.
 `confidence`: a probability moves by at most half of what the logits move by, and most of that at the borders of
 objects; so the mean is limited. A wrong axis or a missing softmax is off by tenths.
 int8: single logits are clipped on purpose, so their largest error says nothing. What counts is the mask: one point of

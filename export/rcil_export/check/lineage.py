@@ -21,7 +21,7 @@ from rcil_export.check.limits import Limits
 from rcil_export.check.outputs import compare_outputs
 from rcil_export.check.outputs_report import OutputsReport
 from rcil_export.check.places import unit_paths
-from rcil_export.check.result import Item, Result
+from rcil_export.check.result import FOR_INFORMATION, Item, Result
 
 RowChange = Literal["unchanged", "changed", "new", "gone"]
 
@@ -69,7 +69,7 @@ class LineageReport:
 
     def _parent(self) -> Item:
         measured = "recorded in the lineage" if self.recorded else "not recorded: another file, or a copy saved anew"
-        return Item("parent", "Parent", True if self.recorded else None, measured, "for information")
+        return Item("parent", "Parent", True if self.recorded else None, measured, FOR_INFORMATION)
 
     def _layers(self) -> Item:
         moved = [layer for layer in self.layers if layer.delta > 0]
@@ -77,7 +77,7 @@ class LineageReport:
         named = ", ".join(f"{layer.layer} {layer.delta:.1%}" for layer in most)
         measured = f"{len(moved)} of {len(self.layers)} layers changed" + (f"; most: {named}" if most else "")
         detail = {"layers": [{"layer": layer.layer, "delta": layer.delta} for layer in self.layers]}
-        return Item("weights", "Weights", None, measured, "for information", detail)
+        return Item("weights", "Weights", None, measured, FOR_INFORMATION, detail)
 
     def _rows(self) -> Item:
         kinds: dict[str, list[str]] = {}
@@ -91,7 +91,7 @@ class LineageReport:
                 for row in self.rows
             ]
         }
-        return Item("rows", "Class rows", None, measured, "for information", detail)
+        return Item("rows", "Class rows", None, measured, FOR_INFORMATION, detail)
 
     def _drift(self) -> Item:
         numbers, limit = self.drift.parts["all"], self.drift.limits.drift
@@ -101,7 +101,7 @@ class LineageReport:
         )
         if not math.isnan(numbers.miou_drop):
             measured += f"; mIoU {100 * numbers.miou_a:.2f} -> {100 * numbers.miou_b:.2f} among old classes"
-        required = "for information" if limit is None else f"99 % at most {limit:.1e} of the logit range"
+        required = FOR_INFORMATION if limit is None else f"99 % at most {limit:.1e} of the logit range"
         passed = None if limit is None else numbers.errors.p99 <= limit
         return Item("drift", "Logits of old classes", passed, measured, required, numbers.as_document())
 

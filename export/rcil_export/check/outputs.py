@@ -31,6 +31,7 @@ from rcil_export.check.outputs_report import (
 )
 from rcil_export.check.pixels import PixelComparison, compare_pixels
 from rcil_export.check.result import Item
+from rcil_export.check.sizes import size_items
 
 WORST_SIDE = 160
 """Longest side of the pictures that a report keeps."""
@@ -61,8 +62,22 @@ def compare_outputs(
         first, second = a.predict(fitted.pixels), b.predict(fitted.pixels)
         tally.add(fitted, first, second)
         progress(done, len(images))
-    batch = batch_item(b, images.readers[0](), limits) if isinstance(b, GraphArtefact) and len(images) else None
-    return tally.report(a.name, b.name, batch)
+    further = [_one_class(tally)]
+    if len(images):
+        further.append(batch_item(b, images, limits) if isinstance(b, GraphArtefact) else None)
+        further += size_items(a, b, images.readers[0](), limits)
+    return tally.report(a.name, b.name, tuple(item for item in further if item is not None))
+
+
+def _one_class(tally: _Tally) -> Item | None:
+    """A warning where the second gives all pixels of all images one class, whatever the first does."""
+    if len(tally.predicted) != 1:
+        return None
+    (row,) = tally.predicted
+    name = tally.match.names[row] if row >= 0 else "a class that only it has"
+    text = f"WARNING: every pixel of all {len(tally.images)} images is {name}"
+    detail = {"class": name}
+    return Item("one_class", "Classes predicted", None, text, "more than one class on the images", detail, warning=True)
 
 
 class _Tally:
@@ -83,6 +98,7 @@ class _Tally:
         self.confusions = self._confusions()
         self.disagreements = Disagreements(match.names)
         self.images: list[ImageNumbers] = []
+        self.predicted: set[int] = set()
         self.absolute = float("nan")
         self.confidence = (float("nan"), float("nan"))
         self.worst: WorstImage | None = None
@@ -106,6 +122,7 @@ class _Tally:
         parts = {part: self._numbers(part, histograms[part], agreements[part], confusions) for part in PARTS}
         height, width = image.pixels.shape[:2]
         self.images.append(ImageNumbers(image.name, (height, width), found.spread, parts))
+        self.predicted.update(np.unique(found.mask_b).tolist())
         self._keep_worst(image, found, histograms["all"])
 
     def _add_confidence(self, first: Prediction, second: Prediction) -> None:
@@ -158,7 +175,7 @@ class _Tally:
         small = cv2.resize(image.pixels, (width, height), interpolation=cv2.INTER_AREA)
         self.worst = WorstImage(image.name, np.asarray(small, np.uint8), errors, differs)
 
-    def report(self, name_a: str, name_b: str, batch: Item | None) -> OutputsReport:
+    def report(self, name_a: str, name_b: str, further: tuple[Item, ...]) -> OutputsReport:
         return OutputsReport(
             name_a=name_a,
             name_b=name_b,
@@ -172,7 +189,7 @@ class _Tally:
             images=tuple(self.images),
             required_absolute=self.absolute,
             confidence=self.confidence,
-            batch=batch,
+            further=further,
             swaps=self.disagreements.swaps(),
             histogram=self.histograms["all"].bars(),
             worst=self.worst,

@@ -128,8 +128,8 @@ class OutputsReport:
     """Largest error in the unit of the logits; NaN without logits."""
     confidence: tuple[float, float]
     """Mean difference of the worst image and largest difference of any pixel; NaN where one of both gives none."""
-    batch: Item | None
-    """Whether the rows of a batch are alike; None where the second takes single images."""
+    further: tuple[Item, ...]
+    """Other sizes and batches where the second takes them, and a warning where it predicts one class everywhere."""
     swaps: tuple[Swap, ...]
     """Which class became which, the most frequent first."""
     histogram: tuple[list[float], list[int]]
@@ -140,7 +140,7 @@ class OutputsReport:
         """What was required and what was found."""
         items = [self._classes(), self._error()]
         items += [self._agreement(part) for part in PARTS if part == "all" or self.parts[part].classes]
-        items += [item for item in (self._confidence(), self.batch) if item is not None]
+        items += [item for item in (self._confidence(), *self.further) if item is not None]
         items.append(self._miou())
         return Result("outputs", f"Outputs of {self.name_b} against {self.name_a}", tuple(items))
 

@@ -16,20 +16,43 @@ MOST_SWAPS = 12
 
 def verdict(item: Item) -> str:
     """One word."""
-    return {True: "pass", False: "FAIL", None: "–"}[item.passed]
+    if item.undecided:
+        return "undecided"
+    return "warn" if item.warning else {True: "pass", False: "FAIL", None: "–"}[item.passed]
 
 
 def as_text(results: Sequence[Result]) -> str:
     """A short table: what was checked, what was found, what was required."""
     lines: list[str] = []
-    width = max((len(item.title) for result in results for item in result.items), default=0)
+    items = [item for result in results for item in result.items]
+    width = max((len(item.title) for item in items), default=0)
+    said = max([4, *(len(verdict(item)) for item in items)])
     for result in results:
         lines.append(result.title)
+        lines += [f"  about the {what} with sha256 {value}" for what, value in result.sha256.items()]
         for item in result.items:
-            lines.append(f"  {verdict(item):4}  {item.title:{width}}  {item.measured}")
+            how = f" ({item.kind})" if item.passed and item.kind else ""
+            lines.append(f"  {verdict(item):{said}}  {item.title:{width}}  {item.measured}{how}")
             if item.passed is False:
-                lines.append(f"        {'':{width}}  required: {item.required}")
-    return "\n".join(lines)
+                lines.append(f"  {'':{said}}  {'':{width}}  required: {item.required}")
+    return "\n".join([*lines, summary(results)])
+
+
+def summary(results: Sequence[Result]) -> str:
+    """One line: what failed, what calls for a look, and what nobody checked."""
+    items = [item for result in results for item in result.items]
+    passed = sum(item.passed is True for item in items)
+    parts = {
+        "FAILED": [item.title for item in items if item.passed is False],
+        "warnings": [item.title for item in items if item.warning],
+        "undecided, so not shown": [item.title for item in items if item.undecided],
+        "not checked": _not_checked(results),
+    }
+    return "; ".join([f"{passed} passed", *(f"{key}: {', '.join(names)}" for key, names in parts.items() if names)])
+
+
+def _not_checked(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(item.title for result in results for item in result.items if item.not_checked))
 
 
 def write_html(
@@ -44,8 +67,6 @@ def write_html(
         results: Everything that was found.
         outputs: Comparisons that have pictures and more numbers.
     """
-    failed = [item.title for result in results for item in result.items if item.passed is False]
-    subtitle = f"FAILED: {', '.join(failed)}" if failed else "Everything that could be checked here passed."
     blocks: list[Block] = [TableBlock("What was checked", ("", ""), list(facts.items()), prose=True)]
     blocks += [result_table(result) for result in results]
     for report in outputs:
@@ -53,13 +74,19 @@ def write_html(
     for times in _latencies(results):
         note = "Runs took turns in one process, in an order shuffled anew each round."
         blocks.append(ImageBlock("Time of one image", latency_histogram(times), "Histogram of run times", note))
-    write_page(path, title, subtitle, blocks)
+    write_page(path, title, summary(results), blocks)
 
 
 def result_table(result: Result) -> TableBlock:
     """One line for each thing that was checked."""
-    rows = [(item.title, verdict(item), item.measured, item.required) for item in result.items]
-    return TableBlock(result.title, ("", "", "measured", "required"), rows, prose=True)
+    shows = any(item.kind for item in result.items)
+    rows = [
+        (item.title, verdict(item), *((item.kind or "",) if shows else ()), item.measured, item.required)
+        for item in result.items
+    ]
+    columns = ("", "", *(("kind",) if shows else ()), "measured", "required")
+    note = "; ".join(f"{what}: sha256 {value}" for what, value in result.sha256.items())
+    return TableBlock(result.title, columns, rows, note, prose=True)
 
 
 def _output_blocks(report: OutputsReport) -> list[Block]:
@@ -102,4 +129,10 @@ def as_document(results: Sequence[Result], outputs: Sequence[OutputsReport] = ()
     """JSON-ready; comparisons of outputs with every number behind them."""
     detailed = {report.as_result().title: report.as_document() for report in outputs}
     listed = [{**detailed.get(result.title, {}), **result.as_document()} for result in results]
-    return {"ok": all(result.ok for result in results), "results": listed}
+    warnings = [item.measured for result in results for item in result.items if item.warning]
+    return {
+        "ok": all(result.ok for result in results),
+        "not_checked": _not_checked(results),
+        "warnings": warnings,
+        "results": listed,
+    }

@@ -1,7 +1,9 @@
 """The two ends of the graph: from camera pixels to the network's input, from low-resolution logits to a mask.
 
 On a CPU upsampling and argmax are several times faster when a pixel's logits lie side by side: the largest is found
-without striding through memory. TensorRT prefers planes. `docs/speed.md` has the figures.
+without striding through memory. Only ONNX Runtime's CPU kernel supports such a channels-last Resize; its CUDA kernel
+takes the same node and gives garbage. So planes are the rule, and `--for cpu` asks for the other form. `docs/speed.md`
+has the figures.
 """
 
 from __future__ import annotations

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from rcil.errors import RcilError
 from rcil_export.classify_interface import ClassifierInterface
@@ -28,40 +31,59 @@ class GraphError(RcilError):
 
 
 def check_graph(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> None:
-    """Raise `GraphError` for the first thing that `lint` finds; also runs ONNX's own checks."""
+    """Raise `GraphError` for the first thing that `lint` or ONNX's own checker finds."""
     problems = lint(document, interface)
     if problems:
         raise GraphError(f"the exported graph is not clean: {problems[0]}", "Nothing was written; report this.")
+    invalid = invalid_onnx(document)
+    if invalid is not None:
+        raise GraphError(f"the exported graph is not valid ONNX: {invalid}", "Nothing was written; report this.")
+
+
+def invalid_onnx(document: onnx.ModelProto) -> str | None:
+    """What ONNX's own checker says against the graph, types and shapes included; None if it is valid."""
     try:
         onnx.checker.check_model(document, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise GraphError(
-            f"the exported graph is not valid ONNX: {error}", "Nothing was written; report this."
-        ) from error
+        return str(error)
+    return None
 
 
 def lint(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> list[str]:
     """Everything that is wrong, in words that name the node."""
     allowed = _allowed(interface)
-    constants = {tensor.name for tensor in document.graph.initializer}
+    constants = {tensor.name: tensor for tensor in document.graph.initializer}
     used = {name for node in document.graph.node for name in node.input} | {o.name for o in document.graph.output}
+    needed = _needed(document.graph)
     problems = [
         f"opset {opset.version}, not {interface.opset}" for opset in document.opset_import if _wrong(opset, interface)
     ]
+    problems += _hidden(document)
     for node in document.graph.node:
-        if node.op_type not in allowed:
-            problems.append(f"{node.name} is a {node.op_type}, which has no place here")
+        if node.op_type not in allowed or node.domain not in ("", "ai.onnx"):
+            problems.append(f"{_named(node)} is a {_op(node)}, which has no place here")
         if node.op_type not in QUANTISED and all(name in constants for name in node.input if name):
-            problems.append(f"{node.name} ({node.op_type}) computes a constant")
-        if not any(name in used for name in node.output):
-            problems.append(f"nobody reads {node.name} ({node.op_type})")
-    problems += [f"the constant {name} is not used" for name in sorted(constants - used)]
+            problems.append(f"{_named(node)} ({node.op_type}) computes a constant")
+        if not needed.intersection(node.output):
+            problems.append(f"nobody reads {_named(node)} ({node.op_type})")
+        if interface.folded:
+            problems += _left_by_a_norm(node, constants)
+    problems += _doubled(document.graph, constants)
+    problems += [f"the constant {name} is not used" for name in sorted(constants.keys() - used)]
     problems += _first_cast(document, interface)
     return problems
 
 
+def _named(node: onnx.NodeProto) -> str:
+    return node.name or next(iter(node.output), "a node without a name")
+
+
+def _op(node: onnx.NodeProto) -> str:
+    return ".".join(filter(None, (node.domain, node.op_type)))
+
+
 def _wrong(opset: onnx.OperatorSetIdProto, interface: Interface | ClassifierInterface) -> bool:
-    return opset.domain == "" and opset.version != interface.opset
+    return opset.domain in ("", "ai.onnx") and opset.version != interface.opset
 
 
 def _allowed(interface: Interface | ClassifierInterface) -> set[str]:
@@ -77,11 +99,84 @@ def _allowed(interface: Interface | ClassifierInterface) -> set[str]:
     return allowed
 
 
+def _needed(graph: onnx.GraphProto) -> set[str]:
+    """Values that lead to an output of the graph."""
+    writer = {name: node for node in graph.node for name in node.output}
+    needed: set[str] = set()
+    waiting = [value.name for value in graph.output]
+    while waiting:
+        name = waiting.pop()
+        if name and name not in needed:
+            needed.add(name)
+            waiting += writer[name].input if name in writer else []
+    return needed
+
+
+def _hidden(document: onnx.ModelProto) -> Iterator[str]:
+    """Parts of a file that change what it computes and that no node shows."""
+    if document.functions:
+        yield f"the file defines a function of its own, {document.functions[0].name}"
+    if document.training_info:
+        yield "the file holds instructions for training"
+    if document.graph.sparse_initializer:
+        yield f"the constant {document.graph.sparse_initializer[0].values.name} is sparse"
+    if document.graph.quantization_annotation:
+        yield f"{document.graph.quantization_annotation[0].tensor_name} has a quantisation annotation"
+
+
+def _left_by_a_norm(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> Iterator[str]:
+    """Scales and shifts for each channel, which a folded network has in its convs."""
+    given = [constants[name] for name in node.input if name in constants]
+    if node.op_type == "Add" and given:
+        yield f"{_named(node)} adds the constant {given[0].name}: a shift belongs into the conv before it"
+    if node.op_type == "Mul" and given and not np.any(numpy_helper.to_array(given[0])):
+        yield f"{_named(node)} multiplies by zero"
+    if node.op_type != "Conv" or len(node.input) < 2 or node.input[1] not in constants:
+        return
+    weight = constants[node.input[1]]
+    outputs, inputs, *sides = (*weight.dims, 0, 0) if len(weight.dims) < 2 else weight.dims
+    group = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+    if any(side != 1 for side in sides):
+        return
+    if (group > 1 and inputs == 1) or (group == 1 and outputs == inputs > 1 and _diagonal(weight)):
+        yield f"{_named(node)} scales each channel by itself: a norm that was not folded"
+
+
+def _diagonal(weight: onnx.TensorProto) -> bool:
+    """Whether a kernel [C, C, 1, 1] lets no channel see another."""
+    values = numpy_helper.to_array(weight)[:, :, 0, 0]
+    return not np.any(values[~np.eye(len(values), dtype=bool)])
+
+
+def _doubled(graph: onnx.GraphProto, constants: dict[str, onnx.TensorProto]) -> Iterator[str]:
+    """Nodes that compute what another node has computed, with the same constants or with copies of them."""
+    seen: dict[tuple[object, ...], list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        values = tuple(_shape_key(constants[name]) if name in constants else name for name in node.input)
+        attributes = tuple(sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute))
+        alike = seen.setdefault((node.domain, node.op_type, attributes, values), [])
+        twin = next((other for other in alike if _same_constants(node, other, constants)), None)
+        if twin is not None:
+            yield f"{_named(node)} ({node.op_type}) computes what {_named(twin)} computes"
+        alike.append(node)
+
+
+def _shape_key(tensor: onnx.TensorProto) -> tuple[int, ...]:
+    return (tensor.data_type, *tensor.dims)
+
+
+def _same_constants(a: onnx.NodeProto, b: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> bool:
+    pairs = [(x, y) for x, y in zip(a.input, b.input, strict=True) if x in constants and x != y]
+    return all(
+        np.array_equal(numpy_helper.to_array(constants[x]), numpy_helper.to_array(constants[y])) for x, y in pairs
+    )
+
+
 def _first_cast(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> list[str]:
     """TensorRT takes uint8 only where a Cast reads it."""
     readers = [node for node in document.graph.node if INPUT_NAME in node.input and node.op_type != "Shape"]
     if interface.input == "uint8" and [node.op_type for node in readers] != ["Cast"]:
         return [f"the uint8 image is read by {[node.op_type for node in readers]}, not by one Cast"]
-    kind = document.graph.input[0].type.tensor_type.elem_type
+    kind = document.graph.input[0].type.tensor_type.elem_type if document.graph.input else None
     wanted = TensorProto.UINT8 if interface.input == "uint8" else TensorProto.FLOAT
     return [] if kind == wanted else [f"the input has element type {kind}, not {wanted}"]

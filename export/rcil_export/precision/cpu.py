@@ -7,11 +7,15 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rcil_export.precision.graph import constants_of, replace_nodes
+from rcil_export.precision.record import Form
 
-_SEVEN_BITS = 63
+
+def in_form(document: onnx.ModelProto, form: Form) -> onnx.ModelProto:
+    """The quantised graph in the form that its runtime wants."""
+    return for_cpu(document) if form == "cpu" else document
 
 
-def for_cpu(document: onnx.ModelProto, *, seven_bits: bool = True) -> onnx.ModelProto:
+def for_cpu(document: onnx.ModelProto) -> onnx.ModelProto:
     """The same int8 graph with uint8 values, and with a Q/DQ pair in front of every leaky ReLU.
 
     ONNX Runtime on x86 fuses a conv into an int8 kernel only if its result is quantised at once and as uint8. It turns
@@ -22,13 +26,9 @@ def for_cpu(document: onnx.ModelProto, *, seven_bits: bool = True) -> onnx.Model
 
     Args:
         document: From `Quantised.without`; it is not changed.
-        seven_bits: Use 7 of 8 bits of the weights. CPUs without VNNI add pairs of products in 16 bits, which overflow
-            with large weights and spoil masks; with VNNI all 8 bits are safe.
     """
     copy = onnx.ModelProto.FromString(document.SerializeToString())
     constants = constants_of(copy)
-    if seven_bits:
-        _halve_weights(copy, constants)
     _unsigned(copy, constants)
     _absorb_relus(copy, constants)
     _pairs_before_leaky(copy)
@@ -45,20 +45,6 @@ def _unsigned(document: onnx.ModelProto, constants: dict[str, onnx.TensorProto])
     for name in sorted(zeros):
         shape = numpy_helper.to_array(constants[name]).shape
         constants[name].CopyFrom(numpy_helper.from_array(np.full(shape, 128, np.uint8), name))
-
-
-def _halve_weights(document: onnx.ModelProto, constants: dict[str, onnx.TensorProto]) -> None:
-    """Weights of at most 127 steps -> at most 63 steps of about twice the size."""
-    factor = np.float32(_SEVEN_BITS / 127)
-    for node in document.graph.node:
-        if node.op_type == "DequantizeLinear" and node.input[0] in constants:
-            weight, scale = (constants[name] for name in node.input[:2])
-            steps = numpy_helper.to_array(weight)
-            if steps.dtype != np.int8 or steps.ndim != 4:
-                continue
-            fewer = np.rint(steps * factor).clip(-_SEVEN_BITS, _SEVEN_BITS).astype(np.int8)
-            weight.CopyFrom(numpy_helper.from_array(fewer, weight.name))
-            scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) / factor, scale.name))
 
 
 def _absorb_relus(document: onnx.ModelProto, constants: dict[str, onnx.TensorProto]) -> None:

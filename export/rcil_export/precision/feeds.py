@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rcil.checkpoint.metadata import Metadata
 from rcil.data.errors import DataError
-from rcil_export.check.images import CheckImages, fit, images_for, photographs_of
+from rcil_export.check.images import CheckImages, fit, images_for, images_of, photographs_of
 from rcil_export.image_input import image_input
 from rcil_export.interface import INPUT_NAME, Interface
 from rcil_export.shapes import InputShape
@@ -34,6 +34,8 @@ class Feeds:
     images: CheckImages
     generated: bool
     """Whether the images are made up, so that ranges say little about a site."""
+    root: Path | None = None
+    """The folder that the images' names start from; None for generated images."""
 
     @property
     def count(self) -> int:
@@ -71,4 +73,10 @@ def find_feeds(folder: Path | None, metadata: Metadata, interface: Interface, *,
     if limit < 1:
         raise DataError(f"{limit} images are too few to measure with", "Allow at least one.")
     root = None if folder is None else photographs_of(folder)
-    return Feeds(metadata, interface, images_for(root, interface.shape, most=limit), generated=folder is None)
+    images = images_for(root, interface.shape, most=limit)
+    return Feeds(metadata, interface, images, generated=folder is None, root=root)
+
+
+def feeds_from(root: Path, names: Iterable[str], metadata: Metadata, interface: Interface) -> Feeds:
+    """Feeds from the images below `root` with these names."""
+    return Feeds(metadata, interface, images_of(root, names), generated=False, root=root)

@@ -65,16 +65,32 @@ def to_half(
         ranges: Measured on the user's images with `measure_ranges`; bf16 needs none.
         keep: Further nodes to leave in fp32, with the reason.
     """
-    interface = fp32_interface(document, kind)
     kinds = float_values(document)
     nodes = [node for node in document.graph.node if _touches(node, kinds)]
-    _check_ops(nodes, kind, interface.opset)
     reasons = _pixel_nodes(nodes)
     if kind == "fp16":
         assert ranges is not None, "fp16 can overflow"
         reasons |= _risky(nodes, kinds, ranges, constants_of(document))
     reasons |= {name: reason for name, reason in (keep or {}).items() if name in {node.name for node in nodes}}
     reasons |= _saves_casts(nodes, kinds, reasons)
+    return to_half_keeping(document, kind, reasons)
+
+
+def to_half_keeping(
+    document: onnx.ModelProto, kind: HalfKind, reasons: Mapping[str, str]
+) -> tuple[onnx.ModelProto, HalfReport]:
+    """As `to_half`, with exactly these nodes in fp32 and nothing measured.
+
+    Args:
+        document: An exported graph in fp32; it is not changed.
+        kind: The short format.
+        reasons: Nodes to leave in fp32, with the reason.
+    """
+    interface = fp32_interface(document, kind)
+    kinds = float_values(document)
+    nodes = [node for node in document.graph.node if _touches(node, kinds)]
+    for op_type in dict.fromkeys(node.op_type for node in nodes):
+        check_op(op_type, kind, interface.opset)
     half_nodes = {node.name for node in nodes} - set(reasons)
     written, casts = _convert(document, kind, kinds, half_nodes)
     kept = tuple(KeptNode(node.name, node.op_type, reasons[node.name]) for node in nodes if node.name in reasons)
@@ -97,16 +113,15 @@ def _touches(node: onnx.NodeProto, kinds: dict[str, int]) -> bool:
     return any(name in kinds for name in [*node.input, *node.output])
 
 
-def _check_ops(nodes: list[onnx.NodeProto], kind: HalfKind, opset: int) -> None:
+def check_op(op_type: str, kind: HalfKind, opset: int) -> None:
     """ONNX itself must allow the format: convs and poolings take bf16 from opset 22 on."""
-    for node in nodes:
-        schema = onnx.defs.get_schema(node.op_type, opset)
-        allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
-        if _TYPE_NAME[kind] not in allowed.get(schema.inputs[0].type_str, ()):
-            raise ConfigError(
-                f"ONNX has no {kind} form of {node.op_type} in opset {opset}",
-                "Export with opset 22 or later, or choose fp16.",
-            )
+    schema = onnx.defs.get_schema(op_type, opset)
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    if _TYPE_NAME[kind] not in allowed.get(schema.inputs[0].type_str, ()):
+        raise ConfigError(
+            f"ONNX has no {kind} form of {op_type} in opset {opset}",
+            "Export with opset 22 or later, or choose fp16.",
+        )
 
 
 def _pixel_nodes(nodes: list[onnx.NodeProto]) -> dict[str, str]:

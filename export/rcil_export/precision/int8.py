@@ -13,18 +13,24 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, create_calibrator
 from onnxruntime.quantization.calibrate import TensorsData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+from onnxruntime.quantization.quant_utils import TENSOR_NAME_QUANT_SUFFIX
 
 from rcil.errors import ConfigError, RcilError, did_you_mean
+from rcil_export.precision.calibration import CalibrationOptions as CalibrationOptions
+from rcil_export.precision.calibration import Span
 from rcil_export.precision.document import finish, fp32_interface
 from rcil_export.precision.feeds import Feed
 from rcil_export.precision.graph import activation_after, constants_of, readers_of, replace_nodes
 from rcil_export.precision.ranges import float_values
+from rcil_export.precision.weights import WeightBits, round_weights, weight_scales
 
 QUANTISED_OPS = (
     "Add",
@@ -39,27 +45,21 @@ QUANTISED_OPS = (
     "Relu",
 )
 """Ends of the graph (normalisation, upsampling, argmax) stay in fp32: int8 logits would tie."""
-Method = Literal["percentile", "entropy"]
-
-
-@dataclass(frozen=True)
-class CalibrationOptions:
-    """How ranges of values are chosen."""
-
-    method: Method = "percentile"
-    percentile: float = 99.99
-    """Share of values, in percent, that the range covers; larger ones are clipped."""
-
-    def __post_init__(self) -> None:
-        if not 50 < self.percentile <= 100:
-            raise ConfigError(f"percentile {self.percentile} makes no range", "Choose one above 50, up to 100.")
 
 
 @dataclass(frozen=True)
 class Calibration:
     """Ranges of all values of a graph; measured once, used for every choice of layers."""
 
-    ranges: TensorsData
+    ranges: dict[str, Span]
+    """By the name of the value."""
+
+    def as_tensors(self) -> TensorsData:
+        """The same in ONNX Runtime's words."""
+        return TensorsData(
+            CalibrationMethod.MinMax,
+            {name: tuple(np.array(end, np.float32) for end in span) for name, span in self.ranges.items()},
+        )
 
 
 class _Once(CalibrationDataReader):  # type: ignore[misc]
@@ -101,7 +101,8 @@ def calibrate(
             empty = False
         if empty:
             raise RcilError("there is no image to calibrate with", "Give a folder with images of your site.")
-        return Calibration(calibrator.compute_data())
+        found = calibrator.compute_data()
+    return Calibration({name: (float(found[name].lowest), float(found[name].highest)) for name in sorted(found)})
 
 
 @dataclass(frozen=True)
@@ -126,12 +127,15 @@ class Quantised:
         return finish(document, "int8")
 
 
-def quantise(document: onnx.ModelProto, calibration: Calibration) -> Quantised:
+def quantise(document: onnx.ModelProto, calibration: Calibration, bits: WeightBits = 8) -> Quantised:
     """Quantise every conv, sum and pooling once, which takes long for wide networks.
+
+    ONNX Runtime places the pairs and rounds the weights; the weights are then rounded again, from their fp32 values.
 
     Args:
         document: In fp32; it is not changed.
         calibration: Of this graph.
+        bits: Of the weights. ONNX Runtime's own 7 bits are not symmetric, so they are not used.
     """
     fp32_interface(document, "int8")
     quantiser = QDQQuantizer(
@@ -140,7 +144,7 @@ def quantise(document: onnx.ModelProto, calibration: Calibration) -> Quantised:
         False,  # all 8 bits of the weights
         QuantType.QInt8,
         QuantType.QInt8,
-        calibration.ranges,
+        calibration.as_tensors(),
         [],
         [],
         list(QUANTISED_OPS),
@@ -150,7 +154,26 @@ def quantise(document: onnx.ModelProto, calibration: Calibration) -> Quantised:
         quantiser.quantize_model()
     graph: onnx.GraphProto = quantiser.model.model.graph
     added = {tensor.name: tensor for tensor in graph.initializer}
+    _set_weights(graph, added, constants_of(document), bits)
     return Quantised(document, tuple(graph.node), tuple((added | constants_of(document)).values()))
+
+
+def _set_weights(
+    graph: onnx.GraphProto,
+    added: dict[str, onnx.TensorProto],
+    source: dict[str, onnx.TensorProto],
+    bits: WeightBits,
+) -> None:
+    """Round every quantised kernel and its scales in `added` from the fp32 kernel in `source`."""
+    for node in graph.node:
+        if node.op_type != "DequantizeLinear" or node.input[0] not in added:
+            continue
+        kernel = source[node.input[0].removesuffix(TENSOR_NAME_QUANT_SUFFIX)]
+        weight = numpy_helper.to_array(kernel)
+        scales = weight_scales(weight, bits)
+        steps = round_weights(weight, scales, bits)
+        added[node.input[0]].CopyFrom(numpy_helper.from_array(steps, node.input[0]))
+        added[node.input[1]].CopyFrom(numpy_helper.from_array(scales, node.input[1]))
 
 
 def conv_names(document: onnx.ModelProto) -> list[str]:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from rcil_export.check.criterion import Judgement
 from rcil_export.precision.compare import logits_of
 from rcil_export.precision.feeds import Feed
 from rcil_export.precision.int8 import Quantised, conv_names
 
-Score = Callable[[onnx.ModelProto], float]
+Judge = Callable[[onnx.ModelProto], Judgement]
+"""The number of a graph that is furthest beyond its limit, or least within."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,12 @@ class Step:
     """One state of the search."""
 
     excluded: tuple[str, ...]
-    score: float
-    drop: float
+    worst: Judgement
+
+    @property
+    def excess(self) -> float:
+        """Points beyond the limit; at most 0 is good enough."""
+        return self.worst.excess
 
 
 @dataclass(frozen=True)
@@ -33,10 +39,8 @@ class SearchResult:
     """The state that the document has; its convs are in the order in which they were taken out."""
     path: tuple[Step, ...]
     """Every state that was accepted, the first with all convs in int8."""
-    reference: float
-    """Score of the fp32 graph."""
     reached: bool
-    """Whether the drop is within the limit; if not, evaluations or convs were used up and this is the best found."""
+    """Whether it is good enough; if not, evaluations or convs were used up and this is the best found."""
     evaluations: int
 
 
@@ -60,15 +64,14 @@ def layer_errors(quantised: Quantised, feeds: Iterable[Feed]) -> dict[str, float
 
 def search(
     quantised: Quantised,
-    score: Score,
-    limit: float,
-    errors: dict[str, float],
+    judge: Judge,
+    errors: Callable[[], dict[str, float]],
     *,
     candidates: int = 3,
     evaluations: int = 60,
     progress: Callable[[int, Step], None] = lambda evaluations, step: None,
 ) -> SearchResult:
-    """Start with all convs in int8; while the drop exceeds the limit, put that conv back into fp32 that helps most.
+    """Start with all convs in int8; while that is not good enough, put that conv back into fp32 that helps most.
 
     Each round tries the `candidates` convs with the largest errors that are still in int8 and keeps the best one, so
     that the choice is measured. Where none of them helps, the one with the largest error goes, as it may only help
@@ -76,34 +79,32 @@ def search(
 
     Args:
         quantised: The graph.
-        score: Higher is better, for example mIoU or argmax agreement; may run the graph as it likes.
-        limit: Largest drop below the fp32 graph's score, in the score's unit.
-        errors: By conv, from `layer_errors`.
+        judge: May run the graph as it likes.
+        errors: By conv, from `layer_errors`; called only if all convs in int8 are not good enough.
         candidates: Convs tried in each round.
-        evaluations: Calls of `score` at most, that of the fp32 graph included; at least 2 are made.
+        evaluations: Calls of `judge` at most; at least 1 is made.
         progress: Told the number of evaluations and every accepted state.
     """
-    reference = score(quantised.source)
 
     def state(excluded: tuple[str, ...]) -> tuple[Step, onnx.ModelProto]:
         document = quantised.without(excluded)
-        value = score(document)
-        return Step(excluded, value, reference - value), document
+        return Step(excluded, judge(document)), document
 
     step, document = best = state(())
-    path, used = [step], 2
+    path, used = [step], 1
     progress(used, step)
-    order = sorted(errors, key=lambda name: (-errors[name], name))
-    while not step.drop <= limit:
+    size = errors() if step.excess > 0 else {}
+    order = sorted(size, key=lambda name: (-size[name], name))
+    while step.excess > 0:
         waiting = [name for name in order if name not in step.excluded]
         tried = waiting[: min(candidates, evaluations - used)]
         if not tried:
             break
         found = [state((*step.excluded, name)) for name in tried]
         used += len(tried)
-        step, document = max(found, key=lambda pair: pair[0].score)  # the first, of the largest error, where equal
-        best = max(best, (step, document), key=lambda pair: pair[0].score)
+        step, document = min(found, key=lambda pair: pair[0].excess)  # the first, of the largest error, where equal
+        best = min(best, (step, document), key=lambda pair: pair[0].excess)
         path.append(step)
         progress(used, step)
     step, document = best
-    return SearchResult(document, step, tuple(path), reference, step.drop <= limit, used)
+    return SearchResult(document, step, tuple(path), step.excess <= 0, used)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rcil_export.interface import Precision
 from rcil_export.shapes import InputShape
+from rcil_export.triton.serving import Serving, serving_text
 from rcil_export.triton.signature import Signature, Tensor
 from rcil_export.triton.step_file import Backend
 
 MODEL_FILES: dict[Backend, str] = {"onnxruntime": "model.onnx", "tensorrt": "model.plan"}
 LABELS = "labels.txt"
+"""For people and clients. The configuration does not name it, as Triton applies labels to classifications only."""
 SERVED_VERSIONS = 2
 """The newest step and the one before it: clients that ask for the old version by number have time to move."""
 
@@ -30,7 +33,16 @@ class Queue:
     timeout_ms: float = 2000.0
 
 
-def config_text(name: str, signature: Signature, shape: InputShape, *, backend: Backend, queue: Queue) -> str:
+def config_text(
+    name: str,
+    signature: Signature,
+    shape: InputShape,
+    *,
+    backend: Backend,
+    queue: Queue,
+    serving: Serving | None = None,
+    precision: Precision = "fp32",
+) -> str:
     """The whole file.
 
     A model with a free batch is served with Triton's batch dimension, which `dims` leave out: `-1, -1, 3` and `-1, -1`
@@ -44,11 +56,14 @@ def config_text(name: str, signature: Signature, shape: InputShape, *, backend: 
         shape: The largest batch, and the usual image, which every version segments before it takes requests.
         backend: Triton's.
         queue: In front of the model.
+        serving: How Triton runs it.
+        precision: Of the model, which TensorRT as an accelerator keeps.
     """
     batched = not shape.batch.fixed
     skipped = 1 if batched else 0
     warm_up = (*shape.usual, 3)[skipped:]
     outputs = ",\n".join(_tensor(tensor, skipped) for tensor in signature.outputs)
+    more = serving_text(serving or Serving(), precision)
     return f"""\
 # Written by `rcil-export --triton`, anew with every version.
 name: "{name}"
@@ -81,13 +96,11 @@ model_warmup [
     }}
   }}
 ]
-"""
+{more}"""
 
 
 def _tensor(tensor: Tensor, skipped: int) -> str:
-    labels = f' label_filename: "{LABELS}"' if tensor.name == "mask" else ""
-    dims = _dims(tensor.shape[skipped:])
-    return f'  {{ name: "{tensor.name}" data_type: {tensor.dtype.value} dims: {dims}{labels} }}'
+    return f'  {{ name: "{tensor.name}" data_type: {tensor.dtype.value} dims: {_dims(tensor.shape[skipped:])} }}'
 
 
 def _dims(sizes: Sequence[int | None]) -> str:

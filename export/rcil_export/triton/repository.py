@@ -6,18 +6,20 @@ import contextlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rcil.checkpoint.metadata import Metadata
-from rcil.errors import ConfigError, GateError, RcilError
+from rcil.errors import ConfigError, GateError, RcilError, TrustError
 from rcil.files import building, replacing, sha256_of, working_in
+from rcil.signing import verify
 from rcil_export.engine.flavour import TITLES
 from rcil_export.engine.sidecar import check_unchanged
 from rcil_export.interface import Interface
 from rcil_export.shapes import Extent
 from rcil_export.triton import step_file
 from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
+from rcil_export.triton.serving import Serving, check_serving
 from rcil_export.triton.signature import Signature, signature_of
 from rcil_export.triton.step_file import Backend, StepFile, read_step_file
 
@@ -36,6 +38,8 @@ def publish(
     *,
     name: str,
     queue: Queue | None = None,
+    serving: Serving | None = None,
+    trust: Sequence[Path] = (),
     force: bool = False,
 ) -> Path:
     """Add a step to `repository` as the version of the same number, step 0 too; returns the version's folder.
@@ -52,10 +56,13 @@ def publish(
         repository: The folder that Triton is given; made where it is missing.
         name: Of the model in the repository, and in the URLs of its clients.
         queue: In front of the model; None takes the defaults.
+        serving: How Triton runs it; None takes the defaults.
+        trust: Public keys, one of which must have signed the folder of the model; none: signatures are not looked at.
         force: Replace a version that is there already, and publish a model that is marked as rejected.
     """
     backend = _backend_of(model)
-    check_publishable(metadata, interface, repository, name=name, backend=backend, force=force)
+    signed = verify(model, trust).digests if trust else None
+    check_publishable(metadata, interface, repository, name=name, backend=backend, serving=serving, force=force)
     folder = repository / name
     version = folder / str(metadata.step)
     try:
@@ -74,11 +81,21 @@ def publish(
                     batch=interface.shape.batch,
                     model_sha256=sha256_of(part / MODEL_FILES[backend]),
                 )
+                if signed is not None and description.model_sha256 not in signed.values():
+                    raise TrustError(f"{model} was changed while it was published", "Try again.")
                 text = description.model_dump_json(indent=1) + "\n"
                 (part / step_file.FILE_NAME).write_text(text, encoding="utf-8")
                 if metadata.step >= max(_versions(folder), default=0):
                     _write(folder / LABELS, "".join(f"{c.name}\n" for c in metadata.classes))
-                text = config_text(name, signature, interface.shape, backend=backend, queue=queue or Queue())
+                text = config_text(
+                    name,
+                    signature,
+                    interface.shape,
+                    backend=backend,
+                    queue=queue or Queue(),
+                    serving=serving,
+                    precision=interface.precision,
+                )
                 _write(folder / CONFIG, text)
     except OSError as error:
         raise RcilError(
@@ -88,7 +105,14 @@ def publish(
 
 
 def check_publishable(
-    metadata: Metadata, interface: Interface, repository: Path, *, name: str, backend: Backend, force: bool
+    metadata: Metadata,
+    interface: Interface,
+    repository: Path,
+    *,
+    name: str,
+    backend: Backend,
+    force: bool,
+    serving: Serving | None = None,
 ) -> None:
     """Raise unless `publish` could add a model of this description; nothing is written.
 
@@ -99,8 +123,15 @@ def check_publishable(
         name: Of the model in the repository.
         backend: That will run it.
         force: As of `publish`.
+        serving: As of `publish`.
     """
     _check_name(name)
+    if backend == "onnxruntime" and interface.runtime == "cpu":
+        raise ConfigError(
+            "a graph of `--for cpu` gives wrong masks on GPUs, where Triton runs models if it has any",
+            "Export it with `--for any`.",
+        )
+    check_serving(serving or Serving(), backend, interface.precision)
     signature = signature_of(interface, len(metadata.classes))
     if metadata.rejected is not None and not force:
         raise GateError(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from rcil.errors import CheckpointError, first_line
+from rcil.errors import CheckpointError, TrustError, first_line
 from rcil.files import sha256_of
 from rcil_export.description import parse_description
 from rcil_export.interface import INPUT_NAME
-from rcil_export.sessions import CPU, SessionError, open_session
+from rcil_export.onnx_texts import damaged, read_texts
+from rcil_export.providers import CPU, CUDA, TENSORRT, is_listed
+from rcil_export.runtimes import choose_provider, needs_wide_sums
+from rcil_export.sessions import SessionError, open_session
 from rcil_serve.backends.protocol import Outputs, RunError, outputs_of
 
-TITLES = {CPU: "CPU", "CUDAExecutionProvider": "GPU (CUDA)", "TensorrtExecutionProvider": "GPU (TensorRT)"}
+TITLES = {CPU: "CPU", CUDA: "GPU (CUDA)", TENSORRT: "GPU (TensorRT)"}
 
 
 class OnnxBackend:
@@ -22,30 +26,42 @@ class OnnxBackend:
 
     Args:
         path: The file.
-        provider: ONNX Runtime's execution provider that must run it.
+        device: Where it must run; `auto`: on a GPU where one can be used, else on the CPU.
         threads: For the work inside a node; None: as many as there are cores.
+        sha256: Of the file that was signed; another one is refused. The bytes that were hashed are those that run.
     """
 
-    def __init__(self, path: Path, provider: str = CPU, threads: int | None = None) -> None:
+    def __init__(self, path: Path, device: str = "cpu", threads: int | None = None, sha256: str | None = None) -> None:
         self.name = str(path)
+        content: bytes | None = None
         try:
-            self.sha256 = sha256_of(path)
+            if sha256 is None:
+                self.sha256 = sha256_of(path)
+            else:
+                content = path.read_bytes()
+                self.sha256 = hashlib.sha256(content).hexdigest()
         except OSError as error:
             raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
-        providers = (provider,) if provider == CPU else (provider, CPU)
+        if sha256 not in (None, self.sha256):
+            raise TrustError(f"{path} was changed while it was opened", "Try again.")
+        self.metadata, self.interface = parse_description(read_texts(path, content), path)
+        provider = choose_provider(device, self.interface, path)
+        others = [name for name in (CUDA, CPU) if name != provider and is_listed(name)] if provider != CPU else []
         try:
-            self._session = open_session(path, threads, providers, name=str(path))
+            wide = needs_wide_sums(self.interface)
+            self._session = open_session(
+                path if content is None else content, threads, (provider, *others), wide_sums=wide, name=str(path)
+            )
         except SessionError as error:
             if "INVALID_PROTOBUF" in error.message:
-                raise _damaged(path) from error
+                raise damaged(path) from error
             raise
-        self.device = TITLES.get(provider, provider)
+        started = self._session.get_providers()[0]
+        self.device = TITLES.get(started, started)
         try:
-            texts = self._session.get_modelmeta().custom_metadata_map
             self._outputs = [output.name for output in self._session.get_outputs()]
         except UnicodeDecodeError as error:
-            raise _damaged(path) from error
-        self.metadata, self.interface = parse_description(texts, path)
+            raise damaged(path) from error
 
     def run(self, batch: NDArray[Any]) -> Outputs:
         """See `Backend.run`."""
@@ -61,7 +77,3 @@ class OnnxBackend:
     def close(self) -> None:
         """See `Backend.close`. A session goes with its last reference, which a running request may still hold."""
         self._session = None
-
-
-def _damaged(path: Path) -> CheckpointError:
-    return CheckpointError(f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export.")

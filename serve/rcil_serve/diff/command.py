@@ -30,6 +30,7 @@ from rcil_serve.options import (
     ThreadsOption,
     TileOption,
     TimeoutOption,
+    TrustOption,
     layout_of,
 )
 from rcil_serve.video.command import frame_bar
@@ -67,6 +68,7 @@ def diff(
     attempts: AttemptsOption = 6,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
+    trust: TrustOption = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
@@ -97,6 +99,7 @@ def diff(
         crf=crf,
         device=device,
         threads=threads,
+        trust=tuple(trust or ()),
     )
     if dry_run:
         diff_dry_run(request).show(as_json=as_json)

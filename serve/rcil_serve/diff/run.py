@@ -50,6 +50,8 @@ class DiffRequest:
     crf: int = 21
     device: str = "auto"
     threads: int | None = None
+    trust: tuple[Path, ...] = ()
+    """Public keys, one of which must have signed each model."""
 
     @property
     def receipt(self) -> Path:
@@ -70,7 +72,7 @@ class DiffRequest:
         document = asdict(self)
         for key in ("old", "new", "source", "out"):
             del document[key]
-        return document | {"rate": float(self.rate)}
+        return document | {"rate": float(self.rate), "trust": [path.name for path in self.trust]}
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def run_diff(
     with contextlib.ExitStack() as stack:
         backends = []
         for path in (request.old, request.new):
-            backend = open_backend(path, request.device, request.threads)
+            backend = open_backend(path, request.device, request.threads, request.trust)
             stack.callback(backend.close)
             say(f"{path}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
             backends.append(backend)

@@ -37,7 +37,9 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
         options: What to serve and how.
         opener: Loads a file; by default ONNX Runtime or TensorRT do.
     """
-    opener = opener or functools.partial(open_backend, device=options.device, threads=options.threads)
+    opener = opener or functools.partial(
+        open_backend, device=options.device, threads=options.threads, trust=options.trust
+    )
     models = Models(
         open_model(options.model, opener),
         None if options.previous is None else open_model(options.previous, opener),

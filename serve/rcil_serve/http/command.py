@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.options import DeviceOption, ModelOption, PreviousOption, ThreadsOption
+from rcil_serve.options import DeviceOption, ModelOption, PreviousOption, ThreadsOption, TrustOption
 
 
 def http(
@@ -26,6 +26,7 @@ def http(
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a whole request.")] = HttpOptions.timeout_s,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
+    trust: TrustOption = None,
 ) -> None:
     """Serve a model over HTTP: Open Inference Protocol, image upload, metrics and a page. SIGHUP reads it again.
 
@@ -48,5 +49,6 @@ def http(
             timeout_s=timeout,
             device=device,
             threads=threads,
+            trust=tuple(trust or ()),
         )
     )

@@ -35,7 +35,7 @@ class Metrics:
             registry=self.registry,
         )
         self._reloads = Counter("rcil_reloads", "Reloads by result.", ("result",), registry=self.registry)
-        for result in ("done", "refused", "failed"):
+        for result in ("done", "refused", "failed", "untrusted"):
             self._reloads.labels(result)
         Gauge("rcil_queue_length", "Requests that are read, wait or run.", registry=self.registry).set_function(
             lambda: workers.taken
@@ -56,7 +56,7 @@ class Metrics:
             self._stages.labels(stage).observe(value)
 
     def reload(self, result: str) -> None:
-        """`done`, `refused` or `failed`."""
+        """`done`, `refused`, `failed`, or `untrusted` where the signature of the new model does not verify."""
         self._reloads.labels(result).inc()
 
     def shares(self, model: Model, shares: NDArray[np.float64]) -> None:

@@ -38,6 +38,8 @@ class HttpOptions:
     device: str = "auto"
     threads: int | None = None
     """For ONNX Runtime on the CPU; None: one for each core."""
+    trust: tuple[Path, ...] = ()
+    """Public keys, one of which must have signed each model, also at a reload."""
 
     def __post_init__(self) -> None:
         least = {"port": 0, "queue": 0, "workers": 1, "max_bytes": 1, "max_pixels": 1, "timeout_s": 1e-3}

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rcil.data.generate import make_scene
-from rcil.errors import RcilError
+from rcil.errors import RcilError, TrustError
 from rcil.images import Image
 from rcil_serve.backends import Backend
 from rcil_serve.http.compare import agreement, checked_mask, missing
@@ -70,11 +70,11 @@ class Reloader:
             raise RefusalError(409, "a reload is under way", "Ask again when it is done.")
         try:
             report = self._reload(force)
+        except RefusalError:
+            self._metrics.reload("refused")
+            raise
         except RcilError as error:
-            refused = isinstance(error, RefusalError)
-            self._metrics.reload("refused" if refused else "failed")
-            if refused:
-                raise
+            self._metrics.reload("untrusted" if isinstance(error, TrustError) else "failed")
             raise RefusalError(422, f"the old model keeps serving: {error.message}", error.hint) from error
         except Exception:
             self._metrics.reload("failed")

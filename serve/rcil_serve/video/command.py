@@ -37,6 +37,7 @@ from rcil_serve.options import (
     TileOption,
     TimelineOption,
     TimeoutOption,
+    TrustOption,
     layout_of,
     names_of,
 )
@@ -71,6 +72,7 @@ def video(
     attempts: AttemptsOption = 6,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
+    trust: TrustOption = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
@@ -107,6 +109,7 @@ def video(
         crf=crf,
         device=device,
         threads=threads,
+        trust=tuple(trust or ()),
     )
     if dry_run:
         video_dry_run(request).show(as_json=as_json)

@@ -47,6 +47,8 @@ class VideoRequest:
     crf: int = 21
     device: str = "auto"
     threads: int | None = None
+    trust: tuple[Path, ...] = ()
+    """Public keys, one of which must have signed the model."""
 
     def outputs(self) -> dict[str, Path]:
         """Files to write, by name, and the receipt."""
@@ -69,7 +71,7 @@ class VideoRequest:
         document = asdict(self)
         for key in ("source", "model", "targets", "receipt"):
             del document[key]
-        return document | {"rate": float(self.rate)}
+        return document | {"rate": float(self.rate), "trust": [path.name for path in self.trust]}
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def run_video(
     """
     request.check()
     with contextlib.ExitStack() as stack:
-        backend = open_backend(request.model, request.device, request.threads)
+        backend = open_backend(request.model, request.device, request.threads, request.trust)
         stack.callback(backend.close)
         say(f"{request.model}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
         predictor = Predictor(backend, request.layout)

@@ -30,6 +30,7 @@ from rcil_serve.options import (
     TileOption,
     TimelineOption,
     TimeoutOption,
+    TrustOption,
     layout_of,
 )
 
@@ -83,6 +84,7 @@ def watch(
     attempts: AttemptsOption = 6,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
+    trust: TrustOption = None,
     fail_on_alarm: Annotated[bool, typer.Option("--fail-on-alarm", help="Exit code 9 if an alarm was raised.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -119,7 +121,7 @@ def watch(
         settings=WatchSettings(every, window, min_share, still),
         limits=Limits(min_agreement, max_drift, max_flicker, quiet_after, patience),
         rule=TrialRule(promote_after, promote_agreement, promote_needs_new, min_share),
-        promotion=Promotion(promote_link, promote_command),
+        promotion=Promotion(promote_link, promote_command, tuple(trust or ())),
         baseline_seconds=baseline,
         baseline=baseline_from,
         save_baseline=save_baseline,
@@ -132,6 +134,7 @@ def watch(
         rate=Fraction(fps).limit_denominator(1001),
         device=device,
         threads=threads,
+        trust=tuple(trust or ()),
     )
     with sigterm_as_interrupt():
         document = run_watch(

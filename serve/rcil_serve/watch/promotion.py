@@ -14,6 +14,7 @@ from typing import IO
 
 from rcil.errors import ConfigError, RcilError
 from rcil.files import replacing, sha256_of
+from rcil_serve.backends.open import signed_sha256
 
 COMMAND_SECONDS = 60.0
 LONGEST_LINE = 4096
@@ -33,6 +34,8 @@ class Promotion:
     """What the service reads: a symlink to a model file or to its folder, or a model file that is overwritten."""
     command: str = ""
     """Run after that, without a shell; `{model}` stands for the model."""
+    trust: tuple[Path, ...] = ()
+    """Public keys, one of which must have signed the model at the moment it is promoted."""
 
     def check(self, model: Path) -> None:
         """Refuse at the start what could not be carried out later."""
@@ -50,6 +53,11 @@ class Promotion:
                 f"{self.link} leads to a folder without {model.name}, so the service reads another name",
                 "Give the new model the name of the old one.",
             )
+        if self.trust and self.link.is_file() and not self.link.is_symlink():
+            raise ConfigError(
+                f"{self.link} is a file, and a copy of the new model over it would lie there without its signature",
+                "With --trust, let --promote-link be a symlink to the model or to its folder.",
+            )
         if model.suffix != ".onnx" and not self.link.is_dir():
             raise ConfigError(
                 f"{model} comes with a sidecar, and one rename cannot replace two files",
@@ -66,6 +74,8 @@ class Promotion:
         try:
             if sha256_of(model) != sha256:
                 raise PromotionError(f"{model} is not the file that was tried out", "Start again with the new file.")
+            if self.trust and signed_sha256(model, self.trust) != sha256:
+                raise PromotionError(f"{model} is not the file that was signed", "Start again with the signed file.")
             undo = self._switch(model)
         except OSError as error:
             raise PromotionError(

@@ -43,12 +43,14 @@ class WatchRequest:
     rate: Fraction = Fraction(10)
     device: str = "auto"
     threads: int | None = None
+    trust: tuple[Path, ...] = ()
+    """Public keys, one of which must have signed each model."""
 
     def __post_init__(self) -> None:
         if self.baseline_seconds <= 0:
             raise ConfigError(f"a baseline of {self.baseline_seconds:g} s is empty", "Choose a longer --baseline.")
         if self.shadow is None:
-            if self.promotion != Promotion():
+            if self.promotion.link is not None or self.promotion.command:
                 raise ConfigError("there is nothing to promote", "Name the new step with --shadow.")
             return
         if not self.shadow.exists():
@@ -83,6 +85,7 @@ class WatchRequest:
             "rate": float(self.rate),
             "device": self.device,
             "threads": self.threads,
+            "trust": [path.name for path in self.trust],
         }
 
 

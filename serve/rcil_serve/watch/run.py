@@ -79,7 +79,7 @@ def run_watch(
 
 def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitStack) -> Models:
     def opened(path: Path) -> Predictor:
-        backend = open_backend(path, request.device, request.threads)
+        backend = open_backend(path, request.device, request.threads, request.trust)
         stack.callback(backend.close)
         return Predictor(backend, request.layout)
 

@@ -4,7 +4,16 @@ from onnx_models import segmenter
 
 from rcil.errors import ConfigError
 from rcil_export.check import latency
-from rcil_export.check.latency import LatencyOptions, bootstrap_ratio, interleaved, percentiles, random_image, run_of
+from rcil_export.check.latency import (
+    RESAMPLES,
+    LatencyOptions,
+    bootstrap_ratio,
+    interleaved,
+    percentiles,
+    random_image,
+    resampled_blocks,
+    run_of,
+)
 from rcil_export.sessions import CPU, SessionError, check_providers, open_session
 
 
@@ -57,6 +66,19 @@ def test_noise_that_both_share_cancels():
     assert alone[2] - alone[1] > 0.2
 
 
+def test_rounds_are_resampled_in_blocks_of_neighbours():
+    picked = resampled_blocks(27)
+    assert picked.shape == (RESAMPLES, 27)
+    assert set(picked.ravel().tolist()) == set(range(27))
+    steps = np.diff(picked.reshape(RESAMPLES, 9, 3), axis=2) % 27
+    assert (steps == 1).all()
+    random = np.random.default_rng(0)
+    slow = np.exp(0.05 * random.normal(size=64).cumsum())
+    intervals = [bootstrap_ratio(times.tolist(), [1.0] * 64) for times in (slow, random.permutation(slow))]
+    widths = [high - low for _, low, high in intervals]
+    assert widths[0] > 1.3 * widths[1], "neighbours that are alike say less"
+
+
 def test_times_must_be_pairs():
     with pytest.raises(ValueError, match="3 and 2 times"):
         bootstrap_ratio([1.0] * 3, [1.0] * 2)
@@ -78,11 +100,12 @@ def test_a_provider_that_is_not_there_is_an_error_that_names_those_that_are():
 def test_a_silent_fallback_is_an_error(tmp_path, monkeypatch):
     path = segmenter(tmp_path / "m.onnx")
     monkeypatch.setattr(latency.ort, "get_available_providers", lambda: ["AzureExecutionProvider", CPU])
+    monkeypatch.setattr("rcil_export.sessions.start_problem", lambda provider: None)
     real = latency.ort.InferenceSession
     monkeypatch.setattr(
         latency.ort, "InferenceSession", lambda model, options, **_: real(model, options, providers=[CPU])
     )
-    with pytest.raises(ConfigError, match="AzureExecutionProvider could not start"):
+    with pytest.raises(ConfigError, match="AzureExecutionProvider did not start"):
         open_session(path, 1, ["AzureExecutionProvider"])
 
 

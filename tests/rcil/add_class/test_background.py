@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rcil.add_class.background import complete_masks, left_as_background
+from rcil.add_class.background import complete_masks, completed, left_as_background
 from rcil.data.masks import read_mask
 from rcil.data.site import read_site
 
@@ -28,10 +28,10 @@ def test_an_unsure_model_says_nothing(cones, painter, described):
 def test_old_classes_without_labels_are_filled_in(cones, painter, described, tmp_path, labelled):
     data = read_site(cones)
     model = painter([0, 1, 1], 2)  # takes cones for balls
-    completed, samples = complete_masks(
-        model, described(OLD), described(OLD, NEW), data, data.splits["val"], labelled, tmp_path / "masks"
-    )
-    assert completed.names == ("background", "ball", "cone")
+    new, folder = described(OLD, NEW), tmp_path / "masks"
+    complete_masks(model, described(OLD), new, data, data.splits["val"], labelled, folder)
+    filled, samples = completed(new, data.splits["val"], folder)
+    assert filled.names == ("background", "ball", "cone")
     assert [s.image for s in samples] == [s.image for s in data.splits["val"]]
     mask = read_mask(samples[0].mask)
     ball = mask[12:44, 8:40]

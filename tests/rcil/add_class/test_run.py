@@ -53,6 +53,7 @@ def test_what_a_run_leaves(done, ask, old_model, site):
     assert entry.data_sha256 == data_digest(read_site(site).splits["train"])
     assert entry.config["classes"] == ["cone"]
     assert entry.metrics["drop background"] == report["old_classes"][0]["drop"]
+    assert entry.metrics["training_images"] > 0 and entry.metrics["held_out_images"] > 0
     assert entry.metrics["iou cone"] == report["new_classes"][0]["iou"]
     assert new.architecture.rc.frozen
 

@@ -40,5 +40,5 @@ def test_seeds(tmp_path, seed, cell):
 
 
 def test_paths_and_methods_are_no_markup(tmp_path):
-    text = shown(tmp_path, metadata(method="[/mine]"), name="[run] [/b].safetensors").replace("\n", "")
-    assert "[run] [/b].safetensors" in text and "[/mine]" in text
+    text = shown(tmp_path, metadata(method="[/mine]"), name="[run]_[/b].safetensors").replace("\n", "")
+    assert "[run]_[/b].safetensors" in text and "[/mine]" in text

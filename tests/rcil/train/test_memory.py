@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import pytest
 import torch
 from networks import small_arch
 
 from rcil.errors import TrainingError
 from rcil.nn import begin_step, build, fold
+from rcil.nn.cost import on_meta
 from rcil.train import memory
 from rcil.train.memory import check_memory, free_memory, peak_memory
 from rcil.train.task import TrainingSection
@@ -86,3 +89,40 @@ def test_adamw_keeps_two_numbers_a_weight():
         peak_memory(model, None, 2, TrainingSection(crop=64, optimiser=optimiser)) for optimiser in ("sgd", "adamw")
     )
     assert adamw - sgd == 4 * sum(p.numel() for p in model.parameters())
+
+
+def test_what_torch_keeps_of_freed_tensors_on_a_gpu_is_free(monkeypatch):
+    """From step 1 on torch holds blocks that step 0 no longer uses; the driver counts them as used."""
+    gpu, gib = torch.device("cuda", 1), 2**30
+    numbers = {"mem_get_info": (1 * gib, 16 * gib), "memory_reserved": 14 * gib, "memory_allocated": 3 * gib}
+    asked = []
+    for name, value in numbers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: asked.append(device) or value)
+    assert free_memory(gpu) == 12 * gib
+    assert asked == [gpu] * 3
+    check_memory(12 * gib, gpu, SETTINGS, 1)
+    with pytest.raises(TrainingError, match=r"needs about 13.0 GiB on cuda and 12.0 GiB are free"):
+        check_memory(13 * gib, gpu, SETTINGS, 1)
+
+
+def test_what_the_c_library_keeps_is_given_back():
+    """Freed blocks below one that is in use stay with the process until they are asked for."""
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    blocks = [torch.ones(2**15) for _ in range(2**10)]  # 128 KiB each: from the heap, not from the system
+    guards = [torch.ones(64) for _ in range(64)]
+    full = resident()
+    del blocks
+    memory.release_freed()
+    assert full - resident() > 100 * 2**20
+    assert len(guards) == 64
+
+
+def test_weights_that_are_there_already_are_not_needed_again():
+    model = build(small_arch("resnet18"), [["background", "ball"]])
+    size = sum(p.numel() * 4 for p in model.parameters())
+    assert memory.weights_on(CPU, (model, None)) == size
+    assert memory.weights_on(torch.device("cuda", 0), (model, None)) == 0
+    assert memory.weights_on(torch.device("cuda", 0), (on_meta(model),)) == 0

@@ -56,6 +56,9 @@ def test_a_run_leaves_checkpoints_logs_and_results(whole, task_file):
     assert [entry.step for entry in header.metadata.lineage] == [0, 1]
     last = header.metadata.lineage[-1]
     assert last.metrics["held_out_miou"] == pytest.approx(best_of(whole / "step1"))
+    assert last.metrics["training_images"] > 0 and last.metrics["held_out_images"] > 0
+    by_class = [value for name, value in last.metrics.items() if name.startswith("iou ")]
+    assert sum(by_class) / len(by_class) == pytest.approx(100 * last.metrics["held_out_miou"])
     assert last.data_sha256 == data_digest(make_plan(load_task(task_file)).data.splits["train"])
     assert header.metadata.architecture.rc.frozen
     rows = list(csv.DictReader((whole / "step1" / "log.csv").read_text().splitlines()))

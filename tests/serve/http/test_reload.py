@@ -57,7 +57,7 @@ def test_a_newer_model_takes_over(client, path):
     previous = client.post("/segment?model=previous", content=png(IMAGE))
     np.testing.assert_array_equal(unpng(previous.content), before)
     assert client.get("/classes").json()["previous"]["step"] == 1
-    assert reloads(client) == {"done": 1, "refused": 0, "failed": 0}
+    assert reloads(client) == {"done": 1, "refused": 0, "failed": 0, "untrusted": 0}
     assert 'step="2"' in client.get("/metrics").text and 'step="1"' not in client.get("/metrics").text
 
 
@@ -89,7 +89,7 @@ def test_a_bad_file_leaves_the_old_model(client, path, how):
     assert answer.status_code == 422
     assert "the old model keeps serving" in answer.json()["error"] and "model.onnx" in answer.json()["error"]
     assert step_that_answers(client) == 1
-    assert reloads(client) == {"done": 0, "refused": 0, "failed": 1}
+    assert reloads(client) == {"done": 0, "refused": 0, "failed": 1, "untrusted": 0}
     write_model(path, 2)
     assert client.post(LOAD).status_code == 200, "mended"
     assert step_that_answers(client) == 2
@@ -100,7 +100,7 @@ def test_lost_classes_need_force(client, path):
     answer = client.post(LOAD, json={})
     assert answer.status_code == 422 and "does not know cone" in answer.json()["error"]
     assert step_that_answers(client) == 1
-    assert reloads(client) == {"done": 0, "refused": 1, "failed": 0}
+    assert reloads(client) == {"done": 0, "refused": 1, "failed": 0, "untrusted": 0}
     forced = client.post(LOAD, json={"parameters": {"force": True}})
     assert forced.status_code == 200 and forced.json()["missing"] == ["it does not know cone"]
     assert step_that_answers(client) == 0

@@ -8,7 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 from rcil.checkpoint.metadata import Metadata, class_table
 from rcil.errors import RcilError
 from rcil.nn import cost, fold, plain_twin
-from rcil_export.check.graph import canonical, first_difference, parameters_and_macs
+from rcil_export.certificate.difference import first_difference
+from rcil_export.certificate.graph import canonical, parameters_and_macs
 from rcil_export.interface import Interface
 from rcil_export.onnx_graph.export import to_onnx
 from rcil_export.shapes import InputShape, parse_shape
@@ -142,7 +143,7 @@ def add_dead_node(document):
         (lambda d: set_attribute(d, "ArgMax", "select_last_index", 1), ["rows (ArgMax)", "absent and 1"]),
         (lambda d: setattr(node_of(d, "LeakyRelu"), "op_type", "Elu"), ["the op is LeakyRelu and Elu"]),
         (lambda d: setattr(d.opset_import[0], "version", 19), ["('', 18)", "('', 19)"]),
-        (lambda d: set_constant(d, "class_axis", np.array([-1])), ["confidence (ReduceMax)", "[3]", "[-1]"]),
+        (lambda d: set_constant(d, "class_axis", np.array([-3])), ["confidence (ReduceMax)", "[1]", "[-3]"]),
         (add_dead_node, ["only the second graph has dead (Relu)"]),
         (
             lambda d: d.graph.initializer.append(numpy_helper.from_array(np.ones(3), "x")),

@@ -1,0 +1,187 @@
+"""The zero-cost certificate of a delivered file."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from rcil.checkpoint.header import read_header
+from rcil.errors import CheckpointError, RcilError
+from rcil.files import sha256_of
+from rcil_export.certificate.counts import Counts, deployed_counts
+from rcil_export.certificate.difference import first_difference, weight_differences, with_weights_of
+from rcil_export.certificate.engine import ENGINE_GPUS, engine_item
+from rcil_export.certificate.graph import canonical, parameters_and_macs, with_fixed_size
+from rcil_export.certificate.latency import latency_item
+from rcil_export.certificate.memory import memory_item
+from rcil_export.certificate.twin import twin_document
+from rcil_export.check.latency import LatencyOptions
+from rcil_export.check.result import Item, Result
+from rcil_export.classify_interface import ClassifierInterface
+from rcil_export.convert import deployed_metadata
+from rcil_export.convert_types import Conversion
+from rcil_export.interface import Interface, Precision
+from rcil_export.onnx_graph.ends import input_dims
+from rcil_export.shapes import InputShape
+
+TITLE = "No extra cost over a plain network"
+MAX_LISTED = 3
+"""Layers with other weights that a line lists; the document has more."""
+MAX_IN_DOCUMENT = 50
+
+
+def certify(
+    delivered: Path,
+    checkpoint: Path,
+    interface: Interface | ClassifierInterface,
+    *,
+    engine: bool,
+    latency: LatencyOptions | None,
+    memory: bool = True,
+    gpus: tuple[str, ...] = ENGINE_GPUS,
+    replays: Mapping[Precision, Conversion] | None = None,
+) -> Result:
+    """Whether a delivered ONNX file is, node for node and weight for weight, a network that never had RC blocks.
+
+    The file is read back from the disk, and what it is compared with is made without `fold`: a plain network of the
+    checkpoint's architecture with weights computed from the checkpoint's raw tensors, brought into the same precision.
+    Sizes that vary stand open in the compared graphs; engine, latency, memory and multiply-accumulates are those of the
+    usual size.
+
+    Args:
+        delivered: The ONNX file, of a segmenter or of a classifier of whole images.
+        checkpoint: That it was exported from.
+        interface: What the file was asked to take and give.
+        engine: Build TensorRT-RTX engines of both graphs and compare their bytes.
+        latency: How to time both; None leaves it out.
+        memory: Measure the peak memory of both.
+        gpus: Compute capabilities to build for.
+        replays: The conversion of the export, by precision, for another fp32 graph with the same names.
+    """
+    content = delivered.read_bytes()
+    sha256 = {"model": hashlib.sha256(content).hexdigest(), "checkpoint": sha256_of(checkpoint)}
+    own = _parsed(content, delivered)
+    stored = read_header(checkpoint).metadata
+    batch, height, width = interface.shape.usual
+    shape = tuple(int(side) for side in input_dims(InputShape.of(height, width, batch), interface))
+    items = cost_items(own, deployed_counts(stored, (height, width)), shape)
+    replay = (replays or {}).get(interface.precision)
+    if interface.precision != "fp32" and replay is None:
+        return Result("certificate", TITLE, (*_not_replayed(interface.precision), *items), sha256)
+    twin = twin_document(checkpoint, deployed_metadata(stored, checkpoint), interface)
+    twin = twin if replay is None else replay(twin)
+    structure = graph_item(own, twin)
+    items = [structure, *([weights_item(own, twin)] if structure.passed else []), *items]
+    if engine:
+        items.append(_engines(own, twin, structure, shape, interface.precision, gpus))
+    if latency is not None or memory:
+        with tempfile.TemporaryDirectory(prefix="rcil-certificate-") as folder:
+            plain = Path(folder) / "plain.onnx"
+            plain.write_bytes(twin.SerializeToString())
+            if latency is not None:
+                items.append(latency_item(delivered, plain, shape, latency))
+            if memory:
+                items.append(memory_item(delivered, plain, shape, 1 if latency is None else latency.threads))
+    return Result("certificate", TITLE, tuple(items), sha256)
+
+
+def _parsed(content: bytes, path: Path) -> onnx.ModelProto:
+    try:
+        return onnx.ModelProto.FromString(content)
+    except DecodeError as error:
+        raise CheckpointError(f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export.") from error
+
+
+def graph_item(own: onnx.ModelProto, twin: onnx.ModelProto) -> Item:
+    """Whether the delivered graph is isomorphic to the twin's."""
+    difference, nodes = first_difference(own, twin), len(own.graph.node)
+    return Item(
+        "graph",
+        "Same graph as the plain network",
+        difference is None,
+        difference or f"{nodes} nodes, all with the same op, attributes, settings, wiring, types and shapes",
+        "the same node for node",
+        {"nodes": nodes, "plain_nodes": len(twin.graph.node)},
+        kind="proved",
+    )
+
+
+def weights_item(own: onnx.ModelProto, twin: onnx.ModelProto) -> Item:
+    """Whether every number of the delivered graph follows from the checkpoint; both graphs are isomorphic."""
+    found = list(itertools.islice(weight_differences(own, twin), MAX_IN_DOCUMENT))
+    numbers = sum(len(tensor.dims) > 0 for tensor in own.graph.initializer)
+    text = "; ".join(map(str, found[:MAX_LISTED])) + ("; and more" if len(found) > MAX_LISTED else "")
+    return Item(
+        "weights",
+        "Same weights as the checkpoint's, computed a second time",
+        not found,
+        text or f"{numbers} weights and biases, each within one rounding of its format",
+        "equal but for the last bit",
+        {"differences": [difference.as_document() for difference in found]},
+        kind="proved",
+    )
+
+
+def cost_items(own: onnx.ModelProto, expected: Counts, shape: tuple[int, ...]) -> list[Item]:
+    """Parameters and multiply-accumulates: counted in the delivered graph, and by arithmetic from the architecture."""
+    titles = {
+        "parameters": "Parameters",
+        "macs": f"Multiply-accumulates at {expected.size[0]}x{expected.size[1]}",
+    }
+    wanted = {"parameters": expected.parameters, "macs": expected.macs}
+    try:
+        counted = dict(zip(titles, parameters_and_macs(own, shape), strict=True))
+    except (RcilError, onnx.shape_inference.InferenceError, KeyError, IndexError) as error:
+        why = error.message if isinstance(error, RcilError) else "the graph is not valid ONNX"
+        return [
+            Item(key, title, False, f"not counted: {why}", f"exactly {wanted[key]:,}") for key, title in titles.items()
+        ]
+    return [
+        Item(
+            key,
+            title,
+            counted[key] == wanted[key],
+            f"{counted[key]:,}",
+            f"exactly {wanted[key]:,}",
+            {"delivered": counted[key], "closed_form": wanted[key]},
+            kind="proved",
+        )
+        for key, title in titles.items()
+    ]
+
+
+def _engines(
+    own: onnx.ModelProto,
+    twin: onnx.ModelProto,
+    structure: Item,
+    shape: tuple[int, ...],
+    precision: Precision,
+    gpus: tuple[str, ...],
+) -> Item:
+    """Engines of both graphs at the usual size; the twin has the delivered weights, which are compared on their own."""
+    with tempfile.TemporaryDirectory(prefix="rcil-certificate-") as folder:
+        files = Path(folder) / "delivered.onnx", Path(folder) / "plain.onnx"
+        files[0].write_bytes(with_fixed_size(canonical(own), shape).SerializeToString())
+        plain = with_weights_of(twin, own) if structure.passed else canonical(twin)
+        files[1].write_bytes(with_fixed_size(plain, shape).SerializeToString())
+        return engine_item(*files, precision, gpus)
+
+
+def _not_replayed(precision: Precision) -> list[Item]:
+    why = f"not proved: how {precision} was chosen is not on record, so the conversion cannot be repeated"
+    return [
+        Item("graph", "Same graph as the plain network", None, why, "the same node for node"),
+        Item(
+            "weights",
+            "Same weights as the checkpoint's, computed a second time",
+            None,
+            why,
+            "equal but for the last bit",
+        ),
+    ]

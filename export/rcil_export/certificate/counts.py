@@ -1,0 +1,146 @@
+"""Parameters and multiply-accumulates of a deployed network, by arithmetic from its description alone.
+
+No network is built and no graph is read: what is counted there is compared with these numbers. The tables of the
+published networks are therefore written here a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rcil.architecture import Architecture
+from rcil.checkpoint.metadata import ClassifierMetadata, Metadata
+
+Size = tuple[int, int]
+ASPP_3X3 = 3
+LITE0_STEM = 32
+LITE0 = (
+    # kernel, blocks, stride, expansion, channels
+    (3, 1, 1, 1, 16),
+    (3, 2, 2, 6, 24),
+    (5, 2, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (5, 3, 1, 6, 112),
+    (5, 4, 2, 6, 192),
+    (3, 1, 1, 6, 320),
+)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one image costs."""
+
+    parameters: int
+    macs: int
+    size: Size
+    """Image height and width."""
+
+
+@dataclass(frozen=True)
+class _Conv:
+    """A conv with a square kernel, and the size of the map that it gives."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    size: Size
+    groups: int = 1
+    bias: bool = True
+
+    @property
+    def weights(self) -> int:
+        return self.outputs * self.inputs // self.groups * self.kernel**2
+
+    @property
+    def parameters(self) -> int:
+        return self.weights + self.outputs * self.bias
+
+    @property
+    def macs(self) -> int:
+        return self.weights * self.size[0] * self.size[1]
+
+
+def deployed_counts(metadata: Metadata, size: Size) -> Counts:
+    """Parameters and multiply-accumulates of the deployed form of a segmenter or classifier of whole images.
+
+    Args:
+        metadata: Of a checkpoint of any form; its architecture and number of classes count.
+        size: Image height and width.
+    """
+    arch, classes = metadata.architecture, len(metadata.classes)
+    backbone, channels, reduced = _backbone(arch, size)
+    if isinstance(metadata, ClassifierMetadata):
+        cosine = metadata.head == "cosine"
+        rows = classes * metadata.proxies if cosine else classes
+        head = [_Conv(channels, rows, 1, (1, 1), bias=not cosine)]
+    else:
+        head = [*_deeplab(arch, channels, reduced), _Conv(arch.head_width, classes, 1, reduced)]
+    convs = [*backbone, *head]
+    return Counts(sum(conv.parameters for conv in convs), sum(conv.macs for conv in convs), size)
+
+
+def _backbone(arch: Architecture, size: Size) -> tuple[list[_Conv], int, Size]:
+    """All convs of a backbone, the channels of its last map, and the size of that."""
+    convs = list(_lite0(arch, size) if arch.backbone == "efficientnet_lite0" else _resnet(arch, size))
+    last = convs[-1]
+    return convs, last.outputs, last.size
+
+
+def _resnet(arch: Architecture, size: Size) -> Iterator[_Conv]:
+    """Stem and four stages; the projection of a shortcut comes before the convs beside it."""
+    size = _halved(size)
+    yield _Conv(3, arch.width, 7, size)
+    size, inputs = _halved(size), arch.width  # the max pooling
+    halvings = {16: (1, 2), 8: (1,)}[arch.output_stride]
+    expansion = 4 if arch.bottleneck else 1
+    for stage, blocks in enumerate(arch.stage_blocks):
+        width = arch.width * 2**stage
+        outputs = width * expansion
+        for block in range(blocks):
+            before, strided = size, block == 0 and stage in halvings
+            size = _halved(size) if strided else size
+            if strided or inputs != outputs:
+                yield _Conv(inputs, outputs, 1, size)
+            if arch.bottleneck:
+                yield _Conv(inputs, width, 1, before)
+                yield _Conv(width, width, 3, size)
+                yield _Conv(width, outputs, 1, size)
+            else:
+                yield _Conv(inputs, width, 3, size)
+                yield _Conv(width, width, 3, size)
+            inputs = outputs
+
+
+def _lite0(arch: Architecture, size: Size) -> Iterator[_Conv]:
+    """Inverted residual blocks; a stride beyond the output stride is a dilation, which costs nothing."""
+    size, inputs, reached = _halved(size), LITE0_STEM, 2
+    yield _Conv(3, LITE0_STEM, 3, size)
+    for kernel, blocks, stride, expansion, outputs in LITE0:
+        halves = stride == 2 and reached < arch.output_stride
+        reached *= 2 if halves else 1
+        for block in range(blocks):
+            hidden = inputs * expansion
+            if expansion > 1:
+                yield _Conv(inputs, hidden, 1, size)
+            size = _halved(size) if halves and block == 0 else size
+            yield _Conv(hidden, hidden, kernel, size, groups=hidden)
+            yield _Conv(hidden, outputs, 1, size)
+            inputs = outputs
+
+
+def _deeplab(arch: Architecture, inputs: int, size: Size) -> Iterator[_Conv]:
+    """Four parallel convs, the pooled path, and the projection of both; the shift of the sum is one bias."""
+    width, window = arch.head_width, arch.pool_window
+    pooled = (1, 1) if window is None or (window >= size[0] and window >= size[1]) else size
+    yield _Conv(inputs, width, 1, size)
+    for _ in range(ASPP_3X3):
+        yield _Conv(inputs, width, 3, size)
+    yield _Conv(inputs, width, 1, pooled)
+    yield _Conv(width * (1 + ASPP_3X3), width, 1, size)
+    yield _Conv(width, width, 1, pooled, bias=False)
+
+
+def _halved(size: Size) -> Size:
+    """After a stride of 2: every conv and pooling pads so that an odd side is rounded up."""
+    return (size[0] + 1) // 2, (size[1] + 1) // 2

@@ -1,0 +1,270 @@
+"""ONNX graphs whatever their names: a canonical form, and what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from rcil.errors import RcilError
+
+PARAMETERS_AT = {"Conv": (1, 2), "BatchNormalization": (1, 2)}
+"""Which inputs of a node are trained numbers; the mean and variance of a norm are not."""
+LEARNED_AT = {
+    "Conv": (1, 2),
+    "BatchNormalization": (1, 2, 3, 4),
+    "Mul": (0, 1),
+    "QuantizeLinear": (1,),
+    "DequantizeLinear": (0, 1),
+}
+"""Which constant inputs follow from training or calibration; all other constants are settings, like attributes."""
+PASSED_ON = {"Cast", "QuantizeLinear", "DequantizeLinear"}
+"""Nodes that may stand between a conv and its stored weights."""
+
+
+def canonical(document: onnx.ModelProto, *, weights: bool = True) -> onnx.ModelProto:
+    """The same graph in an order and with names that depend on its structure alone.
+
+    Nodes come in the order in which a walk from the outputs, first input first, has all it needs. Nodes, their values
+    and constants are named by that order: n0, v0, c0 ... Inputs and outputs keep their names, which users see. What
+    does not compute is dropped: metadata, descriptions, recorded shapes, producer.
+
+    Args:
+        document: The graph.
+        weights: Whether learned constants keep their numbers; without, they keep their types and shapes.
+    """
+    graph = document.graph
+    nodes = ordered(graph)
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    names = _canonical_names(graph, nodes, constants)
+    dropped = set() if weights else learned_constants(graph)
+
+    renamed = onnx.ModelProto(ir_version=document.ir_version)
+    renamed.opset_import.extend(sorted(document.opset_import, key=lambda opset: opset.domain))
+    renamed.graph.name = "canonical"
+    for side, values in ((renamed.graph.input, graph.input), (renamed.graph.output, graph.output)):
+        side.extend(onnx.ValueInfoProto(name=value.name, type=value.type) for value in values)
+    for name in sorted(constants, key=lambda name: _position(names[name])):
+        tensor = renamed.graph.initializer.add()
+        if name in dropped:
+            tensor.data_type = constants[name].data_type
+            tensor.dims.extend(constants[name].dims)
+        else:
+            tensor.CopyFrom(constants[name])
+            tensor.ClearField("doc_string")
+        tensor.name = names[name]
+    for index, node in enumerate(nodes):
+        twin = renamed.graph.node.add(op_type=node.op_type, domain=node.domain, name=f"n{index}")
+        twin.input.extend(names.get(name, name) for name in node.input)
+        twin.output.extend(names[name] for name in node.output)
+        twin.attribute.extend(sorted(node.attribute, key=lambda attribute: attribute.name))
+    return renamed
+
+
+def _canonical_names(
+    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], constants: Iterable[str]
+) -> dict[str, str]:
+    """New names of all values and constants; constants that nobody reads come last."""
+    kept = {value.name for value in (*graph.input, *graph.output)}
+    known = set(constants)
+    read = [name for node in nodes for name in node.input if name in known]
+    used = list(dict.fromkeys([*read, *constants]))
+    made = [name for node in nodes for name in node.output if name]
+    names = {name: name for name in kept} | {"": ""}
+    names |= {name: f"c{index}" for index, name in enumerate(used) if name not in kept}
+    return names | {name: f"v{index}" for index, name in enumerate(made) if name not in kept}
+
+
+def _position(name: str) -> int:
+    """Where a constant stands; one that is an output of the graph too keeps its name and comes first."""
+    return int(name[1:]) if name[1:].isdigit() else -1
+
+
+def ordered(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """All nodes, each after those it reads, in an order that neither names nor the file's order decide.
+
+    Nodes that no output needs come last, in the order of the file.
+    """
+    made_by = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    order: list[int] = []
+    entered: set[int] = set()
+    roots = [made_by[value.name] for value in graph.output if value.name in made_by]
+    for root in (*roots, *range(len(graph.node))):
+        stack = [(root, False)]
+        while stack:
+            index, ready = stack.pop()
+            if ready:
+                order.append(index)
+            elif index not in entered:
+                entered.add(index)
+                stack.append((index, True))
+                sources = [made_by[name] for name in graph.node[index].input if name in made_by]
+                stack.extend((source, False) for source in reversed(sources) if source not in entered)
+    return [graph.node[index] for index in order]
+
+
+def learned_constants(graph: onnx.GraphProto) -> set[str]:
+    """Names of the constants that follow from training or calibration, casts and quantisation in between or not."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    made_by = {name: node for node in graph.node for name in node.output}
+    found: set[str] = set()
+    for node in graph.node:
+        for at in LEARNED_AT.get(node.op_type, ()):
+            name = node.input[at] if at < len(node.input) else ""
+            while name in made_by and made_by[name].op_type in PASSED_ON:
+                name = made_by[name].input[0]
+            if name in constants:
+                found.add(name)
+    return found
+
+
+def parameters_and_macs(document: onnx.ModelProto, image: Sequence[int] | None = None) -> tuple[int, int]:
+    """Trained numbers, and multiply-accumulates of all convs for one image, counted from the graph itself.
+
+    Args:
+        document: A graph with a single input.
+        image: Shape of the input, for a graph that leaves it open.
+    """
+    plain = canonical(document, weights=False)
+    if image is not None:
+        plain = at_shape(plain, image)
+    view = GraphView(plain)
+    stored: set[str] = set()
+    macs = 0
+    for node in plain.graph.node:
+        positions = PARAMETERS_AT.get(node.op_type, ())
+        stored |= {view.stored(node.input[at]) for at in positions if at < len(node.input)}
+        if node.op_type == "Conv":
+            weight = view.constants[view.stored(node.input[1])]
+            made = view.dims(node.output[0])[1:]
+            sides = [side for side in made if isinstance(side, int)]
+            if len(sides) < len(made):
+                raise RcilError(
+                    f"the graph leaves its size open (a conv gives {made}), so its cost has no number",
+                    "Name the shape of the image to count for.",
+                )
+            macs += math.prod(sides) * math.prod(weight.dims[1:])
+    return sum(math.prod(view.constants[name].dims) for name in stored), macs
+
+
+def at_shape(document: onnx.ModelProto, image: Sequence[int]) -> onnx.ModelProto:
+    """A copy whose single input has this shape; the shapes of the outputs follow from it."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(document)
+    entry = fixed.graph.input[0]
+    kind = entry.type.tensor_type.elem_type
+    entry.CopyFrom(helper.make_tensor_value_info(entry.name, kind, list(image)))
+    for value in fixed.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    del fixed.graph.value_info[:]
+    return fixed
+
+
+def with_fixed_size(document: onnx.ModelProto, image: Sequence[int]) -> onnx.ModelProto:
+    """A copy for images of this shape alone, in which sizes that were read off the image are constants.
+
+    TensorRT-RTX builds the same bytes only where a graph computes no sizes.
+    """
+    if not any(node.op_type == "Shape" for node in document.graph.node):
+        return document
+    fixed = at_shape(document, image)
+    graph = fixed.graph
+    known = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.data_type == TensorProto.INT64}
+    computed: dict[str, NDArray[Any]] = {}
+    kept: list[onnx.NodeProto] = []
+    for node in ordered(graph):
+        values = [{**known, **computed}.get(name) for name in node.input]
+        if node.op_type == "Shape" and node.input[0] == graph.input[0].name and not node.attribute:
+            computed[node.output[0]] = np.array(image, np.int64)
+        elif node.op_type == "Gather" and node.input[0] in computed and values[1] is not None and not node.attribute:
+            computed[node.output[0]] = np.take(computed[node.input[0]], values[1])
+        elif node.op_type == "Concat" and all(value is not None for value in values):
+            computed[node.output[0]] = np.concatenate([value for value in values if value is not None])
+        else:
+            kept.append(node)
+    read = {name for node in kept for name in node.input}
+    graph.initializer.extend(numpy_helper.from_array(v, name) for name, v in computed.items() if name in read)
+    nodes = [node.SerializeToString() for node in kept]
+    constants = [t.SerializeToString() for t in graph.initializer if t.name in read]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(map(onnx.NodeProto.FromString, nodes))
+    graph.initializer.extend(map(onnx.TensorProto.FromString, constants))
+    return fixed
+
+
+class GraphView:
+    """A canonical graph; its shapes are inferred when they are asked for."""
+
+    def __init__(self, plain: onnx.ModelProto) -> None:
+        self.plain = plain
+        self.nodes = list(plain.graph.node)
+        self.constants = {tensor.name: tensor for tensor in plain.graph.initializer}
+        self.outputs = {value.name for value in plain.graph.output}
+        self.position = {name: index for index, node in enumerate(self.nodes) for name in node.output}
+        self.learned = learned_constants(plain.graph)
+
+    @cached_property
+    def values(self) -> dict[str, onnx.ValueInfoProto]:
+        """Types and shapes of all values; a graph that is not valid raises `InferenceError`."""
+        light = _without_weights(self.plain)
+        graph = onnx.shape_inference.infer_shapes(light, check_type=True, strict_mode=True, data_prop=True).graph
+        return {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
+
+    def dims(self, name: str) -> list[int | str]:
+        """Inferred shape of a value."""
+        return _dims(self.values[name])
+
+    def type_of(self, name: str) -> str:
+        """Inferred type and shape of a value."""
+        return type_of(self.values[name]) if name in self.values else "unknown"
+
+    def stored(self, name: str) -> str:
+        """The constant behind a value that a cast or a quantisation passes on."""
+        while name not in self.constants:
+            node = self.nodes[self.position[name]] if name in self.position else None
+            if node is None or node.op_type not in PASSED_ON:
+                raise RcilError("the weights of a conv are computed, not stored", "Give a file that rcil-export wrote.")
+            name = node.input[0]
+        return name
+
+
+def _without_weights(plain: onnx.ModelProto) -> onnx.ModelProto:
+    """Constants declared as inputs, but for integers that shapes may depend on: inference then copies no weights."""
+    light = onnx.ModelProto(ir_version=plain.ir_version)
+    light.opset_import.extend(plain.opset_import)
+    light.graph.name = plain.graph.name
+    light.graph.node.extend(plain.graph.node)
+    light.graph.input.extend(plain.graph.input)
+    light.graph.output.extend(plain.graph.output)
+    for tensor in plain.graph.initializer:
+        if tensor.data_type == TensorProto.INT64:
+            light.graph.initializer.add().CopyFrom(tensor)
+        else:
+            light.graph.input.add().CopyFrom(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            )
+    return light
+
+
+def _dims(value: onnx.ValueInfoProto) -> list[int | str]:
+    shape: Iterable[Any] = value.type.tensor_type.shape.dim
+    return [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in shape]
+
+
+def type_of(value: onnx.ValueInfoProto) -> str:
+    """Type and shape of a value in words."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return f"{TensorProto.DataType.Name(tensor.elem_type).lower()} of any shape"
+    return type_and_dims(tensor.elem_type, _dims(value))
+
+
+def type_and_dims(kind: int, dims: Sequence[int | str]) -> str:
+    """An element type and a shape in words."""
+    return f"{TensorProto.DataType.Name(kind).lower()} {list(dims)}"

@@ -1,0 +1,215 @@
+"""What every conv of a deployed network must hold, computed a second time from the checkpoint's raw tensors.
+
+The algebra is written here again, in numpy and float64, on purpose: nothing of `rcil.nn` takes part, so a mistake in
+folding, merging or reading norms shows as a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from rcil.architecture import RC, Architecture
+from rcil.errors import CheckpointError
+
+Array = NDArray[np.float64]
+Kernel = tuple[Array, Array | None]
+"""Weight [O, I/groups, kh, kw] and bias [O] of a conv."""
+EPS = 1e-5
+LITE_BACKBONE_EPS = 1e-3
+"""EfficientNet-lite0 has TensorFlow's eps in its backbone; heads always have torch's."""
+
+
+class Tensors:
+    """The tensors of a checkpoint by name, each read when it is asked for, in float64.
+
+    Args:
+        names: All names in the file.
+        read: Reads one tensor.
+    """
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], NDArray[Any]]) -> None:
+        self.names = frozenset(names)
+        self.used: set[str] = set()
+        self._read = read
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self.names:
+            raise CheckpointError(f"the checkpoint has no tensor {name}", "Restore the file from where it came from.")
+        self.used.add(name)
+        return np.asarray(self._read(name), np.float64)
+
+    def get(self, name: str) -> Array | None:
+        """The tensor, or None where there is none of this name."""
+        return self[name] if name in self.names else None
+
+    @property
+    def unused(self) -> list[str]:
+        """Tensors that were never asked for; counters of batches have no effect on what a network computes."""
+        return sorted(name for name in self.names - self.used if not name.endswith(".num_batches_tracked"))
+
+
+@contextmanager
+def open_tensors(path: Path) -> Iterator[Tensors]:
+    """The tensors of a checkpoint file; they can be read while the context is open."""
+    try:
+        with safe_open(path, framework="np") as file:
+            yield Tensors(file.keys(), file.get_tensor)
+    except (SafetensorError, OSError, TypeError) as error:
+        raise CheckpointError(f"cannot read the tensors of {path}: {error}", "Restore the file.") from error
+
+
+def deployed_weights(tensors: Tensors, arch: Architecture, wanted: Iterable[str]) -> Iterator[tuple[str, Array]]:
+    """Name and values of every tensor of the deployed network, in float64.
+
+    Args:
+        tensors: Of a checkpoint of any step, folded or not, of a segmenter or of a classifier of whole images.
+        arch: What the checkpoint says about its network.
+        wanted: Names of all tensors of the plain network, as in its state dict.
+
+    Raises:
+        CheckpointError: A tensor is missing, or one of the checkpoint has no counterpart in the deployed network.
+    """
+    bias_of: dict[str, Array | None] = {}
+    for name in wanted:
+        layer, _, kind = name.rpartition(".")
+        if kind == "weight":
+            weight, bias_of[layer] = _kernel(tensors, arch, layer)
+            yield name, weight
+        elif kind == "bias":
+            bias = bias_of.pop(layer)
+            assert bias is not None, name
+            yield name, bias
+        else:
+            yield name, _cosine_scale(tensors)
+    if tensors.unused:
+        raise CheckpointError(
+            f"the deployed network has no place for the tensor {tensors.unused[0]}",
+            "Check that the checkpoint's description is that of its network.",
+        )
+
+
+def _kernel(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
+    """The conv of the plain network that is called `layer` in it."""
+    if layer in ("classifier.groups.0", "head.groups.0"):
+        return _rows(tensors, layer.removesuffix(".0"))
+    if layer == "head.conv":
+        return _proxies(tensors), None
+    if arch.folded:
+        return tensors[f"{layer}.weight"], tensors.get(f"{layer}.bias")
+    if layer in ("head.project.left", "head.project.right"):
+        return _summand(tensors, arch, layer)
+    unit = layer.removesuffix(".0") if _is_sequence(tensors, layer) else layer
+    if f"{unit}.conv.weight" in tensors:
+        return _normalised(tensors, arch, unit)
+    return _mixed(tensors, arch, unit)
+
+
+def _is_sequence(tensors: Tensors, layer: str) -> bool:
+    """Whether the plain `layer` is the first of conv and activation, so that the unit's name has no .0 at its end."""
+    return not any(f"{layer}.{part}" in tensors for part in ("conv.weight", "new.weight", "new.conv.weight"))
+
+
+def _mixed(tensors: Tensors, arch: Architecture, unit: str) -> Kernel:
+    """Both branches in one kernel, eta * old + (1 - eta) * new: convolution is linear in its kernel."""
+    if arch.rc is None:
+        raise CheckpointError(
+            f"the checkpoint has no conv for {unit}", "Check that the checkpoint's description is that of its network."
+        )
+    (old, old_bias), (new, new_bias) = (_branch(tensors, arch, f"{unit}.{side}") for side in ("old", "new"))
+    eta = _share_of_old(tensors, arch.rc, unit, len(old))
+    return _by_row(eta, old) + _by_row(1 - eta, new), eta * old_bias + (1 - eta) * new_bias
+
+
+def _branch(tensors: Tensors, arch: Architecture, branch: str) -> tuple[Array, Array]:
+    """A branch with a norm, or one that an earlier step has merged into a conv with bias."""
+    assert arch.rc is not None
+    form = arch.rc.old if branch.endswith(".old") else arch.rc.new
+    if form == "norm":
+        return _normalised(tensors, arch, branch)
+    return tensors[f"{branch}.weight"], tensors[f"{branch}.bias"]
+
+
+def _share_of_old(tensors: Tensors, rc: RC, unit: str, channels: int) -> Array:
+    """Expected weight of the old branch in each channel."""
+    if rc.mix == "learnable":
+        share: Array = 1 / (1 + np.exp(-tensors[f"{unit}.mix.logit"]))
+        return share
+    return np.full(channels, rc.old_weight if rc.mix == "fixed" else 0.5)
+
+
+def _normalised(tensors: Tensors, arch: Architecture, unit: str) -> tuple[Array, Array]:
+    """A conv followed by its norm."""
+    scale, shift = _scale_and_shift(tensors, arch, f"{unit}.norm")
+    bias = tensors.get(f"{unit}.conv.bias")
+    return _by_row(scale, tensors[f"{unit}.conv.weight"]), shift if bias is None else shift + scale * bias
+
+
+def _summand(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
+    """One of two convs whose sum is normalised; the left one has the whole shift."""
+    parent = layer.rpartition(".")[0]
+    scale, shift = _scale_and_shift(tensors, arch, f"{parent}.norm")
+    biases = (tensors.get(f"{parent}.{side}.bias") for side in ("left", "right"))
+    total = sum((scale * bias for bias in biases if bias is not None), shift)
+    return _by_row(scale, tensors[f"{layer}.weight"]), total if layer.endswith(".left") else None
+
+
+def _scale_and_shift(tensors: Tensors, arch: Architecture, norm: str) -> tuple[Array, Array]:
+    """What a norm does in evaluation mode: (x - mean) / sqrt(variance + eps) * gamma + beta.
+
+    The norms of inplace-ABN ignore the sign of gamma and add eps to it.
+    """
+    lite = arch.backbone == "efficientnet_lite0" and norm.startswith("backbone.")
+    eps = LITE_BACKBONE_EPS if lite else EPS
+    gamma, beta = tensors[f"{norm}.weight"], tensors[f"{norm}.bias"]
+    mean, variance = tensors[f"{norm}.running_mean"], tensors[f"{norm}.running_var"]
+    if arch.norm != "batch":
+        gamma = np.abs(gamma) + eps
+    scale = gamma / np.sqrt(variance + eps)
+    return scale, beta - scale * mean
+
+
+def _rows(tensors: Tensors, groups: str) -> Kernel:
+    """All class rows: stored as one kernel by segmenters, by step by classifiers of whole images."""
+    whole = groups.removesuffix(".groups")
+    if f"{whole}.weight" in tensors:
+        return tensors[f"{whole}.weight"], tensors[f"{whole}.bias"]
+    return _stacked(tensors, groups, "weight"), _stacked(tensors, groups, "bias")
+
+
+def _proxies(tensors: Tensors) -> Array:
+    """All proxies of a cosine head, each of length 1."""
+    if "head.conv.weight" in tensors:
+        return tensors["head.conv.weight"]
+    rows = _stacked(tensors, "head.groups", "weight")
+    lengths: Array = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+    return rows / lengths
+
+
+def _cosine_scale(tensors: Tensors) -> Array:
+    stored = "head.scale" in tensors
+    return tensors["head.scale"] if stored else np.exp(tensors["head.log_scale"])
+
+
+def _stacked(tensors: Tensors, groups: str, kind: str) -> Array:
+    """The rows of all steps below each other."""
+    parts: list[Array] = []
+    while f"{groups}.{len(parts)}.{kind}" in tensors:
+        parts.append(tensors[f"{groups}.{len(parts)}.{kind}"])
+    if not parts:
+        raise CheckpointError(f"the checkpoint has no {groups}", "Restore the file from where it came from.")
+    return np.concatenate(parts)
+
+
+def _by_row(factors: Array, kernel: Array) -> Array:
+    """Every output channel of a kernel times its factor."""
+    return kernel * factors.reshape(-1, *(1,) * (kernel.ndim - 1))

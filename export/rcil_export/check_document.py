@@ -1,0 +1,33 @@
+"""What an exported file is and says, against the checkpoint that it was made from; nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from rcil.checkpoint.metadata import Metadata
+from rcil.files import sha256_of
+from rcil_export.check.description_match import description_result
+from rcil_export.check.result import Result
+from rcil_export.check.structure import structure_result
+from rcil_export.description import parse_any_description
+from rcil_export.onnx_file import load_document, texts_of
+
+
+def check_document(
+    graph: Path, checkpoint: Path, metadata: Metadata, *, kept: Collection[str] = ()
+) -> tuple[Result, Result]:
+    """Structure and description of an ONNX file, as read back from the disk.
+
+    Args:
+        graph: The file.
+        checkpoint: What it was made from.
+        metadata: The checkpoint's description.
+        kept: Convs that the conversion left in fp32 on purpose.
+    """
+    document = load_document(graph)
+    found = parse_any_description(texts_of(document), graph)
+    return (
+        structure_result(graph.name, document, *found, checkpoint=metadata, kept=kept),
+        description_result(graph.name, found.metadata, checkpoint.name, metadata, [sha256_of(checkpoint)]),
+    )

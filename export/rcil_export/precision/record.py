@@ -1,0 +1,137 @@
+"""What a conversion to fewer bits depended on, stored in the ONNX file so that it can be done again.
+
+No torch and no ONNX Runtime here: `rcil-export inspect` reads records.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Literal, Self
+
+import onnx
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from rcil import __version__
+from rcil.errors import CheckpointError
+from rcil.files import sha256_of
+from rcil_export.check.images import GENERATED_VERSION
+from rcil_export.description import first_problem
+from rcil_export.precision.calibration import CalibrationOptions, Span
+from rcil_export.precision.feeds import Feeds
+from rcil_export.precision.weights import WeightBits
+
+CONVERSION_KEY = "rcil.conversion"
+"""In the ONNX file's metadata, beside the model's own."""
+PACKAGES = ("onnx", "onnxruntime", "onnxruntime-gpu", "numpy")
+Form = Literal["cpu", "qdq"]
+"""`cpu`: uint8 values, as ONNX Runtime's CPU kernels want them. `qdq`: symmetric int8, as TensorRT wants it."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class RecordedImage(_Frozen):
+    """One image that was measured on."""
+
+    name: str
+    """Path below the folder of images, with forward slashes."""
+    sha256: str
+
+
+class GeneratedImages(_Frozen):
+    """Images that `generated_images` drew, which depend on these numbers alone."""
+
+    count: int
+    size: tuple[int, int]
+    """Height and width."""
+    seed: int = 0
+    version: int = GENERATED_VERSION
+
+
+class ConversionRecord(_Frozen):
+    """All that a conversion to fp16, bf16 or int8 depended on beside the fp32 graph."""
+
+    format: Literal[1] = 1
+    precision: Literal["fp16", "bf16", "int8"]
+    kept_fp32: dict[str, str]
+    """Nodes kept in fp32, with the reason; for int8 the convs left out of the quantisation."""
+    form: Form | None = None
+    """int8 only, as are the next three."""
+    weight_bits: WeightBits | None = None
+    calibration: CalibrationOptions | None = None
+    ranges: dict[str, Span] = {}
+    """Range of every value that can be quantised, by the value's name."""
+    magnitudes: dict[str, float] = {}
+    """fp16 only: the largest magnitude of every value, by the value's name."""
+    sums: dict[str, float] = {}
+    """fp16 only: the largest sum of magnitudes that a node adds up, by the node's name."""
+    images: tuple[RecordedImage, ...] | GeneratedImages
+    """What it was measured on."""
+    versions: dict[str, str]
+    """Of the packages that took part."""
+
+    @model_validator(mode="after")
+    def _int8_is_complete(self) -> Self:
+        told = (self.form, self.weight_bits, self.calibration)
+        if (self.precision == "int8") != all(value is not None for value in told):
+            raise ValueError("form, weight_bits and calibration belong to int8, and to nothing else")
+        return self
+
+    def summary(self) -> dict[str, object]:
+        """The record without its long tables, for people and for JSON."""
+        told: dict[str, object] = {"precision": self.precision, "kept in fp32": len(self.kept_fp32)}
+        if self.calibration is not None:
+            percentile = f" {self.calibration.percentile:g}" if self.calibration.method == "percentile" else ""
+            told |= {"form": self.form, "weight_bits": self.weight_bits}
+            told["calibration"] = f"{self.calibration.method}{percentile}"
+        generated = isinstance(self.images, GeneratedImages)
+        count = self.images.count if isinstance(self.images, GeneratedImages) else len(self.images)
+        told["measured on"] = f"{count} {'generated images' if generated else 'images'}"
+        return {**told, "versions": dict(self.versions)}
+
+
+def recorded_images(feeds: Feeds) -> tuple[RecordedImage, ...] | GeneratedImages:
+    """The names and hashes of the images of `feeds`."""
+    if feeds.root is None:
+        _, height, width = feeds.interface.shape.usual
+        return GeneratedImages(count=feeds.count, size=(height, width))
+    root = feeds.root
+    return tuple(
+        RecordedImage(name=path.relative_to(root).as_posix(), sha256=sha256_of(path)) for path in feeds.images.files
+    )
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of what takes part in a conversion, by package."""
+    found = {"rcil": __version__}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except ModuleNotFoundError:  # of the two forms of ONNX Runtime one is installed
+            continue
+    return found
+
+
+def store_record(document: onnx.ModelProto, record: ConversionRecord) -> onnx.ModelProto:
+    """Write the record into the document's metadata, in place of an older one; returns the document."""
+    kept = [entry for entry in document.metadata_props if entry.key != CONVERSION_KEY]
+    entries = [onnx.StringStringEntryProto(key=entry.key, value=entry.value) for entry in kept]
+    entries.append(onnx.StringStringEntryProto(key=CONVERSION_KEY, value=record.model_dump_json(exclude_defaults=True)))
+    del document.metadata_props[:]
+    document.metadata_props.extend(entries)
+    return document
+
+
+def read_record(document: onnx.ModelProto, source: object = "the graph") -> ConversionRecord | None:
+    """The record of a converted graph, or None if it has none."""
+    text = next((entry.value for entry in document.metadata_props if entry.key == CONVERSION_KEY), None)
+    if text is None:
+        return None
+    try:
+        return ConversionRecord.model_validate_json(text)
+    except ValidationError as error:
+        raise CheckpointError(
+            f"{source}: the record of its conversion is damaged: {first_problem(error)}",
+            "Export it again with rcil-export.",
+        ) from error

@@ -1,0 +1,79 @@
+"""Where a graph may run, by what it was written for. No torch here: serving asks too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rcil.errors import ConfigError
+from rcil.log import log
+from rcil_export.classify_interface import ClassifierInterface
+from rcil_export.devices import PROVIDERS, provider_of
+from rcil_export.interface import Interface
+
+WRITE_AGAIN = "Export it again with `--for any`"
+
+
+def choose_provider(device: str, interface: Interface, source: Path | str) -> str:
+    """The execution provider for a graph on a device; a device that was named is taken, or is an error.
+
+    `auto` passes over a GPU that the graph is not written for, and says so.
+
+    Args:
+        device: One of `DEVICES`.
+        interface: What the file says about itself.
+        source: Name of the file, for messages.
+    """
+    provider = provider_of(device)
+    problem = provider_problem(interface, provider)
+    if problem is not None and device == "auto" and provider_problem(interface, PROVIDERS["cpu"]) is None:
+        log.warning("%s %s, so the CPU is used. %s", source, *problem)
+        return PROVIDERS["cpu"]
+    check_provider_form(interface, provider, source)
+    return provider
+
+
+def check_provider_form(interface: Interface, provider: str, source: Path | str) -> None:
+    """Raise for a graph that would give garbage on `provider`, or that it has no kernels for.
+
+    Args:
+        interface: What the file says about itself.
+        provider: ONNX Runtime's name of an execution provider.
+        source: Name of the file, for the message.
+    """
+    problem = provider_problem(interface, provider)
+    if problem is not None:
+        raise ConfigError(f"{source} {problem[0]}", problem[1])
+
+
+def provider_problem(interface: Interface, provider: str) -> tuple[str, str] | None:
+    """Why a graph must not run on `provider` and what to do about it; None where it may.
+
+    A channels-last Resize is right on CPUs alone: the CUDA kernel computes as if it had planes. For bf16, ONNX Runtime
+    has no convolutions on CPUs, and no LeakyRelu, Clip and ArgMax on CUDA.
+    """
+    if interface.precision == "bf16" and provider in (PROVIDERS["cpu"], PROVIDERS["cuda"]):
+        kernels = "Conv" if provider == PROVIDERS["cpu"] else "LeakyRelu, Clip and ArgMax"
+        return (
+            f"is in bf16, for which {provider} of ONNX Runtime has no {kernels} kernels",
+            "Export it with `--precision fp16` or fp32, or run bf16 as a TensorRT engine (`--target onnx,engine`).",
+        )
+    if interface.runtime == "cpu" and provider != PROVIDERS["cpu"]:
+        return (
+            f"was exported with `--for cpu`, a form that gives wrong masks on {provider}",
+            f"{WRITE_AGAIN}, or run it with `--device cpu`.",
+        )
+    return None
+
+
+def needs_wide_sums(interface: Interface) -> bool:
+    """Whether an int8 graph has weights of 8 bits, which the form for CPUs avoids; see `open_session`."""
+    return interface.precision == "int8" and interface.runtime != "cpu"
+
+
+def check_engine_form(interface: Interface | ClassifierInterface, source: Path | str) -> None:
+    """Raise for a graph from which no engine is built."""
+    if isinstance(interface, Interface) and interface.runtime == "cpu":
+        raise ConfigError(
+            f"{source} is written for CPUs (`--for cpu`), and no engine is built from that form",
+            f"{WRITE_AGAIN}, which engines and CPUs take, and build the engine from that.",
+        )

@@ -1,0 +1,113 @@
+"""How Triton runs a model: instances, threads, the TensorRT accelerator. Nothing is read or written here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from rcil.errors import ConfigError
+from rcil_export.interface import Precision
+from rcil_export.triton.step_file import Backend
+
+Kind = Literal["auto", "cpu", "gpu"]
+Accelerator = Literal["none", "tensorrt"]
+MODES: dict[Precision, str] = {"fp32": "FP32", "fp16": "FP16", "int8": "INT8"}
+"""How ONNX Runtime tells TensorRT which types a graph holds; there is no mode for bf16."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What `config.pbtxt` says about running the model; what is left out is Triton's choice."""
+
+    instances: int | None = None
+    """Copies of the model that run at once: on each GPU, or in all on the CPU."""
+    kind: Kind = "auto"
+    """Where they run; `auto`: on GPUs where the server has any."""
+    gpus: tuple[int, ...] = ()
+    """Numbers of the server's GPUs; all of them if none is named."""
+    threads: int | None = None
+    """Threads of ONNX Runtime for the work inside a node, of each instance on the CPU."""
+    accelerator: Accelerator = "none"
+    """`tensorrt`: ONNX Runtime runs the graph through TensorRT on GPUs."""
+    cache: str = ""
+    """Folder on the server where TensorRT keeps the engines it builds; without one it builds them at every load."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("instances", self.instances), ("threads", self.threads)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{value} {name} for Triton are too few", "Choose 1 or more.")
+        if self.accelerator == "tensorrt" and self.kind == "cpu":
+            raise ConfigError("TensorRT accelerates on GPUs, not on a CPU", "Leave --triton-accelerator out.")
+        if self.cache and self.accelerator == "none":
+            raise ConfigError("an engine cache is for the TensorRT accelerator", "Add --triton-accelerator tensorrt.")
+        if re.search(r'["\\\n]', self.cache):
+            raise ConfigError(f"'{self.cache}' cannot be the folder of an engine cache", "Name a plain path.")
+
+
+def parse_devices(text: str) -> tuple[Kind, tuple[int, ...]]:
+    """`auto`, `cpu`, `gpu`, or numbers of GPUs such as `0,1`."""
+    for kind in get_args(Kind):
+        if text == kind:
+            return kind, ()
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,3}", word) for word in words) or len(set(words)) != len(words):
+        raise ConfigError(
+            f"'{text}' is no device of a Triton server", "Say auto, cpu, gpu, or numbers of GPUs such as 0,1."
+        )
+    return "gpu", tuple(int(word) for word in words)
+
+
+def check_serving(serving: Serving, backend: Backend, precision: Precision) -> None:
+    """Raise for settings that a backend or a precision does not have."""
+    if backend == "tensorrt":
+        for option, given in (
+            ("--triton-threads", serving.threads is not None),
+            ("--triton-accelerator", serving.accelerator != "none"),
+            ("--triton-device cpu", serving.kind == "cpu"),
+        ):
+            if given:
+                raise ConfigError(
+                    f"{option} is for ONNX models, and a TensorRT engine is to be published", "Leave it out."
+                )
+    if serving.accelerator == "tensorrt" and precision not in MODES:
+        raise ConfigError(
+            f"ONNX Runtime in Triton cannot hand a {precision} graph to TensorRT",
+            f"Export it in {', '.join(MODES)}, or leave --triton-accelerator out.",
+        )
+
+
+def serving_text(serving: Serving, precision: Precision) -> str:
+    """The end of `config.pbtxt`; empty where everything is Triton's choice."""
+    return _instances(serving) + _threads(serving) + _accelerator(serving, precision)
+
+
+def _instances(serving: Serving) -> str:
+    if serving.instances is None and serving.kind == "auto":
+        return ""
+    count = f" count: {serving.instances}" if serving.instances is not None else ""
+    gpus = f" gpus: [ {', '.join(map(str, serving.gpus))} ]" if serving.gpus else ""
+    return f"instance_group [ {{{count} kind: KIND_{serving.kind.upper()}{gpus} }} ]\n"
+
+
+def _threads(serving: Serving) -> str:
+    """ONNX Runtime runs our graphs node by node, so only the work inside a node is divided."""
+    if serving.threads is None:
+        return ""
+    values = {"intra_op_thread_count": serving.threads, "inter_op_thread_count": 1}
+    return "".join(
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n' for key, value in values.items()
+    )
+
+
+def _accelerator(serving: Serving, precision: Precision) -> str:
+    if serving.accelerator == "none":
+        return ""
+    values = {"precision_mode": MODES[precision]}
+    if serving.cache:
+        values |= {"trt_engine_cache_enable": "true", "trt_engine_cache_path": serving.cache}
+    lines = "".join(f'      parameters {{ key: "{key}" value: "{value}" }}\n' for key, value in values.items())
+    return (
+        "optimization {\n  execution_accelerators {\n    gpu_execution_accelerator [ {\n"
+        f'      name: "tensorrt"\n{lines}    }} ]\n  }}\n}}\n'
+    )

@@ -1,0 +1,91 @@
+"""Where torch computes, chosen and told before any work begins. Torch is imported when it is asked, and not before."""
+
+from __future__ import annotations
+
+import ctypes
+import shlex
+from typing import TYPE_CHECKING
+
+from rcil.console import teller
+from rcil.device_names import NUMBERED, check_device_name
+from rcil.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+_DRIVER = "libcuda.so.1"
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """The device that `name` stands for here; `auto` is the first GPU where torch has one, else the CPU."""
+    import torch
+
+    check_device_name(name)
+    count = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and count == 0):
+        return torch.device("cpu")
+    if count == 0:
+        raise ConfigError(f"device {name}: torch finds no GPU here", _no_gpu_remedy(torch.version.cuda is not None))
+    number = NUMBERED.fullmatch(name)
+    index = int(number[1]) if number else 0
+    if index >= count:
+        there = "is 1 GPU, cuda:0" if count == 1 else f"are {count} GPUs, cuda:0 to cuda:{count - 1}"
+        raise ConfigError(f"device {name}: there is no such GPU here", f"There {there}.")
+    return torch.device("cuda", index)
+
+
+def _no_gpu_remedy(built_for_cuda: bool) -> str:
+    cpu = "Use --device cpu or auto"
+    if not built_for_cuda:
+        return f"{cpu}, or install a torch build for CUDA: this one is for CPUs only."
+    return f"{cpu}; `rcil doctor` shows what torch and the driver find."
+
+
+def driver_gpus(library: str = _DRIVER) -> tuple[int, str]:
+    """How many GPUs the NVIDIA driver has, and the reason if there is none; needs neither torch nor the toolkit."""
+    try:
+        driver = ctypes.CDLL(library)
+    except OSError:
+        return 0, f"no NVIDIA driver: {library} cannot be loaded"
+    count = ctypes.c_int()
+    if status := driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return 0, f"the NVIDIA driver does not start (CUDA error {status})"
+    return count.value, "" if count.value else "the NVIDIA driver has no GPU"
+
+
+def device_notices(
+    device: torch.device, asked: str, *, command: Sequence[str] = (), batch: int = 0, processes: int = 1
+) -> list[str]:
+    """What a command says about its device before it starts, one line each; nothing for a CPU that is all there is.
+
+    Args:
+        device: Where it computes.
+        asked: The name that was asked for; a GPU chosen by its number needs no advice.
+        command: The command line, if it can also be started by `torchrun`.
+        batch: Images of an iteration, which the processes must share evenly; 0: any number of processes is fine.
+        processes: How many processes already share the work.
+    """
+    import torch
+
+    if device.type != "cuda":
+        if asked == "auto" and torch.version.cuda is None and driver_gpus()[0]:
+            return ["computing on the CPU: there is a GPU, but this torch is built for CPUs only; see `rcil doctor`"]
+        return []
+    lines = [f"computing on {device}, {torch.cuda.get_device_name(device)}"]
+    count = torch.cuda.device_count()
+    if count == 1 or processes > 1 or ":" in asked:
+        return lines
+    best = max((n for n in range(1, count + 1) if batch % n == 0), default=1)
+    if command and best > 1:
+        line = shlex.join(["torchrun", "--nproc-per-node", str(best), "-m", "rcil", *command])
+        return [*lines, f"{count} GPUs are here and one is used; to use {best}: {line}"]
+    return [*lines, f"{count} GPUs are here and one is used; choose another with --device cuda:{count - 1}"]
+
+
+def announce_device(name: str | None, *, as_json: bool) -> None:
+    """Say on which GPU a command runs, and refuse one that is not there before any work begins."""
+    asked, say = name or "auto", teller(as_json=as_json)
+    for line in device_notices(choose_device(asked), asked):
+        say(line)

@@ -1,0 +1,65 @@
+"""Settings that cannot work together, or not on this device, refused before any data is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rcil.architecture import NormKind
+from rcil.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from rcil.train.task import TrainingSection
+
+NO_BF16 = (
+    "norm inplace cannot train in bf16, which inplace-ABN has no kernels for: set training.precision to fp32 or, on a "
+    "GPU, fp16; or use a network with norm abs, which computes the same"
+)
+
+
+def check_norm_precision(norm: NormKind, precision: str) -> None:
+    """Refuse a norm that has no kernels for a precision on any device; a ValueError, for validators."""
+    if norm == "inplace" and precision == "bf16":
+        raise ValueError(NO_BF16)
+
+
+def check_compatible(norm: NormKind, settings: TrainingSection, device: torch.device) -> None:
+    """Refuse what a network with this norm cannot do on this device with these settings."""
+    try:
+        check_norm_precision(norm, settings.precision)
+    except ValueError as error:
+        raise ConfigError(str(error), "Change one of the two.") from error
+    if device.type == "cuda":
+        _check_on_gpu(norm, settings, device)
+    elif norm == "inplace" and settings.precision == "fp16":
+        raise ConfigError(
+            "norm inplace cannot train in fp16 on a CPU: inplace-ABN has such kernels for GPUs only",
+            "Set training.precision=fp32, or use a network with norm abs.",
+        )
+
+
+def _check_on_gpu(norm: NormKind, settings: TrainingSection, device: torch.device) -> None:
+    import torch
+
+    if settings.precision == "bf16":
+        with torch.cuda.device(device):
+            supported = torch.cuda.is_bf16_supported()
+        if not supported:
+            raise ConfigError(f"{device} has no bf16", "Set training.precision to fp16 or fp32.")
+    if norm == "inplace" and not inplace_abn_has_cuda():
+        raise ConfigError(
+            "norm inplace cannot train on a GPU here: inplace-abn was compiled without CUDA",
+            "Install it again where nvcc and a torch build for CUDA are found "
+            "(pip install --no-build-isolation --force-reinstall inplace-abn), or use a network with norm abs.",
+        )
+
+
+def inplace_abn_has_cuda() -> bool:
+    """Whether the installed inplace-abn has kernels for GPUs; only such a build can reduce statistics of several."""
+    from rcil.nn.norms import inplace_abn_classes
+
+    inplace_abn_classes()
+    from inplace_abn import _backend
+
+    return hasattr(_backend, "reduce_statistics")

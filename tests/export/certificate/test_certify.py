@@ -1,0 +1,296 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from delivered import by_key, deliver, save_checkpoint
+from onnx import helper, numpy_helper
+
+from rcil.errors import CheckpointError, ConfigError, MissingDependencyError
+from rcil.files import sha256_of
+from rcil.nn import convnorm, cost, plain_twin
+from rcil.nn.rc import DropPathMix, RCConv
+from rcil_export.certificate import certify as module
+from rcil_export.certificate import engine as engine_module
+from rcil_export.certificate.certify import certify
+from rcil_export.certificate.engine import engine_item
+from rcil_export.engine.errors import EngineError
+from rcil_export.interface import Interface
+from rcil_export.shapes import InputShape, parse_shape
+
+FIXED = Interface(shape=InputShape.of(48, 64))
+OPEN = Interface(shape=parse_shape(None, "32x32:48x64:96x96", "1:2:4"), outputs=("mask", "confidence", "logits"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return save_checkpoint(tmp_path_factory.mktemp("resnet18"))
+
+
+@pytest.fixture(scope="module")
+def delivered(checkpoint):
+    return deliver(checkpoint, FIXED)
+
+
+@pytest.mark.parametrize("interface", [FIXED, OPEN], ids=["fixed", "open"])
+def test_a_file_after_two_steps_costs_what_a_plain_network_does(checkpoint, tmp_path, interface):
+    (tmp_path / "step.safetensors").write_bytes(checkpoint.read_bytes())
+    given = deliver(tmp_path / "step.safetensors", interface)
+    result = given.certified()
+    items = by_key(result)
+    assert list(items) == ["graph", "weights", "parameters", "macs"]
+    assert {item.passed for item in items.values()} == {True} and {item.kind for item in items.values()} == {"proved"}
+    document = json.loads(json.dumps(result.as_document()))
+    assert document["sha256"] == {"model": sha256_of(given.model), "checkpoint": sha256_of(given.checkpoint)}
+    assert document["items"][0]["kind"] == "proved"
+
+
+def test_the_counts_are_those_of_torch(delivered):
+    from rcil.checkpoint.file import load
+
+    expected = cost(plain_twin(load(delivered.checkpoint)[0]), (48, 64))
+    items = by_key(delivered.certified())
+    assert items["parameters"].detail == {"delivered": expected.parameters, "closed_form": expected.parameters}
+    assert items["macs"].detail == {"delivered": expected.macs, "closed_form": expected.macs}
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_file_in_another_precision_is_compared_in_that_precision(checkpoint, tmp_path, precision):
+    (tmp_path / "step.safetensors").write_bytes(checkpoint.read_bytes())
+    opset = 22 if precision == "bf16" else 18
+    given = deliver(tmp_path / "step.safetensors", FIXED.model_copy(update={"precision": precision, "opset": opset}))
+    items = by_key(given.certified())
+    assert [items[key].passed for key in ("graph", "weights", "parameters", "macs")] == [True] * 4
+
+    def nudge(document):
+        tensor = constant(document, "backbone.stages.1.0.conv1.0.weight")
+        values = numpy_helper.to_array(tensor).copy()
+        values.reshape(-1)[3] *= 1.05
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+    item = by_key(given.certified(nudge))["weights"]
+    assert item.passed is False and "backbone.stages.1.0.conv1.0" in item.measured and "1 of" in item.measured
+    rounded = replace(given, interface=FIXED)
+    assert by_key(rounded.certified(replays={}))["graph"].passed is False, "an fp32 file was asked for"
+
+
+def test_a_conversion_that_cannot_be_repeated_is_not_proved(delivered):
+    other = replace(delivered, interface=FIXED.model_copy(update={"precision": "int8"}))
+    items = by_key(other.certified(replays={}))
+    assert items["graph"].passed is None and items["weights"].passed is None
+    assert "not proved" in items["graph"].measured and items["graph"].kind is None
+    assert items["parameters"].passed is True
+
+
+def node_of(document, name):
+    return next(node for node in document.graph.node if node.name == name)
+
+
+def constant(document, name):
+    return next(tensor for tensor in document.graph.initializer if tensor.name == name)
+
+
+def store(document, name, values):
+    document.graph.initializer.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
+
+
+def insert(document, name, *nodes):
+    """Put nodes behind the node `name`, whose readers read the output of the last of them."""
+    at = [node.name for node in document.graph.node].index(name) + 1
+    for node in document.graph.node:
+        node.input[:] = [nodes[-1].output[0] if value == name else value for value in node.input]
+    for offset, node in enumerate(nodes):
+        document.graph.node.insert(at + offset, node)
+
+
+def leave_norm(document, name="backbone.stages.1.0.conv1.0"):
+    channels = constant(document, f"{name}.weight").dims[0]
+    store(document, "gamma", np.ones((channels, 1, 1, 1)))
+    store(document, "beta", np.zeros(channels))
+    insert(document, name, helper.make_node("Conv", [name, "gamma", "beta"], ["norm"], name="norm", group=channels))
+
+
+def double_dead(document, name="backbone.stages.1.0.conv1.0"):
+    other = onnx.NodeProto()
+    other.CopyFrom(node_of(document, name))
+    other.name, other.output[0] = "again", "again"
+    document.graph.node.insert(len(document.graph.node) - 1, other)
+
+
+def double_live(document, name="backbone.stages.1.0.conv1.0"):
+    other = onnx.NodeProto()
+    other.CopyFrom(node_of(document, name))
+    other.name, other.output[0] = "again", "again"
+    insert(document, name, other, helper.make_node("Max", [name, "again"], ["both"], name="both"))
+
+
+def scale_weight(document, name="head.paths.2.0.weight", factor=1 + 1e-6):
+    tensor = constant(document, name)
+    values = numpy_helper.to_array(tensor).copy()
+    values.reshape(-1)[5] *= np.float32(factor)
+    tensor.CopyFrom(numpy_helper.from_array(values, name))
+
+
+def shift_bias(document, name="backbone.stages.3.0.conv2.bias"):
+    tensor = constant(document, name)
+    values = numpy_helper.to_array(tensor) + np.float32(1e-4)
+    tensor.CopyFrom(numpy_helper.from_array(values, name))
+
+
+def swap_rows(document):
+    for name in ("classifier.groups.0.weight", "classifier.groups.0.bias"):
+        tensor = constant(document, name)
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor)[::-1].copy(), name))
+
+
+def shift_mean(document):
+    tensor = constant(document, "mean")
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(1), "mean"))
+
+
+@pytest.mark.parametrize(
+    ("change", "failing", "words"),
+    [
+        (
+            leave_norm,
+            {"graph", "parameters", "macs"},
+            ["norm (Conv) and backbone.stages.1.0.conv1.1 (LeakyRelu)", "the op is Conv"],
+        ),
+        (double_dead, {"graph", "macs"}, ["only the first graph has again (Conv)"]),
+        (double_live, {"graph", "macs"}, ["again (Conv) and backbone.stages.1.0.conv1.1 (LeakyRelu)"]),
+        (scale_weight, {"weights"}, ["head.paths.2.0 (Conv)", "1 of"]),
+        (shift_bias, {"weights"}, ["backbone.stages.3.0.conv2 (Conv)", "backbone.stages.3.0.conv2.bias"]),
+        (swap_rows, {"weights"}, ["classifier.groups.0 (Conv)"]),
+        (shift_mean, {"graph"}, ["centred (Sub)", "the constant at input 1"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_changed_file_is_found_out_and_the_layer_named(delivered, change, failing, words):
+    items = by_key(delivered.certified(change))
+    assert {key for key, item in items.items() if item.passed is False} == failing
+    text = items["graph" if "graph" in failing else "weights"].measured
+    for word in words:
+        assert word in text
+
+
+def test_a_depthwise_conv_that_became_dense_is_found_out(tmp_path):
+    given = deliver(save_checkpoint(tmp_path, "efficientnet_lite0", 1), Interface(shape=InputShape.of(32, 32)))
+    assert given.certified().ok
+    name = "backbone.stages.0.0.depthwise.0"
+
+    def expand(document):
+        tensor = constant(document, f"{name}.weight")
+        narrow = numpy_helper.to_array(tensor)
+        dense = np.zeros((len(narrow), len(narrow), *narrow.shape[2:]), np.float32)
+        dense[range(len(narrow)), range(len(narrow))] = narrow[:, 0]
+        tensor.CopyFrom(numpy_helper.from_array(dense, tensor.name))
+        next(a for a in node_of(document, name).attribute if a.name == "group").i = 1
+
+    items = by_key(given.certified(expand))
+    assert {key for key, item in items.items() if item.passed is False} == {"graph", "parameters", "macs"}
+    assert f"{name} (Conv)" in items["graph"].measured and "group" in items["graph"].measured
+
+
+def shifted_bias(self, merged=RCConv.merged):
+    conv = merged(self)
+    conv.bias.data += 1e-4
+    return conv
+
+
+def lost_dilation(self, merged=RCConv.merged):
+    conv = merged(self)
+    if conv.kernel_size == (3, 3) and conv.dilation != (1, 1):
+        conv.dilation = conv.padding = (1, 1)
+    return conv
+
+
+def dropped_branch(self):
+    anchor = self.new.conv if hasattr(self.new, "norm") else self.new
+    return convnorm.conv_like(anchor, *convnorm.kernel_of(self.new))
+
+
+def wrong_eps(norm, affine_of=convnorm.affine_of):
+    right, norm.eps = norm.eps, 2 * norm.eps
+    found = affine_of(norm)
+    norm.eps = right
+    return found
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "broken", "item", "layer"),
+    [
+        (RCConv, "merged", shifted_bias, "weights", "backbone.stages.0.0.conv1.0.bias"),
+        (RCConv, "merged", lost_dilation, "graph", "backbone.stages.3.0.conv1.0 (Conv)"),
+        (RCConv, "merged", dropped_branch, "weights", "backbone.stages.0.0.conv1.0.weight"),
+        (
+            DropPathMix,
+            "expected",
+            lambda self, like: like.new_full((self.channels,), 0.49),
+            "weights",
+            "conv1.0.weight",
+        ),
+        (convnorm, "affine_of", wrong_eps, "weights", "backbone.stem.0.weight"),
+    ],
+    ids=["bias shifted", "dilation lost", "branch dropped", "eta 0.49", "wrong eps"],
+)
+def test_a_broken_fold_is_named_although_it_is_still_broken(
+    checkpoint, tmp_path, monkeypatch, target, name, broken, item, layer
+):
+    monkeypatch.setattr(target, name, broken)
+    (tmp_path / "step.safetensors").write_bytes(checkpoint.read_bytes())
+    found = by_key(deliver(tmp_path / "step.safetensors", FIXED).certified())[item]
+    assert found.passed is False and layer in found.measured
+
+
+def test_the_file_on_disk_is_certified_and_no_other(delivered, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(delivered.model.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="is not an ONNX file, or damaged"):
+        certify(tmp_path / "model.onnx", delivered.checkpoint, FIXED, engine=False, latency=None, memory=False)
+
+
+@pytest.mark.parametrize(("precision", "interface"), [("fp32", FIXED), ("fp16", OPEN)], ids=["fixed", "open"])
+def test_engines_are_byte_identical_and_other_weights_are_not(checkpoint, tmp_path, precision, interface):
+    pytest.importorskip("tensorrt_rtx")
+    (tmp_path / "step.safetensors").write_bytes(checkpoint.read_bytes())
+    given = deliver(tmp_path / "step.safetensors", interface.model_copy(update={"precision": precision}))
+    item = by_key(given.certified(engine=True))[f"engine_{precision}"]
+    assert item.passed is True and item.kind == "proved"
+    assert item.detail["delivered"]["sha256"] == item.detail["plain"]["sha256"]
+    assert item.detail["delivered"]["bytes"] > 10_000 and len(item.detail["plain"]["sha256"]) == 64
+    if (precision, interface) == ("fp32", FIXED):
+        stranger = onnx.load(given.model)
+        swap_rows(stranger)
+        (tmp_path / "stranger.onnx").write_bytes(stranger.SerializeToString())
+        assert engine_item(given.model, tmp_path / "stranger.onnx", "fp32", ("sm86",)).passed is False
+
+
+@pytest.mark.parametrize(
+    ("error", "passed"),
+    [
+        (MissingDependencyError("TensorRT-RTX is not installed", "Install it with: pip install 'rcil[rtx]'"), None),
+        (ConfigError("TensorRT-RTX cannot build for 'sm10'", "It builds for sm86."), None),
+        (EngineError("TensorRT-RTX could not build the engine", "Use the ONNX file."), False),
+    ],
+)
+def test_an_engine_that_cannot_be_built_is_an_item_with_the_reason(delivered, monkeypatch, error, passed):
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setattr(engine_module, "build_engine", refuse)
+    item = by_key(delivered.certified(engine=True))["engine_fp32"]
+    assert item.passed is passed and item.kind is None
+    assert (item.measured, item.detail["remedy"]) == (f"not built: {error.message}", error.hint)
+
+
+def test_latency_and_memory_are_those_of_the_delivered_file(delivered, monkeypatch):
+    seen = []
+
+    def watched(own, plain, shape, *_):
+        seen.append((own, plain.name, onnx.load(plain).graph.node[3].op_type, shape))
+        return module.Item("x", "x", True, "", "")
+
+    monkeypatch.setattr(module, "latency_item", watched)
+    monkeypatch.setattr(module, "memory_item", watched)
+    delivered.certified(latency=module.LatencyOptions(), memory=True)
+    assert seen == [(delivered.model, "plain.onnx", "Conv", (1, 48, 64, 3))] * 2
