@@ -154,7 +154,7 @@ def zero_branch(d):
         (zero_branch, ["nothing (Mul)"]),
         (lambda d: setattr(node(d, STEM), "domain", "own"), [f"{STEM} (Conv)", "the op is Conv and own.Conv"]),
     ],
-    ids=str,
+    ids=lambda value: "+".join(value) if isinstance(value, list) else "",
 )
 def test_settings_ends_and_wiring_are_compared(document, change, words):
     found = first_difference(document, changed(document, change))
