@@ -39,7 +39,7 @@ from rcil_export.image_input import image_input
 from rcil_export.interface import INPUT_NAME
 from rcil_export.onnx_graph.ends import BY_PIXEL
 from rcil_export.onnx_graph.trace import intermediates, trace, value_name
-from rcil_export.precision.graph import with_outputs
+from rcil_export.precision.graph import with_declared_constants
 from rcil_export.sessions import open_session
 
 Array = NDArray[Any]
@@ -220,7 +220,7 @@ class OnnxPlaces(PlacedNetwork):
             for node in graph.node
         ]
         super().__init__(artefact.metadata, values)
-        inferred = onnx.shape_inference.infer_shapes(self.document).graph
+        inferred = onnx.shape_inference.infer_shapes(with_declared_constants(self.document)).graph
         self._kinds = {
             v.name: v.type.tensor_type.elem_type for v in (*inferred.input, *inferred.output, *inferred.value_info)
         }
@@ -233,7 +233,7 @@ class OnnxPlaces(PlacedNetwork):
         """See `PlacedNetwork.run`."""
         given = {output.name for output in self.document.graph.output}
         wanted = [name for name in self.output_of.values() if name not in given]
-        session = open_session(with_outputs(self.document, wanted), exact=True, name=self.artefact.name)
+        session = open_session(self.document, exact=True, outputs=wanted, name=self.artefact.name)
         values = run_session(session, {INPUT_NAME: self._batch(image)}, self.artefact.name)
         return {place: _as_nchw(name, values[name]) for place, name in self.output_of.items()}
 
