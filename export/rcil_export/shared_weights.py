@@ -7,7 +7,7 @@ they are copied once, into arrays that the session uses as they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,11 @@ KINDS: dict[int, type[np.generic]] = {
 
 
 def split(
-    document: onnx.ModelProto, outputs: Sequence[str] = (), *, only: bool = False
+    document: onnx.ModelProto,
+    outputs: Sequence[str] = (),
+    *,
+    only: bool = False,
+    constants: Iterable[onnx.TensorProto] = (),
 ) -> tuple[bytes, dict[str, ort.OrtValue]]:
     """The graph without its large constants, and those by name.
 
@@ -38,12 +42,14 @@ def split(
         document: Any graph; it is not changed.
         outputs: Further values to give; the session leaves out what leads to none.
         only: Whether to give those alone.
+        constants: Further constants of the graph.
     """
     light = without_constants(document)
-    names = Counter(tensor.name for tensor in document.graph.initializer)
+    tensors = [*document.graph.initializer, *constants]
+    names = Counter(tensor.name for tensor in tensors)
     names.update(value.name for value in document.graph.input)  # such a constant is a default, which may be replaced
     shared = {}
-    for tensor in document.graph.initializer:
+    for tensor in tensors:
         values = _values(tensor) if names[tensor.name] == 1 else None
         if values is None:
             light.graph.initializer.append(tensor)

@@ -56,16 +56,6 @@ def with_declared_constants(document: onnx.ModelProto, min_bytes: int = 0) -> on
     return light
 
 
-def with_outputs(document: onnx.ModelProto, names: Iterable[str], *, only: bool = False) -> onnx.ModelProto:
-    """A copy that also gives these values, or gives them alone; ONNX Runtime leaves out what does not lead to them."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(document)
-    if only:
-        del copy.graph.output[:]
-    copy.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
-    return copy
-
-
 def readers_of(nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
     """Who reads a value, by the value's name."""
     readers: dict[str, list[onnx.NodeProto]] = {}

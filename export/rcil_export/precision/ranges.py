@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil_export.precision.feeds import Feed
-from rcil_export.precision.graph import with_declared_constants, with_outputs
+from rcil_export.precision.graph import with_declared_constants, without_constants
 from rcil_export.sessions import open_session
 
 SUMS = ("Conv", "GlobalAveragePool", "AveragePool")
@@ -44,7 +44,7 @@ def measure_ranges(document: onnx.ModelProto, feeds: Iterable[Feed]) -> Ranges:
     """
     names = list(float_values(document))
     sums = [node.name for node in document.graph.node if node.op_type in SUMS]
-    session = open_session(_with_tops(document, names))
+    session = open_session(_with_tops(document, names), constants=document.graph.initializer, early=True)
     largest = np.zeros(len(names) + len(sums))
     for feed in feeds:
         largest = np.maximum(largest, [float(value) for value in session.run(None, feed)])
@@ -53,8 +53,12 @@ def measure_ranges(document: onnx.ModelProto, feeds: Iterable[Feed]) -> Ranges:
 
 
 def _with_tops(document: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
-    """The graph with the largest magnitude of each of these values as its outputs, then that of each sum."""
-    probe = with_outputs(document, [], only=True)
+    """The graph with the largest magnitude of each of these values as its outputs, then that of each sum.
+
+    It lacks the constants of `document`.
+    """
+    probe = without_constants(document)
+    del probe.graph.output[:]
     for name in names:
         _add_top(probe.graph, f"{name}/size", name, magnitude=True)
     for node in document.graph.node:
