@@ -14,7 +14,8 @@ from rcil.cli_doctor import doctor
 from rcil.cli_presets import app as presets_app
 from rcil.cli_site import add_class, prelabel
 from rcil.completion import CHECKPOINTS, METHODS, files, one_of, some_of
-from rcil.console import announce_device, make_app, print_json, progress_line, run, teller
+from rcil.console import make_app, print_json, progress_line, run, teller
+from rcil.devices import announce_device
 from rcil.errors import ConfigError, TrustError, did_you_mean
 from rcil.log import is_quiet
 from rcil.options import (

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from rcil.completion import files
-from rcil.console import announce_device, print_json, teller
+from rcil.console import print_json, teller
+from rcil.devices import announce_device
 from rcil.errors import ConfigError
 from rcil.options import AsJson, Device, DryRunFlag, Overrides, Seeds, with_device
 

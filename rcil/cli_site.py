@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from rcil.completion import METHODS, one_of
-from rcil.console import announce_device, print_json, progress_line, teller
+from rcil.console import print_json, progress_line, teller
+from rcil.devices import announce_device
 from rcil.errors import ConfigError, GateError
 from rcil.log import is_quiet
 from rcil.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scale, SiteData, Start, with_device

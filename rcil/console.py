@@ -135,15 +135,6 @@ def teller(*, as_json: bool) -> Callable[[str], None]:
     return (lambda text: None) if is_quiet() else partial(typer.echo, err=as_json)
 
 
-def announce_device(name: str | None, *, as_json: bool) -> None:
-    """Say on which GPU a command runs, and refuse one that is not there before any work begins."""
-    from rcil.devices import choose_device, device_notices
-
-    asked, say = name or "auto", teller(as_json=as_json)
-    for line in device_notices(choose_device(asked), asked):
-        say(line)
-
-
 def write_json(path: Path, document: object) -> None:
     """A JSON file, whole or not at all."""
     with replacing(path) as part:

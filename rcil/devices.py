@@ -1,35 +1,21 @@
-"""Where torch computes: the names `auto`, `cpu`, `cuda` and `cuda:N`, checked before any work begins.
-
-Importing this module does not import torch, so that options and completion stay fast.
-"""
+"""Where torch computes, chosen and told before any work begins. Torch is imported when it is asked, and not before."""
 
 from __future__ import annotations
 
 import ctypes
-import re
 import shlex
 from typing import TYPE_CHECKING
 
-from rcil.errors import ConfigError, did_you_mean
+from rcil.console import teller
+from rcil.device_names import NUMBERED, check_device_name
+from rcil.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
 
-NAMES = ("auto", "cpu", "cuda")
-"""The devices that have a fixed name; `cuda:N` is the GPU with that number."""
-_NUMBERED = re.compile(r"cuda:(\d{1,3})")
 _DRIVER = "libcuda.so.1"
-
-
-def check_device_name(name: str) -> str:
-    """`name` itself; raises for anything but `auto`, `cpu`, `cuda` and `cuda:N`."""
-    if name not in NAMES and not _NUMBERED.fullmatch(name):
-        raise ConfigError(
-            f"unknown device '{name}'", f"{did_you_mean(name, NAMES)} A certain GPU is cuda:0, cuda:1, ..."
-        )
-    return name
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -42,7 +28,7 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device("cpu")
     if count == 0:
         raise ConfigError(f"device {name}: torch finds no GPU here", _no_gpu_remedy(torch.version.cuda is not None))
-    number = _NUMBERED.fullmatch(name)
+    number = NUMBERED.fullmatch(name)
     index = int(number[1]) if number else 0
     if index >= count:
         there = "is 1 GPU, cuda:0" if count == 1 else f"are {count} GPUs, cuda:0 to cuda:{count - 1}"
@@ -96,3 +82,10 @@ def device_notices(
         line = shlex.join(["torchrun", "--nproc-per-node", str(best), "-m", "rcil", *command])
         return [*lines, f"{count} GPUs are here and one is used; to use {best}: {line}"]
     return [*lines, f"{count} GPUs are here and one is used; choose another with --device cuda:{count - 1}"]
+
+
+def announce_device(name: str | None, *, as_json: bool) -> None:
+    """Say on which GPU a command runs, and refuse one that is not there before any work begins."""
+    asked, say = name or "auto", teller(as_json=as_json)
+    for line in device_notices(choose_device(asked), asked):
+        say(line)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rcil.completion import CHECKPOINTS, files, one_of, tasks
-from rcil.devices import NAMES, check_device_name
+from rcil.device_names import NAMES, check_device_name
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 DryRunFlag = Annotated[

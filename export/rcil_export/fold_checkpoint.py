@@ -106,7 +106,7 @@ def fold_checkpoint(
             f"(allowed {TOLERANCE:.0e}) or its cost",
             "Nothing was written. Norm statistics with huge scales are the usual cause: see `rcil info`.",
         )
-    wrong = _first_wrong_tensor(source, metadata, folded)
+    wrong = _first_wrong_tensor(source, metadata, folded.cpu())
     if wrong is not None:
         raise FoldCheckError(
             f"folding {source} gave other weights than its tensors do when they are folded a second way: {wrong}",

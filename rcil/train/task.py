@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rcil.architecture import Backbone, Channels, Depth, NormKind
-from rcil.devices import check_device_name
+from rcil.device_names import check_device_name
 from rcil.documents import parse_yaml
 from rcil.errors import ConfigError, did_you_mean
 from rcil.presets import preset_names, preset_text

@@ -13,7 +13,7 @@ from rcil_export.onnx_file import load_document, write_onnx
 from rcil_export.onnx_graph.export import describe, to_onnx
 from rcil_export.shapes import InputShape
 
-INTERFACE = Interface(shape=InputShape.of(48, 64))
+INTERFACE = Interface(shape=InputShape.of(48, 64), runtime="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from rcil import devices
-from rcil.devices import check_device_name, choose_device, device_notices, driver_gpus
+from rcil.device_names import check_device_name
+from rcil.devices import choose_device, device_notices, driver_gpus
 from rcil.errors import ConfigError
 
 GPU = torch.device("cuda", 0)

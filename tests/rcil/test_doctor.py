@@ -93,7 +93,7 @@ def test_providers_are_reported_by_what_started(monkeypatch):
     assert (cuda.state, cuda.remedy) == ("missing", doctor.GPU)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     (found,) = doctor._providers()
-    assert (found.state, found.remedy) == ("missing", "pip install 'rcil[cpu]'")
+    assert (found.state, found.remedy) == ("missing", doctor.CPU)
 
 
 def test_tensorrt_that_builds_but_has_no_gpu_to_run_on(monkeypatch):

@@ -38,7 +38,7 @@ def test_only_what_the_interval_shows_is_said(interval, passed):
     assert item.passed is passed and item.undecided is (passed is None) and item.kind == "measured"
     assert ("undecided" in item.measured) == (passed is None)
     text = as_text([Result("certificate", "Certificate", (item,))])
-    assert ("Undecided, so not shown: Latency over the plain network's" in text) == (passed is None)
+    assert ("undecided, so not shown: Latency over the plain network's" in text) == (passed is None)
     assert ("  undecided  " in text) == (passed is None)
     assert item.as_document().get("undecided", False) is (passed is None)
 

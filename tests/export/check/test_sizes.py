@@ -12,10 +12,11 @@ from rcil_export.interface import Interface
 from rcil_export.shapes import InputShape, parse_shape
 
 OPEN = parse_shape(None, "48x48:64x80:96x112")
+INTERFACE = Interface(shape=OPEN, runtime="cpu")
 IMAGE = generated_images(1, (64, 80)).readers[0]()
 
 
-def graph(interface=Interface(shape=OPEN), change=None):  # noqa: B008 -- frozen
+def graph(interface=INTERFACE, change=None):
     network = models.folded()
     document = models.document(network, interface)
     if change is not None:
@@ -73,19 +74,22 @@ def test_a_wrong_size_is_named(change, size):
 
 
 class WrongWhenOdd(OnnxArtefact):
-    """Loses the last column where the width is odd."""
+    """Gives the left half of images of odd width another class."""
 
     def run(self, batch):
         outputs = super().run(batch)
         if batch.shape[2] % 2:
-            outputs = {name: np.roll(values, 1, axis=2) for name, values in outputs.items()}
+            outputs["mask"][..., : batch.shape[2] // 2] = (outputs["mask"][..., : batch.shape[2] // 2] + 1) % 5
         return outputs
 
 
+def wrong_when_odd():
+    network = models.folded()
+    return WrongWhenOdd("graph", models.document(network, INTERFACE), models.metadata(network), INTERFACE)
+
+
 def test_a_graph_that_is_wrong_at_odd_sizes_only_fails():
-    network, interface = models.folded(), Interface(shape=OPEN)
-    wrong = WrongWhenOdd("graph", models.document(network, interface), models.metadata(network), interface)
-    (item,) = items(wrong)
+    (item,) = items(wrong_when_odd())
     assert item.passed is False
     width = int(item.measured.split()[1].split("x")[1])
     assert width % 2
@@ -96,3 +100,14 @@ def test_sizes_that_take_too_much_are_said_to_be_left_out(monkeypatch):
     run, left = items(graph())
     assert run.passed is True and left.passed is None and left.not_checked
     assert left.measured.startswith("not run: ") and "96x112" in left.measured
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "int8"])
+def test_below_fp32_other_classes_are_a_warning(precision):
+    (item,) = size_items(models.checkpoint(models.model()), wrong_when_odd(), IMAGE, DEFAULTS[precision])
+    assert item.passed is None and item.warning and item.measured.startswith("WARNING: at ")
+
+
+def test_below_fp32_wrong_logits_fail():
+    found = size_items(models.checkpoint(models.model()), graph(change=aligned), IMAGE, DEFAULTS["fp16"])
+    assert found[0].passed is False and "at 48x48" in found[0].measured

@@ -20,6 +20,7 @@ from rcil.nn import Segmenter, begin_step, build
 from rcil.nn.fold import duplicate
 from rcil.prelabel import prelabel
 from rcil.report.models import evaluate_models
+from rcil_export import fold_checkpoint
 
 NAMES = ["background", "ball", "cone"]
 
@@ -129,3 +130,23 @@ def test_classify(gpu, tmp_path, method):
     seen, steps, _ = gpu(classified, document, tmp_path / "gpu", "auto")
     assert steps == 2 and len(seen) > 10
     assert {frozenset(devices) for devices in seen} == {frozenset({"cuda:0"})}
+
+
+def folded(model, output):
+    """Where the folded network is compared, and where it is when it is checked once more and written."""
+    places = []
+
+    def look(*args):
+        (network,) = (value for value in args if isinstance(value, Segmenter))
+        places.append({parameter.device.type for parameter in network.parameters()})
+
+    with fake_run(model) as seen, contextlib.ExitStack() as stack:
+        for name in ("save", "_first_wrong_tensor"):
+            stack.enter_context(mock.patch.object(fold_checkpoint, name, look))
+        fold_checkpoint.fold_checkpoint(model, output, device="auto")
+    return [devices for devices in seen if "meta" not in devices], places
+
+
+def test_fold(gpu, model, tmp_path):
+    seen, places = gpu(folded, model, tmp_path / "folded.safetensors")
+    assert seen == [{"cuda:0"}] * 2 and places == [{"cpu"}] * 2
