@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil.errors import first_line
-from rcil_export.certificate.graph import GraphView, canonical, learned_constants, ordered, type_and_dims, type_of
+from rcil_export.certificate.graph import (
+    GraphView,
+    canonical,
+    constants_by_canonical_name,
+    learned_constants,
+    ordered,
+    type_and_dims,
+    type_of,
+)
 from rcil_export.certificate.hidden import first_hidden
 
 MAX_LISTED = 16
@@ -253,9 +261,12 @@ def distances(first: NDArray[Any], second: NDArray[Any], kind: int) -> tuple[NDA
 
 def with_weights_of(document: onnx.ModelProto, other: onnx.ModelProto) -> onnx.ModelProto:
     """The canonical form of `document` with the learned numbers of `other`, which is isomorphic to it."""
-    plain, numbers = canonical(document), {t.name: t for t in canonical(other).graph.initializer}
+    plain, numbers = canonical(document, weights=False), constants_by_canonical_name(other.graph)
     learned = learned_constants(plain.graph)
     for tensor in plain.graph.initializer:
         if tensor.name in learned:
-            tensor.CopyFrom(numbers[tensor.name])
+            name = tensor.name
+            tensor.CopyFrom(numbers[name])
+            tensor.ClearField("doc_string")
+            tensor.name = name
     return plain
