@@ -130,6 +130,7 @@ def export(
     from rcil_export.precision.int8 import CalibrationOptions
     from rcil_export.run import FAILED_HTML_NAME, CheckFailedError, Request, parse_targets, run_export
     from rcil_export.signing_options import Signing
+    from rcil_export.stages import stages_text
     from rcil_export.triton.serving import Serving, parse_devices
 
     targets = parse_targets(target)
@@ -171,6 +172,7 @@ def export(
         print_json(exported.document)
     else:
         typer.echo(as_text(exported.results))
+        say(stages_text(exported.stages))
         typer.echo("\n".join(f"  {path}" for path in exported.files.values()))
     if not exported.ok:
         raise CheckFailedError(

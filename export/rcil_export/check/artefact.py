@@ -30,7 +30,6 @@ from rcil_export.onnx_file import read_onnx
 from rcil_export.onnx_graph.ends import BY_PIXEL, full_logits
 from rcil_export.precision.compare import with_rounding
 from rcil_export.precision.cpu_features import kernels_are_exact
-from rcil_export.precision.graph import with_outputs
 from rcil_export.sessions import SessionError, open_session
 from rcil_export.shapes import InputShape
 
@@ -172,7 +171,7 @@ class OnnxArtefact(GraphArtefact):
         as_written = self.precision != "fp32" and not (
             self.precision == "int8" and interface.runtime == "cpu" and kernels_are_exact(document)
         )
-        self.session = open_session(with_outputs(self.document, extra), exact=as_written, name=name)
+        self.session = open_session(self.document, exact=as_written, outputs=extra, name=name)
 
     def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """See `GraphArtefact.run`."""
