@@ -91,7 +91,7 @@ def deviation(document):
     return tensor.name
 
 
-@mutant("numbers", "the upper bound of a ReLU6", ("lite",))
+@mutant("numbers", "the upper bound of a ReLU6", ("lite",), seen_as="Clip")
 def clip_bound(document):
     edit(next(t for t in document.graph.initializer if t.name == "six"), lambda six: six - np.float32(0.5))
     return "six"
