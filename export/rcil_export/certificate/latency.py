@@ -124,20 +124,25 @@ def time_in_sessions(
     times: list[dict[Clock, dict[str, list[float]]]] = []
     while len(times) < MAX_SESSIONS:
         turn = len(times)
-        runs, pair = opened(turn), time.process_time()
-        times.append(
-            interleaved_by(
-                CLOCKS,
-                runs,
-                rounds,
-                max(options.warmup, 1),
-                options.seed + turn,
-                enough=lambda done, pair=pair: time.process_time() - pair > pair_seconds,  # type: ignore[misc]
-            )
-        )
+        times.append(_timed(opened(turn), rounds, options, turn, pair_seconds))
         if len(times) >= MIN_SESSIONS and time.perf_counter() - start > seconds:
             break
     return times
+
+
+def _timed(
+    runs: Runs, rounds: int, options: LatencyOptions, turn: int, pair_seconds: float
+) -> dict[Clock, dict[str, list[float]]]:
+    """One pair of sessions, which nobody holds afterwards: the next pair needs the memory."""
+    start = time.process_time()
+    return interleaved_by(
+        CLOCKS,
+        runs,
+        rounds,
+        max(options.warmup, 1),
+        options.seed + turn,
+        enough=lambda done: time.process_time() - start > pair_seconds,
+    )
 
 
 def latency_verdict(ratio: Ratio, options: LatencyOptions, wall_ms: dict[str, list[float]]) -> Item:

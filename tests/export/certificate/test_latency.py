@@ -89,6 +89,17 @@ def test_every_pair_of_sessions_is_fresh_and_a_slow_network_gets_fewer():
     assert opened == list(range(4))
 
 
+def test_a_pair_that_takes_long_gets_one_round():
+    runs = []
+
+    def fresh(turn):
+        return {name: lambda name=name: runs.append(name) for name in ("delivered", "plain")}
+
+    times = time_in_sessions(fresh, LatencyOptions(rounds=80, warmup=1), pair_seconds=-1.0)
+    assert len(times) == 8 and len(runs) == 8 * 2 * (1 + 1)
+    assert all(len(pair[clock][name]) == 1 for pair in times for clock in pair for name in pair[clock])
+
+
 def convs(path, width):
     """image uint8 [1, 64, 64, 3] -> two convs of this width."""
     random = np.random.default_rng(0)
