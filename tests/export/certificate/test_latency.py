@@ -89,15 +89,19 @@ def test_every_pair_of_sessions_is_fresh_and_a_slow_network_gets_fewer():
     assert opened == list(range(4))
 
 
-def test_a_pair_that_takes_long_gets_one_round():
-    runs = []
+def test_the_first_runs_of_a_slow_network_count(monkeypatch):
+    def pair():
+        calls = []
+        return {name: lambda name=name: calls.append(name) for name in ("delivered", "plain")}, calls
 
-    def fresh(turn):
-        return {name: lambda name=name: runs.append(name) for name in ("delivered", "plain")}
-
-    times = time_in_sessions(fresh, LatencyOptions(rounds=80, warmup=1), pair_seconds=-1.0)
-    assert len(times) == 8 and len(runs) == 8 * 2 * (1 + 1)
-    assert all(len(pair[clock][name]) == 1 for pair in times for clock in pair for name in pair[clock])
+    fast, calls = pair()
+    assert len(time_in_sessions(lambda turn: fast, LatencyOptions(rounds=32, warmup=2), seconds=0.0)) == 4
+    assert len(calls) == 4 * 2 * (2 + 4)
+    monkeypatch.setattr(module, "SLOW_SECONDS", -1.0)
+    slow, calls = pair()
+    times = time_in_sessions(lambda turn: slow, LatencyOptions(rounds=32, warmup=2), seconds=0.0)
+    assert len(calls) == 4 * 2 * 4
+    assert all(len(found[clock][name]) == 4 for found in times for clock in found for name in found[clock])
 
 
 def convs(path, width):
