@@ -34,7 +34,7 @@ def stages_document(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
 def stages_text(records: Sequence[StageRecord]) -> str:
     """A short table: seconds, processor seconds and peak memory; inner stages are indented."""
     rows = [(_indented(record.name), *_numbers(record)) for record in records]
-    names = max((len(row[0]) for row in rows), default=0)
+    names = max([17, *(len(row[0]) for row in rows)])
     head = f"{'Where the time went':{names + 2}}  {'seconds':>9}  {'processor':>9}  {'peak GiB':>8}"
     return "\n".join([head, *(f"  {name:{names}}  {wall:>9}  {cpu:>9}  {peak:>8}" for name, wall, cpu, peak in rows)])
 

@@ -86,10 +86,10 @@ def certify(
         plain = Path(folder) / "plain.onnx"
         if latency is not None or memory:
             plain.write_bytes(twin.SerializeToString())
-        if engine:
+        files = _canonical_files(own, twin, structure, shape, Path(folder)) if engine else None
+        del own, twin  # what follows needs as much memory again
+        if files is not None:
             with part("engine"):
-                files = _canonical_files(own, twin, structure, shape, Path(folder))
-                del own, twin  # a build needs as much memory again
                 items.append(engine_item(*files, interface.precision, gpus))
         if latency is not None:
             with part("latency"):

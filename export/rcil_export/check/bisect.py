@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rcil.architecture import Architecture
 from rcil.errors import RcilError
 from rcil.images import Image
+from rcil_export.allocator import give_back_memory
 from rcil_export.check.artefact import Artefact, RunError
 from rcil_export.check.class_match import ClassMatch, match_classes
 from rcil_export.check.images import CheckImage, common_shape, fit
@@ -23,6 +24,8 @@ from rcil_export.sessions import SessionError
 
 FLAT = 1e-3
 """A map whose range is below this share of its values is flat, and its range is rounding alone."""
+TRIM_AFTER = 8
+"""Layers after which freed memory goes back to the system."""
 Array = NDArray[Any]
 
 
@@ -154,8 +157,9 @@ def _compared(
         )
         return carried
 
-    for _ in walk(needs, compute, lambda task: task.side == "b"):
-        pass
+    for done, _ in enumerate(walk(needs, compute, lambda task: task.side == "b"), 1):
+        if done % TRIM_AFTER == 0:  # buffers of layers have all sizes, and those of one do not fit into holes of others
+            give_back_memory()
     whole = all(layer.accumulated is not None for layer in errors.values())
     return tuple(errors[place] if whole else replace(errors[place], accumulated=None) for place in common)
 

@@ -284,11 +284,15 @@ def test_engines_are_byte_identical_and_other_weights_are_not(checkpoint, tmp_pa
     assert item.passed is True and item.kind == "proved"
     assert item.detail["delivered"]["sha256"] == item.detail["plain"]["sha256"]
     assert item.detail["delivered"]["bytes"] > 10_000 and len(item.detail["plain"]["sha256"]) == 64
+    assert item.detail["same_input"] is True and "the same bytes" in item.measured
     if (precision, interface) == ("fp32", FIXED):
+        twice = engine_item(given.model, given.model, "fp32", ("sm86",), build_both=True)
+        assert twice.passed is True and twice.detail["same_input"] is False
         stranger = onnx.load(given.model)
         swap_rows(stranger)
         (tmp_path / "stranger.onnx").write_bytes(stranger.SerializeToString())
-        assert engine_item(given.model, tmp_path / "stranger.onnx", "fp32", ("sm86",)).passed is False
+        other = engine_item(given.model, tmp_path / "stranger.onnx", "fp32", ("sm86",))
+        assert other.passed is False and other.detail["same_input"] is False
 
 
 @pytest.mark.parametrize(
