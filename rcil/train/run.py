@@ -11,13 +11,12 @@ import torch
 
 from rcil.checkpoint.file import load, load_backbone, save
 from rcil.checkpoint.imagenet import installed_weights
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.core.files import replacing, sha256_of, working_in
 from rcil.core.log import log, stage
-from rcil.data.digest import data_digest
 from rcil.data.protocol import memory_table, training_table
-from rcil.data.scan import id_table
+from rcil.data.scan import data_digest, id_table
 from rcil.hardware.determinism import deterministic
 from rcil.hardware.processes import Processes, join
 from rcil.methods import Method, StepInfo, make_method
@@ -38,7 +37,7 @@ from rcil.train.compatibility import check_compatible
 from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Event, Listener, StepJob, evaluate_together, train_step
 from rcil.train.plan import Plan, StepPlan, make_plan
-from rcil.train.run_record import claim
+from rcil.train.run_record import record_task
 from rcil.train.state import read_state, write_state
 from rcil.train.task import NetworkSection, Task
 from rcil.train.tensorboard import both, tensorboard
@@ -65,7 +64,7 @@ def run_task(
     """
     with join(task.training.device) as processes:
         check_pieces(task.training.batch, task.training.accumulate, processes.count)
-        check_compatible(task.network.norm, task.training, processes.device)
+        check_compatible(task.network.norm, task.training.precision, processes.device)
         with deterministic(task.training.deterministic):
             if not processes.leads:
                 return _run_steps(task, output, resume, step0_of, _silent, processes)
@@ -96,13 +95,13 @@ def _silent(event: Event) -> None:
 def _run_steps(
     task: Task, output: Path, resume: bool, step0_of: Path | None, listen: Listener, processes: Processes
 ) -> dict[str, Any]:
-    """The first process reads the data and claims the folder before the others look at either."""
+    """The first process reads the data and records the task before the others look at either."""
     method = make_method(task.method.name, **task.method.options)
     if not processes.leads:
         processes.wait()
     plan = make_plan(task, joint=method.sees_all_data)
     if processes.leads:
-        claim(output, task, resume=resume)
+        record_task(output, task, resume=resume)
         for warning in plan.warnings:
             log.warning(warning)
         processes.wait()

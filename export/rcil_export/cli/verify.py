@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from rcil.cli.completion import CHECKPOINTS, files
-from rcil.cli.console import print_json, progress_line, teller, write_json
+from rcil.cli.console import make_notifier, print_json, progress_line
+from rcil.core.documents import write_json
 from rcil_export.cli import options as o
 
 
@@ -48,7 +49,7 @@ def verify(
             delivered,
             checkpoint,
             calibrate=calibrate,
-            say=teller(as_json=as_json),
+            say=make_notifier(as_json=as_json),
             listen=lambda phase, done, total: bar(done, total),
         )
     if output is not None:

@@ -1,6 +1,6 @@
 """Layers in an order that keeps few values."""
 
-from rcil_export.check.layer_walk import walk
+from rcil_export.check.layers.layer_walk import walk
 
 CHAIN = {f"a{i}": [f"a{i - 1}"] if i else [] for i in range(6)}
 NEEDS = CHAIN | {f"b{i}": [f"a{i}", *([f"a{i - 1}", f"b{i - 1}"] if i else [])] for i in range(6)}
