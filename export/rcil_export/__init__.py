@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from rcil_export.checks.files import CheckReport
     from rcil_export.checks.result import Result
     from rcil_export.run import Exported
+    from rcil_export.verification.report import VerifyReport
 
-__all__ = ["CheckReport", "Exported", "Result", "check", "export", "verify"]
+__all__ = ["CheckReport", "Exported", "Result", "VerifyReport", "check", "export", "verify"]
 
 _MODULES = {
     "CheckReport": "rcil_export.checks.files",
     "Exported": "rcil_export.run",
     "Result": "rcil_export.checks.result",
+    "VerifyReport": "rcil_export.verification.report",
 }
 
 

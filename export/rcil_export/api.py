@@ -6,18 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from rcil_export.certificate.certify import certify
 from rcil_export.checks.files import CheckReport, check_files
-from rcil_export.checks.result import Result
 from rcil_export.classify.request import classifier_of, classifier_request
 from rcil_export.classify.run import export_classifier
-from rcil_export.graph.description import parse_any_description
 from rcil_export.graph.interface import Output, Precision, Runtime, make_interface
-from rcil_export.graph.onnx_file import load_document, texts_of
-from rcil_export.precision.converted import Conversion
-from rcil_export.precision.record import read_record
-from rcil_export.precision.replay import replay
 from rcil_export.run import Exported, Request, Target, parse_targets, run_export
+from rcil_export.verification.report import VerifyReport
+from rcil_export.verification.run import verify as run_verify
 
 Size = tuple[int, int]
 """Height and width."""
@@ -135,31 +130,27 @@ def check(
     )
 
 
-def verify(delivered: str | Path, checkpoint: str | Path) -> Result:
-    """Whether an ONNX file is, node for node and weight for weight, what its checkpoint gives without RC blocks.
-
-    The file is compared with a plain network of the same architecture whose weights are computed from the raw tensors
-    of the checkpoint, in the precision and with the recorded choices of the file.
+def verify(
+    delivered: str | Path,
+    checkpoint: str | Path,
+    *,
+    calibrate: str | Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> VerifyReport:
+    """Export the checkpoint again with the options that the delivered model states, and compare everything.
 
     Example:
-        >>> result = rcil_export.verify("deployed/model.onnx", "model.safetensors")
-        >>> result.ok
-        True
-        >>> [item.key for item in result.items]
-        ['graph', 'weights', 'parameters', 'macs']
+        >>> report = rcil_export.verify("deployed", "model.safetensors")
+        >>> report.ok, report.differences
+        (True, ())
 
     Args:
-        delivered: The ONNX file.
+        delivered: A folder that `export` wrote, a single ONNX file, or a Triton model repository.
         checkpoint: The checkpoint that it was exported from.
+        calibrate: Folder of the images that fp16, bf16 or int8 were measured on, to measure again.
+        say: Called with a line of text at every stage.
     """
-    delivered = Path(delivered)
-    document = load_document(delivered)
-    interface = parse_any_description(texts_of(document), delivered).interface
-    record = read_record(document, delivered)
-    replays: dict[Precision, Conversion] = {}
-    if record is not None:
-        replays[record.precision] = lambda graph: replay(graph, record)
-    return certify(delivered, Path(checkpoint), interface, engine=False, latency=None, memory=False, replays=replays)
+    return run_verify(Path(delivered), Path(checkpoint), calibrate=_path(calibrate), say=say)
 
 
 def _shape_texts(

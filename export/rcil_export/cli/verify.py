@@ -41,8 +41,8 @@ def verify(
 
     Example: `rcil-export verify deployed step1.safetensors --calibrate my_site`
     """
-    from rcil_export.verify.report import VerifyError, as_text
-    from rcil_export.verify.run import verify as run_verify
+    from rcil_export.verification.report import VerifyError, as_text
+    from rcil_export.verification.run import verify as run_verify
 
     with progress_line("engine") as bar:
         report = run_verify(

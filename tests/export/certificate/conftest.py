@@ -8,9 +8,9 @@ from rcil_export.engine.build import build_engine
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape
 from rcil_export.run import Request, run_export
-from rcil_export.verify import engine as verify_engine
-from rcil_export.verify import twin as verify_twin
-from rcil_export.verify.rebuild import Source
+from rcil_export.verification import engine as verify_engine
+from rcil_export.verification import twin as verify_twin
+from rcil_export.verification.rebuild import Source
 
 MADE = {}
 """What is made once per process, by what makes it."""

@@ -12,7 +12,7 @@ from rcil_export.graph import export as graph_export
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.precision import convert as convert_module
 from rcil_export.precision.convert import convert, deployed_metadata
-from rcil_export.verify.run import verify
+from rcil_export.verification.run import verify
 
 
 def test_honest_deliveries_are_proved(delivered):

@@ -10,7 +10,7 @@ from mutants.exported import honest
 from rcil.core.errors import RcilError
 from rcil_export.checks.files import check_files
 from rcil_export.graph.onnx_file import write_onnx
-from rcil_export.verify.run import verify
+from rcil_export.verification.run import verify
 
 PAGE = Path(__file__).parents[3] / "docs" / "export.md"
 

@@ -6,7 +6,7 @@ from mutants.exported import checkpoint_of, honest
 from typer.testing import CliRunner
 
 from rcil_export.cli.app import app
-from rcil_export.verify.run import verify
+from rcil_export.verification.run import verify
 
 runner = CliRunner()
 OPEN = ("--dynamic", "33x33:48x64:96x96", "--batch", "1:2:4")

@@ -16,12 +16,12 @@ from rcil_export.triton.repository import CONFIG, VERSION
 from rcil_export.triton.serving import Serving, stated_serving
 from rcil_export.triton.signature import signature_of
 from rcil_export.triton.step_file import FILE_NAME, StepFile, read_step_file
-from rcil_export.verify.fields import ABSENT, compare_documents, compare_lines
-from rcil_export.verify.findings import Findings
-from rcil_export.verify.folder import EXTRA, extra_files
-from rcil_export.verify.onnx_model import VerifiedGraph, verify_onnx
-from rcil_export.verify.rebuild import Source
-from rcil_export.verify.report import Difference
+from rcil_export.verification.fields import ABSENT, compare_documents, compare_lines
+from rcil_export.verification.findings import Findings
+from rcil_export.verification.folder import EXTRA, extra_files
+from rcil_export.verification.onnx_model import VerifiedGraph, verify_onnx
+from rcil_export.verification.rebuild import Source
+from rcil_export.verification.report import Difference
 
 PLAN_NAME = MODEL_FILES["tensorrt"]
 STEP, TABLE, CONFIGURATION = "Description of this version", "Names of the classes", "Configuration of this model"

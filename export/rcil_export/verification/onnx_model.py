@@ -13,12 +13,12 @@ from rcil import __version__
 from rcil.core.errors import RcilError
 from rcil_export.graph.onnx_file import texts_of
 from rcil_export.precision.record import CONVERSION_KEY
-from rcil_export.verify.conversion import verify_conversion
-from rcil_export.verify.findings import Findings
-from rcil_export.verify.graph import end_differences, model_differences, readable
-from rcil_export.verify.rebuild import AnyInterface, RecordError, Source
-from rcil_export.verify.report import Difference
-from rcil_export.verify.twin import verify_twin
+from rcil_export.verification.conversion import verify_conversion
+from rcil_export.verification.findings import Findings
+from rcil_export.verification.graph import end_differences, model_differences, readable
+from rcil_export.verification.rebuild import AnyInterface, RecordError, Source
+from rcil_export.verification.report import Difference
+from rcil_export.verification.twin import verify_twin
 
 REBUILD = "Same as a fresh export"
 

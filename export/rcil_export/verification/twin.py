@@ -11,10 +11,10 @@ from rcil.core.errors import RcilError
 from rcil_export.certificate.difference import first_difference, weight_differences
 from rcil_export.certificate.twin import twin_document
 from rcil_export.precision.replay import replay
-from rcil_export.verify.findings import Findings
-from rcil_export.verify.graph import readable, structure_differences
-from rcil_export.verify.rebuild import AnyInterface, Rebuilt, Source
-from rcil_export.verify.report import Difference
+from rcil_export.verification.findings import Findings
+from rcil_export.verification.graph import readable, structure_differences
+from rcil_export.verification.rebuild import AnyInterface, Rebuilt, Source
+from rcil_export.verification.report import Difference
 
 TWIN = "Same as the plain network"
 PROVED = "graph and weights, computed a second time without folding"

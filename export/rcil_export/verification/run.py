@@ -7,12 +7,12 @@ from pathlib import Path
 from rcil.core.errors import CheckpointError
 from rcil_export.engine.progress import Listener
 from rcil_export.precision.converted import Say
-from rcil_export.verify.findings import Findings
-from rcil_export.verify.folder import verify_folder
-from rcil_export.verify.onnx_model import verify_onnx
-from rcil_export.verify.rebuild import Source
-from rcil_export.verify.report import VerifyReport
-from rcil_export.verify.triton import is_model_repository, verify_repository
+from rcil_export.verification.findings import Findings
+from rcil_export.verification.folder import verify_folder
+from rcil_export.verification.onnx_model import verify_onnx
+from rcil_export.verification.rebuild import Source
+from rcil_export.verification.report import VerifyReport
+from rcil_export.verification.triton import is_model_repository, verify_repository
 
 
 def verify(

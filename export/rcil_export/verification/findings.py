@@ -10,7 +10,7 @@ from typing import Any
 
 from rcil.core.errors import CheckpointError
 from rcil_export.precision.converted import Say
-from rcil_export.verify.report import Claim, Difference, claim_of
+from rcil_export.verification.report import Claim, Difference, claim_of
 
 
 @dataclass

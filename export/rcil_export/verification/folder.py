@@ -19,12 +19,12 @@ from rcil_export.run import (
     JSON_NAME,
     ONNX_NAME,
 )
-from rcil_export.verify.engine import verify_engine
-from rcil_export.verify.fields import compare_lines
-from rcil_export.verify.findings import Findings
-from rcil_export.verify.onnx_model import verify_onnx
-from rcil_export.verify.rebuild import Source
-from rcil_export.verify.report_file import NUMBERS, verify_report
+from rcil_export.verification.engine import verify_engine
+from rcil_export.verification.fields import compare_lines
+from rcil_export.verification.findings import Findings
+from rcil_export.verification.onnx_model import verify_onnx
+from rcil_export.verification.rebuild import Source
+from rcil_export.verification.report_file import NUMBERS, verify_report
 
 SIDECAR_NAME = sidecar_path(Path(ENGINE_NAME)).name
 REPORTS = (HTML_NAME, FAILED_HTML_NAME, FAILED_JSON_NAME)

@@ -19,10 +19,10 @@ from rcil_export.engine.options import EngineOptions
 from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import EngineSidecar, read_sidecar, sidecar_path
 from rcil_export.graph.onnx_file import texts_of
-from rcil_export.verify.fields import compare_documents
-from rcil_export.verify.findings import Findings
-from rcil_export.verify.onnx_model import VerifiedGraph
-from rcil_export.verify.report import Difference
+from rcil_export.verification.fields import compare_documents
+from rcil_export.verification.findings import Findings
+from rcil_export.verification.onnx_model import VerifiedGraph
+from rcil_export.verification.report import Difference
 
 SIDECAR, ENGINE = "Sidecar of this engine and graph", "Same engine as a fresh build"
 

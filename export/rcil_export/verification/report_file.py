@@ -14,11 +14,11 @@ from rcil_export.engine.sidecar import sidecar_path
 from rcil_export.graph.ends import input_dims
 from rcil_export.graph.shapes import InputShape
 from rcil_export.run import ENGINE_NAME, ONNX_NAME
-from rcil_export.verify.fields import compare_documents
-from rcil_export.verify.findings import Findings
-from rcil_export.verify.onnx_model import VerifiedGraph
-from rcil_export.verify.rebuild import Source
-from rcil_export.verify.report import Difference
+from rcil_export.verification.fields import compare_documents
+from rcil_export.verification.findings import Findings
+from rcil_export.verification.onnx_model import VerifiedGraph
+from rcil_export.verification.rebuild import Source
+from rcil_export.verification.report import Difference
 
 REPORT, NUMBERS = "Report of these files", "Measurements"
 PROVED = "its hashes, facts and costs are those of the files, its verdict that of its items"

@@ -50,7 +50,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """All claims about what was delivered."""
+    """All claims about what was delivered.
+
+    Example:
+        >>> report = rcil_export.verify("deployed/model.onnx", "model.safetensors")
+        >>> [claim.key for claim in report.claims if claim.status == "wrong"]
+        []
+    """
 
     delivered: str
     checkpoint: str

@@ -11,10 +11,10 @@ import onnx
 from rcil.core.errors import RcilError
 from rcil_export.precision.record import CONVERSION_KEY, ConversionRecord, GeneratedImages, package_versions
 from rcil_export.precision.replay import remeasure
-from rcil_export.verify.fields import ABSENT, compare_documents
-from rcil_export.verify.findings import Findings
-from rcil_export.verify.rebuild import Rebuilt
-from rcil_export.verify.report import Difference
+from rcil_export.verification.fields import ABSENT, compare_documents
+from rcil_export.verification.findings import Findings
+from rcil_export.verification.rebuild import Rebuilt
+from rcil_export.verification.report import Difference
 
 RECORD, MEASURED, KEPT = "Record of this conversion", "Same ranges as when measured again", "Layers left in fp32"
 TOLERANCE = 0.01

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rcil_export.verify.report import Difference
+from rcil_export.verification.report import Difference
 
 MAX_TEXT = 200
 ABSENT = "absent"
