@@ -5,7 +5,6 @@ One file per family. All are evaluated in float32 under autocast and for half-pr
 
 from __future__ import annotations
 
-from rcil.losses._reduce import Reduction
 from rcil.losses.completed import UNNAMED, certain_labels, completed_cross_entropy, taught_cross_entropy
 from rcil.losses.distill import encoder_mse, knowledge_distillation
 from rcil.losses.icarl import binary_cross_entropy, icarl_cross_entropy, lwf_mc, sigmoid_distillation
@@ -23,6 +22,7 @@ from rcil.losses.pcd import (
 from rcil.losses.pod import local_pod, local_pod_embedding
 from rcil.losses.pooling import PoolKind, pcd_maps
 from rcil.losses.pseudo import Convention, EntropyHistogram, normalised_entropy, pseudo_labels
+from rcil.losses.reduction import Reduction
 from rcil.losses.sdr import (
     attraction,
     class_means,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional as F
 
-from rcil.losses._precision import full_precision
-from rcil.losses._reduce import Reduction, reduce_pixels
+from rcil.losses.precision import full_precision
 from rcil.losses.pseudo import pseudo_labels
+from rcil.losses.reduction import Reduction, reduce_pixels
 from rcil.losses.unbiased import check_old_classes
 
 if TYPE_CHECKING:

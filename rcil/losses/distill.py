@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from torch.nn import functional as F
 
-from rcil.losses._maps import alike
-from rcil.losses._precision import full_precision
-from rcil.losses._reduce import Reduction, reduce_pixels
+from rcil.losses.maps import alike
+from rcil.losses.precision import full_precision
+from rcil.losses.reduction import Reduction, reduce_pixels
 from rcil.losses.unbiased import check_old_classes
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.losses._maps import class_schedule, fold_new_channels, matched, mean_of_layers, paired
-from rcil.losses._precision import full_precision
+from rcil.losses.maps import class_schedule, fold_new_channels, matched, mean_of_layers, paired
+from rcil.losses.precision import full_precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

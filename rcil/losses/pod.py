@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from rcil.core.errors import ConfigError
-from rcil.losses._maps import class_schedule, mean_of_layers, paired
-from rcil.losses._precision import full_precision
+from rcil.losses.maps import class_schedule, mean_of_layers, paired
+from rcil.losses.precision import full_precision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.losses._maps import paired
-from rcil.losses._precision import full_precision
+from rcil.losses.maps import paired
 from rcil.losses.pcd import WINDOWS, channel_distance, spatial_distance
 from rcil.losses.pod import local_pod_embedding
+from rcil.losses.precision import full_precision
 
 PoolKind = Literal["average", "channel", "none", "global", "max", "strip"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.losses._precision import full_precision
+from rcil.losses.precision import full_precision
 
 if TYPE_CHECKING:
     from torch import Tensor

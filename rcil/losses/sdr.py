@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional as F
 
-from rcil.losses._precision import full_precision
+from rcil.losses.precision import full_precision
 
 if TYPE_CHECKING:
     from torch import Tensor

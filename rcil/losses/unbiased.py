@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional as F
 
 from rcil.core.errors import ConfigError
-from rcil.losses._precision import full_precision
-from rcil.losses._reduce import Reduction, reduce_pixels
+from rcil.losses.precision import full_precision
+from rcil.losses.reduction import Reduction, reduce_pixels
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,7 +16,7 @@ import torch
 from pydantic import ConfigDict
 from torch import Tensor
 
-from rcil.losses._maps import class_schedule
+from rcil.losses.maps import class_schedule
 from rcil.model.architecture import RC
 from rcil.nn import Maps, Segmenter, begin_step
 from rcil.nn.add_branches import add_branches

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rcil.data.types import IGNORE
-from rcil.losses._precision import full_precision
+from rcil.losses.precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.biases import balance_biases
 from rcil.methods.pixels import look_at

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
 from rcil.losses import Convention, local_pod, pseudo_labels
-from rcil.losses._precision import full_precision
+from rcil.losses.precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
 from rcil.methods.thresholds import entropy_thresholds
