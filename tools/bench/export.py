@@ -1,4 +1,4 @@
-"""What the exported forms of one network cost, and what the final upsampling costs in it.
+"""Measure the cost of the exported forms of one network, and of its final upsampling.
 
 ResNet-101 with random weights after two continual steps: the folded ONNX graph against its plain twin, the graph with
 both branches, int8, and torch eager (folded), one after the other in every round of one process, all in the form for
@@ -43,7 +43,7 @@ from rcil_export.timing.interleaved import bootstrap_ratio, interleaved, percent
 
 
 def network(backbone: str, first: int) -> tuple[Segmenter, Metadata]:
-    """A network after two continual steps of one class each, `first` classes before them; statistics settled."""
+    """A network after two continual steps of one class each, `first` classes before them, with recalibrated norms."""
     torch.manual_seed(0)
     names = [[f"class {i}" for i in range(first)], ["new 1"], ["new 2"]]
     model = build(Architecture(backbone=backbone), names[:1])
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
-    parser.add_argument("--whole", action="store_true", help="one whole export with all its checks instead")
+    parser.add_argument("--whole", action="store_true", help="measure one whole export with all its checks instead")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     size = parse_size(arguments.size)

@@ -1,4 +1,4 @@
-"""What HTTP costs on top of the model: one frame of uint8 over loopback against the same model called directly.
+"""Measure the overhead of HTTP: one frame of uint8 over loopback against the same model called directly.
 
 A folded network with random weights is exported and served by a process of its own. Every round asks the model in this
 process, and the server with `tritonclient` and binary tensors, in a shuffled order; both have the same threads and only
@@ -81,7 +81,7 @@ def served(model: Path, threads: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--width", type=int, default=20, help="of the ResNet-18 that is served (default 20)")
+    parser.add_argument("--width", type=int, default=20, help="width of the ResNet-18 that is served (default 20)")
     parser.add_argument("--size", default="720x1280", help="height x width (default 720x1280)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30)
