@@ -1,4 +1,4 @@
-"""Old classes in what a site's masks call background: how much of it, and masks in which they are filled in."""
+"""Old classes in the background of a site's masks: measure them, and write masks that include them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rcil.nn import Segmenter
 from rcil.site.confidence import segment_with_confidence
 
 CERTAIN = 0.9
-"""Probability from which the old model's opinion counts."""
+"""Minimum probability of a prediction that counts."""
 
 
 def left_as_background(

@@ -60,7 +60,7 @@ def test_what_a_gpu_can_do_passes(gpu):
 
 def test_an_old_gpu_has_no_bf16(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
-    with pytest.raises(ConfigError, match="cuda:0 has no bf16") as error:
+    with pytest.raises(ConfigError, match="cuda:0 does not support bf16") as error:
         check_compatible("batch", "bf16", gpu)
     assert "fp16" in error.value.hint
     check_compatible("batch", "fp16", gpu)

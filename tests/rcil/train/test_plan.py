@@ -125,7 +125,7 @@ class TestDomains:
             (["protocol={domain_steps: [[day], [day]]}"], "day come twice"),
             (["protocol={domain_steps: [[day], []]}"], "no domain"),
             (["protocol={domains: 1-1, domain_order: [day]}"], "missing: night"),
-            (["protocol={domains: 1-1, domain_order: [day, night, day]}"], "one comes twice"),
+            (["protocol={domains: 1-1, domain_order: [day, night, day]}"], "one is named twice"),
             (["protocol={domains: 1-1, domain_order: [day, dawn]}"], "no domain 'dawn'"),
             (["protocol={domains: 3-1}"], "Known domains: day, night"),
             (["protocol={domains: eleven}"], "X-Y"),
