@@ -90,7 +90,7 @@ def test_shares_that_do_not_divide_are_refused(first, later):
 def test_folders_without_a_class(tmp_path):
     for split in ("train", "val"):
         (tmp_path / split).mkdir()
-    with pytest.raises(DataError, match="train has no folder of a class"):
+    with pytest.raises(DataError, match="train has no class folders"):
         load_data(DataSection(kind="folder", root=tmp_path))
     for split in ("train", "val"):
         (tmp_path / split / os.fsdecode(b"\xff")).mkdir()

@@ -32,7 +32,7 @@ class TestNames:
             (["background"], SITE, OLD, "class background", "is the background"),
             (["Background"], ["void", "Background"], OLD, "class Background", "is the background"),
             (["cone", "cone"], SITE, OLD, "class cone", "named twice"),
-            (["cone"], ["ball", "cone"], OLD, "class ball", "first class of a site is its background"),
+            (["cone"], ["ball", "cone"], OLD, "class ball", "first class of the site, which must be background"),
             (["cone"], SITE, ["background", *map(str, range(254))], "model", "exceed the limit of 255"),
         ],
     )

@@ -122,7 +122,7 @@ class TestDomains:
         ("overrides", "message"),
         [
             (["protocol={domain_steps: [[day], [nihgt]]}"], "Did you mean 'night'"),
-            (["protocol={domain_steps: [[day], [day]]}"], "day come twice"),
+            (["protocol={domain_steps: [[day], [day]]}"], "day are in two steps"),
             (["protocol={domain_steps: [[day], []]}"], "no domain"),
             (["protocol={domains: 1-1, domain_order: [day]}"], "missing: night"),
             (["protocol={domains: 1-1, domain_order: [day, night, day]}"], "one is named twice"),
