@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from rcil.core.errors import ConfigError
-from rcil.model.architecture import Channels, Depth
+from rcil.model.architecture import Channels, Depth, FrozenModel
 from rcil.train.task import DeviceName, apply_override, explained, parse_document
 
 Positive = Annotated[float, Field(gt=0)]
@@ -16,13 +16,7 @@ Count = Annotated[int, Field(ge=1)]
 MethodName = Literal["eeil", "podnet"]
 
 
-class Section(BaseModel):
-    """A part of a task file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class DataSection(Section):
+class DataSection(FrozenModel):
     """The dataset."""
 
     kind: Literal["digits", "folder"] = "digits"
@@ -42,7 +36,7 @@ class DataSection(Section):
         return self
 
 
-class ProtocolSection(Section):
+class ProtocolSection(FrozenModel):
     """The classes of each step; their order is drawn from the seed."""
 
     first: Annotated[int, Field(ge=2)] | None = None
@@ -51,7 +45,7 @@ class ProtocolSection(Section):
     """Number of later steps, over which the remaining classes are divided evenly."""
 
 
-class NetworkSection(Section):
+class NetworkSection(FrozenModel):
     """The backbone; see `Architecture`."""
 
     backbone: Literal["resnet18", "resnet34", "resnet50", "resnet101"] = "resnet18"
@@ -61,24 +55,24 @@ class NetworkSection(Section):
     output_stride: Literal[8, 16] = 16
 
 
-class MethodSection(Section):
+class MethodSection(FrozenModel):
     """The method, with or without RC, and its options."""
 
     name: MethodName = "eeil"
     rc: bool = True
     """Use two branches in every 3x3 conv, which are merged at the start of a later step."""
-    options: dict[str, Any] = {}
-    others: dict[MethodName, dict[str, Any]] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
+    others: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
     """Options of other methods by name, for `--compare`."""
 
 
-class MemorySection(Section):
+class MemorySection(FrozenModel):
     """Images of old classes that are kept for replay."""
 
     per_class: Count = 20
 
 
-class TrainingSection(Section):
+class TrainingSection(FrozenModel):
     """Schedule and optimiser (SGD with Nesterov momentum); pairs are (step 0, later steps)."""
 
     iterations: tuple[Count, Count] = (300, 200)
@@ -101,7 +95,7 @@ class TrainingSection(Section):
     device."""
 
 
-class ClassifyTask(Section):
+class ClassifyTask(FrozenModel):
     """A complete classification run."""
 
     name: str = "task"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.images import Image
-from rcil_serve.diff.classes import CommonClasses, match_classes
+from rcil_serve.diff.classes import CommonClasses, common_classes
 from rcil_serve.diff.kinds import KINDS, kind_table
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.predictor import Predictor, Segmentation
@@ -77,7 +77,7 @@ class Pair:
     def __init__(self, old: Predictor, new: Predictor) -> None:
         self._old, self._new = old, new
         self.layout = new.layout
-        self.classes = match_classes(old.classes, new.classes)
+        self.classes = common_classes(old.classes, new.classes)
         self.codes = Codes(self.classes)
 
     def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:

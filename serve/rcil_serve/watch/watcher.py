@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rcil.core.errors import ConfigError
+from rcil.model.class_match import match_classes
 from rcil_serve.runtime.painter import shares
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Sound
@@ -14,7 +15,6 @@ from rcil_serve.stream.pipeline import Seen
 from rcil_serve.watch.alarms import Alarms, Change
 from rcil_serve.watch.events import Event, EventLog
 from rcil_serve.watch.measures.baseline import Reference
-from rcil_serve.watch.measures.classes import match
 from rcil_serve.watch.measures.history import History
 from rcil_serve.watch.measures.meters import AgreementMeter, DriftMeter, FlickerMeter
 from rcil_serve.watch.measures.readings import Measure, Reading
@@ -88,7 +88,7 @@ class Watcher:
         self._current, self._previous = current, previous
         self._agreement: AgreementMeter | None = None
         if previous is not None:
-            self._agreement = AgreementMeter(match(previous.classes, current.classes), window, least)
+            self._agreement = AgreementMeter(match_classes(previous.classes, current.classes), window, least)
         self._flicker = FlickerMeter(current.classes, window, least, self._settings.still)
         self._drift = DriftMeter(current.classes, self._reference, window, least)
         self._readings: list[Reading] = []

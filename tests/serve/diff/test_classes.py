@@ -2,7 +2,7 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import match_classes
+from rcil_serve.diff.classes import common_classes
 
 
 def test_classes_are_matched_by_name(yard):
@@ -32,4 +32,4 @@ def test_every_class_has_its_own_colour(yard):
 )
 def test_models_that_cannot_be_compared(old, new, message):
     with pytest.raises(ConfigError, match=message):
-        match_classes(class_table([old]), class_table([new]))
+        common_classes(class_table([old]), class_table([new]))

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.model.class_match import match_classes
 from rcil.model.metadata import ClassInfo
 from rcil_serve.stream.frames import Counts
 from rcil_serve.stream.outputs.timeline import Timeline, draw_timeline
-from rcil_serve.watch.measures.classes import match
 
 
 class History:
@@ -31,7 +31,7 @@ class History:
 
     def add(self, time: float, classes: Sequence[ClassInfo], shares: NDArray[np.float64]) -> None:
         """Shares [classes] of one frame, seen by a model with these classes."""
-        matching = match(self._classes, classes)
+        matching = match_classes(self._classes, classes)
         row = np.zeros(len(self._classes))
         row[matching.old_rows] = shares[matching.new_rows]
         self.timeline.add(time, row)
