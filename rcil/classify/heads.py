@@ -87,7 +87,7 @@ class FoldedCosine(nn.Module):
     Args:
         rows: Proxies of length 1 [classes * proxies, C, 1, 1], those of a class side by side.
         names: Class names in row order.
-        proxies: Of each class.
+        proxies: Number of proxies per class.
         scale: Scale of the similarities.
     """
 

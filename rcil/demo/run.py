@@ -46,7 +46,7 @@ def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch, 
         quick: Run only a few iterations, to test the installation.
         say: Receives one line per stage.
         watch: Shows the progress of a training.
-        device: Where the networks train: `auto`, `cpu`, `cuda` or `cuda:N`.
+        device: Training device: `auto`, `cpu`, `cuda` or `cuda:N`.
     """
     with working_in(output):
         return _run(output, {**(QUICK if quick else FULL), "device": device}, say, watch)

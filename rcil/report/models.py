@@ -53,12 +53,12 @@ def evaluate_models(
         data: The site folder; nothing is written to it.
         split: The split to evaluate.
         scale: Factor by which images are resized for the networks.
-        device: Where the networks run: `auto`, `cpu`, `cuda` or `cuda:N`.
+        device: Device of the networks: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of finished images and their total, over all models.
     """
     if not 0 < scale <= 4:
         raise ConfigError(f"scale {scale:g} is out of range", "Give a factor above 0, at most 4.")
-    place = choose_device(device)
+    chosen = choose_device(device)
     ordered = sorted(paths, key=lambda path: read_header(path).metadata.step)
     site = read_site(data, record=False)
     if split not in site.splits:
@@ -67,7 +67,7 @@ def evaluate_models(
     models = []
     for index, path in enumerate(ordered):
         network, metadata = load_for_inference(path)
-        network = network.to(place)
+        network = network.to(chosen)
         before, total = index * len(samples), len(ordered) * len(samples)
 
         def tell(done: int, _: int, before: int = before, total: int = total) -> None:

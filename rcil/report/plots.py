@@ -20,9 +20,9 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """The colour-blind safe palette of Okabe and Ito, with grey and wine red instead of the faint yellow."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DARK, GREY = "#1B1F24", "#6E7781"
-MOST_WITH_VALUES = 25
-MOST_BARS_WITH_VALUES = 40
-MOST_LABELS = 76
+MAX_CELLS_WITH_VALUES = 25
+MAX_BARS_WITH_VALUES = 40
+MAX_LABELS = 76
 LONGEST_LABEL = 24
 
 
@@ -65,16 +65,16 @@ def confusion_plot(matrix: NDArray[np.int64], names: Sequence[str], first_new: i
     image = axes.imshow(shares, cmap=colours, vmin=0, vmax=100, interpolation="nearest")
     bar = figure.colorbar(image, ax=axes, shrink=0.8)
     bar.set_label("share of the true class's pixels, %")
-    if count <= MOST_WITH_VALUES:
+    if count <= MAX_CELLS_WITH_VALUES:
         _write_values(axes, shares)
     if 0 < first_new < count:
         for line in (axes.axhline, axes.axvline):
             line(first_new - 0.5, color=COLOURS[1], linewidth=1.5)
-    places = range(0, count, math.ceil(count / MOST_LABELS))
-    labels = [_label(names[place]) for place in places]
-    size = 9 if count <= MOST_WITH_VALUES else 7
-    axes.set_xticks(places, labels, rotation=90, fontsize=size)
-    axes.set_yticks(places, labels, fontsize=size)
+    ticks = range(0, count, math.ceil(count / MAX_LABELS))
+    labels = [_label(names[index]) for index in ticks]
+    size = 9 if count <= MAX_CELLS_WITH_VALUES else 7
+    axes.set_xticks(ticks, labels, rotation=90, fontsize=size)
+    axes.set_yticks(ticks, labels, fontsize=size)
     axes.set_xlabel("predicted class")
     axes.set_ylabel("true class")
     lines = "\nlines: old classes | new classes" if 0 < first_new < count else ""
@@ -100,18 +100,18 @@ def class_bars(
     if before is not None:
         groups.insert(0, (labels[0], COLOURS[4], before))
     rows = np.arange(len(names))
-    few = len(names) <= MOST_BARS_WITH_VALUES
+    few = len(names) <= MAX_BARS_WITH_VALUES
     height = len(names) * (0.22 * len(groups) + 0.08 if few else 0.2)
     figure = make_figure((8.0, max(height, 0.8) + 1.4))
     axes = figure.add_subplot()
     thickness = 0.8 / len(groups)
     for index, (label, colour, shares) in enumerate(groups):
-        places = rows + (index - (len(groups) - 1) / 2) * thickness
+        heights = rows + (index - (len(groups) - 1) / 2) * thickness
         values = _percent(shares)
-        axes.barh(places, np.nan_to_num(values), height=thickness, color=colour, label=label)
-        for place, value in zip(places, values, strict=True) if few else ():
+        axes.barh(heights, np.nan_to_num(values), height=thickness, color=colour, label=label)
+        for height, value in zip(heights, values, strict=True) if few else ():
             text = "–" if math.isnan(value) else f"{value:.1f}"
-            axes.text(0.8 + np.nan_to_num(value), place, text, va="center", fontsize=7, color=DARK)
+            axes.text(0.8 + np.nan_to_num(value), height, text, va="center", fontsize=7, color=DARK)
     axes.set_yticks(rows, [_label(name) for name in names], fontsize=9 if few else 7)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlim(0, 108)
@@ -181,9 +181,9 @@ def _write_values(axes: Axes, shares: NDArray[np.float64]) -> None:
 def _draw_curve(axes: Axes, curve: Curve, index: int, of: int) -> Artist:
     """Draw the curves with a small horizontal offset, because methods often share their first step."""
     means = _percent(curve.means)
-    places = np.arange(len(means)) + (index - (of - 1) / 2) * 0.03
+    x = np.arange(len(means)) + (index - (of - 1) / 2) * 0.03
     bars = axes.errorbar(
-        places,
+        x,
         means,
         yerr=np.nan_to_num(_percent(curve.deviations)) if len(curve.deviations) else None,
         color=COLOURS[index % len(COLOURS)],

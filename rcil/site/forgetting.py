@@ -110,8 +110,8 @@ class Pair:
         new: Folded; its first rows are the old model's.
         before: Describes the old model.
         after: Describes the new model.
-        data: Where the samples come from.
-        scale: Size at which the networks see images, as a factor.
+        data: The dataset of the samples.
+        scale: Factor by which images are resized for the networks.
     """
 
     def __init__(

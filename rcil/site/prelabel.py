@@ -49,20 +49,20 @@ def prelabel(
         min_confidence: Pixels with a lower probability become 255 (ignore).
         scale: Factor by which images are resized for the network.
         overlays: Also draw the masks over the images.
-        device: Where the network runs: `auto`, `cpu`, `cuda` or `cuda:N`.
+        device: Device of the network: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of finished images and their total.
     """
     chosen = choose_device(device)
     require_free(output)
-    places = find_images(images)
+    found = find_images(images)
     loaded, metadata = load_for_inference(model)
     network = (loaded if metadata.architecture.folded else fold(loaded)[0]).to(chosen)
     entries = []
     try:
         with building(output) as site:
-            for done, (place, path) in enumerate(places.items(), 1):
-                entries.append(_label(network, metadata, place, path, site, min_confidence, scale, overlays))
-                progress(done, len(places))
+            for done, (name, path) in enumerate(found.items(), 1):
+                entries.append(_label(network, metadata, name, path, site, min_confidence, scale, overlays))
+                progress(done, len(found))
             classes_file = write_classes(site, metadata.classes)
             document = {
                 "model": str(model),
@@ -80,13 +80,13 @@ def dry_run(model: Path, images: Path, output: Path, *, overlays: bool) -> DryRu
     """Report what `prelabel` would do."""
     require_free(output)
     check_writable(output)
-    places = find_images(images)
+    found = find_images(images)
     _, metadata = load_for_inference(model)
-    size = sum(path.stat().st_size for path in places.values())
+    size = sum(path.stat().st_size for path in found.values())
     made = "image, mask and overlay" if overlays else "image and mask"
     return DryRun(
-        {str(model): f"step {metadata.step}, {len(metadata.classes)} classes", str(images): f"{len(places)} images"},
-        {str(output): f"{made} for each of {len(places)}, class names, prelabel.json"},
+        {str(model): f"step {metadata.step}, {len(metadata.classes)} classes", str(images): f"{len(found)} images"},
+        {str(output): f"{made} for each of {len(found)}, class names, prelabel.json"},
         {"disk": f"{size / 2**20:.1f} MiB for the copied images"},
     )
 

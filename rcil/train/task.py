@@ -97,7 +97,7 @@ class NetworkSection(NetworkShape):
     """The network, and the weights that its backbone starts from."""
 
     pool_window: Count | None = None
-    """Side of the window that the pooled path of the head averages over in evaluation, in places of its map; None: all.
+    """Side of the window that the pooled path of the head averages over in evaluation, in pixels of its map; None: all.
     Where images are much larger than training crops, crop / output_stride keeps the path at what it was trained on."""
     pretrained: Literal["imagenet"] | Path | None = None
     """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for efficientnet_lite0."""

@@ -128,8 +128,8 @@ def read_json(path: Path, model: type[_Model], hint: str) -> _Model:
         return model.model_validate_json(read_bytes(path, hint))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "file"
-        raise DataError(f"{path}, {place}: {first['msg']}", hint) from error
+        entry = ".".join(map(str, first["loc"])) or "file"
+        raise DataError(f"{path}, {entry}: {first['msg']}", hint) from error
 
 
 def read_colours(path: Path) -> npt.NDArray[np.uint8]:
