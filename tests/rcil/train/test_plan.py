@@ -179,8 +179,8 @@ class TestLegacyCityscapes:
         assert {sample.domain for sample in clean.test} == set(CITIES[-3:])
         assert clean.warnings == make_plan(task("data.variant=legacy"), joint=True).warnings == ()
 
-    def test_it_is_about_domains(self, task):
-        with pytest.raises(ConfigError, match="about domains"):
+    def test_it_needs_a_domain_protocol(self, task):
+        with pytest.raises(ConfigError, match="needs a domain protocol"):
             make_plan(task("data.variant=legacy", "protocol={split: 10-4}"))
 
 
