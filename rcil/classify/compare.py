@@ -10,10 +10,11 @@ from typing import Any, get_args
 import numpy as np
 
 from rcil.classify.methods import make_classify_method
-from rcil.classify.run import Say, run_classify
+from rcil.classify.run import run_classify
 from rcil.classify.task import ClassifyTask, MethodName, MethodSection
 from rcil.core.documents import write_json
 from rcil.core.files import replacing
+from rcil.core.log import Notify
 from rcil.report.compare_report import as_text
 from rcil.report.plots import COLOURS, MARKERS, as_png, make_figure
 from rcil.train.compare import summarise
@@ -26,7 +27,7 @@ def compare_classify(
     output: Path,
     *,
     listen: Listener = lambda event: None,
-    say: Say = lambda text: None,
+    say: Notify = lambda text: None,
 ) -> dict[str, Any]:
     """Run {EEIL, PODNet} x {without, with RC} x seeds; returns the content of `compare.json`.
 

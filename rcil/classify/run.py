@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -23,14 +22,13 @@ from rcil.core.documents import write_json
 from rcil.core.dry_run import DryRun
 from rcil.core.errors import TrainingError
 from rcil.core.files import check_writable, sha256_of, working_in
+from rcil.core.log import Notify
 from rcil.hardware.devices import choose_device
 from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, LineageEntry, class_table, recorded
 from rcil.train.loop import Listener
 from rcil.train.run_record import record_task
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def run_classify(
     output: Path,
     *,
     listen: Listener = lambda event: None,
-    say: Say = lambda text: None,
+    say: Notify = lambda text: None,
 ) -> dict[str, Any]:
     """Train all steps; returns the content of `results.json`.
 
@@ -85,7 +83,7 @@ def run_classify(
         return _run_steps(setting, say)
 
 
-def _run_steps(setting: Setting, say: Say) -> dict[str, Any]:
+def _run_steps(setting: Setting, say: Notify) -> dict[str, Any]:
     task, output = setting.task, setting.output
     results: list[dict[str, Any]] = []
     document: dict[str, Any] = {}

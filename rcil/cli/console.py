@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from rcil import __version__
 from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError
-from rcil.core.log import is_quiet, listening
+from rcil.core.log import Notify, Progress, is_quiet, listening
 
 _ANYWHERE = ("-q", "--quiet", "-v", "--verbose", "--debug")
 """Global options, which are also accepted after a command."""
@@ -122,17 +122,19 @@ def run(app: Callable[[], Any]) -> None:
 
 
 @contextlib.contextmanager
-def progress_line(title: str) -> Iterator[Callable[[int, int], None]]:
+def progress_line(title: str) -> Iterator[Progress]:
     """Show a progress bar on a terminal, and nothing elsewhere."""
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as ProgressBar
 
-    with Progress(disable=is_quiet() or not sys.stderr.isatty(), console=Console(stderr=True), transient=True) as bar:
+    with ProgressBar(
+        disable=is_quiet() or not sys.stderr.isatty(), console=Console(stderr=True), transient=True
+    ) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def make_notifier(*, as_json: bool) -> Callable[[str], None]:
+def make_notifier(*, as_json: bool) -> Notify:
     """Return a function that prints notices: to stdout, to stderr if stdout holds JSON, nowhere with --quiet."""
     return (lambda text: None) if is_quiet() else partial(typer.echo, err=as_json)
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rcil.cli.console import print_json
-from rcil.core.log import is_quiet
+from rcil.core.log import Notify, is_quiet
 from rcil.hardware.devices import device_notices
 from rcil.hardware.processes import device_for
 from rcil.train.estimate import StepEstimate, duration
@@ -93,7 +93,7 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
         yield listen
 
 
-def announce_training(settings: TrainingSection, processes: int, say: Callable[[str], None]) -> None:
+def announce_training(settings: TrainingSection, processes: int, say: Notify) -> None:
     """Report the device and how to use idle GPUs; raise if the requested GPU does not exist."""
     device = device_for(settings.device)
     pieces = settings.batch // settings.accumulate

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 log = logging.getLogger("rcil")
+Notify = Callable[[str], None]
+"""Receives a line of text for the user."""
+Progress = Callable[[int, int], None]
+"""Receives the number of finished items and their total."""
 
 
 def is_quiet() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.images import read_rgb
+from rcil.core.log import Progress
 from rcil.core.reading import DataError
 from rcil.data.scan import MaskContent, scan
 from rcil.data.site import pair_files, read_classes
@@ -72,7 +72,7 @@ class CheckReport:
         }
 
 
-def check_site(root: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> CheckReport:
+def check_site(root: Path, progress: Progress = lambda done, total: None) -> CheckReport:
     """Check a site folder and collect all problems. Raises only if it is not a site folder.
 
     Args:

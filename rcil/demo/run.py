@@ -13,6 +13,7 @@ from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.core.files import replacing, working_in
 from rcil.core.images import write_image
+from rcil.core.log import Notify
 from rcil.data.site import read_site
 from rcil.demo.browser import photograph_page
 from rcil.demo.picture import draw_grid, pick
@@ -38,7 +39,7 @@ MAX_DROP = 15.0
 Watch = Callable[[], AbstractContextManager[Listener]]
 
 
-def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch, device: str = "auto") -> dict[str, Any]:
+def run(output: Path, *, quick: bool, say: Notify, watch: Watch, device: str = "auto") -> dict[str, Any]:
     """Run the demo; returns the content of `report.json`. A repeated call continues where the last one stopped.
 
     Args:
@@ -52,7 +53,7 @@ def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch, 
         return _run(output, {**(QUICK if quick else FULL), "device": device}, say, watch)
 
 
-def _run(output: Path, how: dict[str, Any], say: Callable[[str], None], watch: Watch) -> dict[str, Any]:
+def _run(output: Path, how: dict[str, Any], say: Notify, watch: Watch) -> dict[str, Any]:
     started = time.perf_counter()
     site = output / "site"
     wanted = {key: how[key] for key in ("images", "size", "frames")}

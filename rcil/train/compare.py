@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rcil.core.documents import write_json
 from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError
 from rcil.core.files import check_writable, replacing
+from rcil.core.log import Notify
 from rcil.methods import make_method
 from rcil.model.architecture import RC
 from rcil.report.compare_report import as_text, write_comparison
@@ -44,7 +45,7 @@ def compare(
     output: Path,
     *,
     listen: Listener = lambda event: None,
-    announce: Callable[[str], None] = lambda text: None,
+    announce: Notify = lambda text: None,
 ) -> dict[str, Any]:
     """Run every method with every seed and tabulate all steps; returns what `compare.json` holds.
 

@@ -108,7 +108,7 @@ class TestModels:
         metadata = Metadata(architecture=small_arch(rc=None, folded=True), classes=class_table([OLD]), lineage=(entry,))
         (error,) = model_problems(tmp_path / "folded.safetensors", metadata)
         assert error.severity == "error"
-        assert f"give {source}" in error.message
+        assert f"use {source}" in error.message
         source.unlink()
         (error,) = model_problems(tmp_path / "folded.safetensors", metadata)
         assert f"SHA-256 {entry.parent_sha256[:12]}" in error.message
