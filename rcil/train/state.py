@@ -112,7 +112,7 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
         if not all(map(holds_its_numbers, _tensors_in(document))):
-            raise ValueError("a tensor is larger than its storage")
+            raise ValueError("a tensor stands for more numbers than it holds")
     except Exception as error:
         raise TrainingError(
             f"cannot read the state in {path}", "Delete the folder of the step to train it again."
