@@ -125,7 +125,7 @@ def test_samples_by_domain():
         (lambda: split_order(range(21), 15, 2), "multiple of Y"),
         (lambda: split_order(range(21), 25, 1), "cannot be split"),
         (lambda: class_steps([[1, 2]]), "background"),
-        (lambda: class_steps([[0, 1], [1]]), "twice"),
+        (lambda: class_steps([[0, 1], [1]]), "in two steps"),
         (lambda: class_steps([[0, 1], []]), "a step has no classes"),
         (lambda: class_steps([[0], [1]]), "a step has no classes"),
         (lambda: class_steps([[0, 255]]), "ignore"),
