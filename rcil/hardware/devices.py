@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from rcil.core.device_names import NUMBERED, check_device_name
 from rcil.core.errors import ConfigError
+from rcil.core.log import Notify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import torch
 
@@ -83,7 +84,7 @@ def device_notices(
     return [*lines, f"{count} GPUs are here and one is used; choose another with --device cuda:{count - 1}"]
 
 
-def announce_device(name: str | None, say: Callable[[str], None]) -> None:
+def announce_device(name: str | None, say: Notify) -> None:
     """Say on which GPU a command runs, and refuse one that is not there before any work begins."""
     asked = name or "auto"
     for line in device_notices(choose_device(asked), asked):

@@ -77,7 +77,7 @@ def test_folders_of_other_tasks_and_other_images_are_refused(copied, monkeypatch
     with pytest.raises(TrainingError, match="started with another task"):
         run_classify(task.model_copy(update={"seed": 9}), out)
     monkeypatch.setattr(ClassificationData, "digest", lambda self: "other")
-    with pytest.raises(TrainingError, match="was trained on other images"):
+    with pytest.raises(TrainingError, match="was trained on different images"):
         run_classify(task, out)
     (out / "task.yaml").write_text("[")
     with pytest.raises(TrainingError, match=r"cannot read .*task\.yaml"):

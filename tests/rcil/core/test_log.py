@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from rcil import resident
+from rcil.core import resident
 from rcil.core import log as module
 from rcil.core.log import recorded_stages, stage
 
