@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import RcilError
 from rcil.core.files import working_in
 from rcil_serve.diff.describe import facts_of, titles, warnings_about
