@@ -267,7 +267,7 @@ def test_state_survives_an_interruption(name, batch, tmp_path):
     [
         (lambda: make_method("rcli"), "Did you mean 'rcil'"),
         (lambda: make_method("rcil", gama=1), "Did you mean 'gamma'"),
-        (lambda: make_method("fine-tuning", weight=1), "It has none"),
+        (lambda: make_method("fine-tuning", weight=1), "This method has no options"),
         (lambda: make_method("rcil-official", benchmark="vok"), "Did you mean 'voc'"),
     ],
 )
