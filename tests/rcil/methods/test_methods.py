@@ -206,7 +206,7 @@ def test_without_options_a_network_keeps_its_mix():
 
 
 def test_branches_that_are_there_cannot_be_left_out(batch):
-    with pytest.raises(ConfigError, match="parallel: false is for networks without branches"):
+    with pytest.raises(ConfigError, match="parallel: false needs a network without branches"):
         make_method("rcil", parallel=False).begin(batch[0], ["new"])
 
 
