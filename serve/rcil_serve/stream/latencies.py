@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
-SHORTEST, LONGEST, STEP = 1e-6, 1e4, 1.01
-"""Seconds; bins are one percent wide."""
+from rcil.core.log_histogram import LogHistogram
 
 
 class Latencies:
-    """Percentiles to one percent of their value, of any number of times."""
+    """Percentiles of any number of times, exact to one percent, from a microsecond to three hours."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(int(math.log(LONGEST / SHORTEST) / math.log(STEP)) + 2, np.int64)
-        self.count = 0
+        self._histogram = LogHistogram(low=-6, high=4, per_decade=232)
         self.total = 0.0
 
+    @property
+    def count(self) -> int:
+        """How many times were added."""
+        return self._histogram.total
+
     def add(self, seconds: float) -> None:
-        """Note one time."""
-        place = int(math.log(max(seconds, SHORTEST) / SHORTEST) / math.log(STEP))
-        self._counts[min(place, len(self._counts) - 1)] += 1
-        self.count += 1
+        """Add one time."""
+        self._histogram.add(np.array(seconds))
         self.total += seconds
 
     def percentile(self, percent: float) -> float:
-        """The time in seconds that so many percent stay below; 0 where nothing was noted."""
-        if not self.count:
-            return 0.0
-        place = int(np.searchsorted(self._counts.cumsum(), percent / 100 * self.count))
-        return float(SHORTEST * STEP ** (place + 0.5))
+        """The time in seconds that `percent` of the times do not exceed; 0 without times."""
+        return self._histogram.quantile(percent / 100) if self.count else 0.0
 
     def as_document(self) -> dict[str, float]:
         """JSON-ready, in milliseconds."""
