@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil_serve.diff.classes import CommonClasses
-from rcil_serve.diff.kinds import APPEARED, FORGOTTEN, KINDS, LEARNED, LOST, SAME, kind_table
+from rcil_serve.diff.classes import APPEARED, FORGOTTEN, KINDS, LEARNED, LOST, SAME, CommonClasses, kind_table
 from rcil_serve.diff.tally import BadSecond, Shares, Tally
 
 NAMED = 3

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rcil.core.files import replacing
 from rcil.model.metadata import ClassInfo
 from rcil.report.html import document
+from rcil_serve.diff.classes import KINDS, SAME
 from rcil_serve.diff.findings import Findings, headline, percent
-from rcil_serve.diff.kinds import KINDS, SAME
-from rcil_serve.diff.matrix import matrix_table
-from rcil_serve.diff.plots import timeline_plot
 from rcil_serve.diff.tally import BadSecond, Shares
 from rcil_serve.runtime.painter import BACKGROUND
 
@@ -173,3 +174,88 @@ def clock(second: int) -> str:
     """3725 -> `1:02:05`."""
     hours, rest = divmod(second, 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+
+
+DARKEST = 60
+"""Percent of a kind's colour in a cell that holds its whole row, so that text on it can be read in light and dark."""
+
+
+def matrix_table(found: Findings) -> list[str]:
+    """A row for each class that the old model sees, in percent of the row; a column for each that the new one could."""
+    of_old, of_new = found.matrix.sum(axis=1), found.matrix.sum(axis=0)
+    seen = np.nonzero(of_old + of_new)[0].tolist()
+    rows = [row for row in seen if of_old[row]]
+    columns = [column for column in seen if found.names[column] not in found.removed]
+    head = "".join(f'<th scope="col">{escape(found.names[column])}</th>' for column in columns)
+    body = "".join(_row(found, row, columns) for row in rows)
+    unseen = len(found.names) - len(seen)
+    note = "Where the pixels of each class of the old model went, in percent; rows are the old model, columns the new."
+    more = f" {unseen} classes that neither model sees are left out." if unseen else ""
+    return [
+        f'<p class="note">{note}{more}</p>',
+        '<div class="scroll" tabindex="0"><table class="matrix">',
+        f'<thead><tr><th scope="col">old ↓ new →</th>{head}<th scope="col">of all pixels</th></tr></thead>',
+        f"<tbody>{body}</tbody></table></div>",
+    ]
+
+
+def _row(found: Findings, row: int, columns: list[int]) -> str:
+    whole = int(found.matrix[row].sum())
+    cells = "".join(_cell(found, row, column, whole) for column in columns)
+    return f'<tr><th scope="row">{escape(found.names[row])}</th>{cells}<td>{percent(whole / found.pixels)}</td></tr>'
+
+
+def _cell(found: Findings, row: int, column: int, whole: int) -> str:
+    pixels = int(found.matrix[row, column])
+    if not pixels:
+        return "<td>–</td>"
+    share, kind = pixels / whole, KINDS[found.kinds[row, column]]
+    red, green, blue = kind.colour
+    strength = DARKEST * share if found.kinds[row, column] == SAME else DARKEST * share**0.5
+    text = f"{100 * share:.1f}" if share >= 0.0005 else "<0.1"
+    return (
+        f'<td style="background: rgb({red} {green} {blue} / {strength:.0f}%)" '
+        f'title="{kind.name}: {pixels} pixels">{escape(text)}</td>'
+    )
+
+
+def timeline_plot(found: Findings) -> bytes:
+    """A PNG: shares of all kinds of change, of which there must be one, stacked over the seconds of the source."""
+    from rcil.report.plots import as_png, make_figure
+
+    times, shares = steps(found.times, found.curves, found.step_seconds)
+    shown = [row for row in range(SAME + 1, len(KINDS)) if found.by_kind[row]]
+    figure = make_figure((9.0, 3.4))
+    axes = figure.add_subplot()
+    axes.stackplot(
+        times,
+        100 * shares[:, shown].T,
+        colors=[KINDS[row].hex for row in shown],
+        labels=[KINDS[row].name for row in shown],
+        step="post",
+        linewidth=0,
+    )
+    axes.set(xlabel="seconds of the source", ylabel="share of the pixels, %", ylim=(0, None))
+    axes.set_xlim(times[0], times[-1])
+    axes.grid(color="#E3E6E9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside lower center", ncols=len(shown), frameon=False, fontsize=9)
+    return as_png(figure)
+
+
+def steps(
+    times: NDArray[np.float64], shares: NDArray[np.float64], seconds: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Corners of a curve that is level within each step of time, and zero where the source has no frames.
+
+    Args:
+        times: Begin of each step that has frames [steps].
+        shares: In each of them [steps, kinds].
+        seconds: Length of a step.
+    """
+    ends = times + seconds
+    last = np.append(~np.isclose(ends[:-1], times[1:]), True)
+    corners = np.concatenate([times, ends[last]])
+    values = np.concatenate([shares, np.zeros((int(last.sum()), shares.shape[1]))])
+    order = np.argsort(corners, kind="stable")
+    return corners[order], values[order]

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.images import Image
-from rcil_serve.diff.classes import CommonClasses, match_classes
-from rcil_serve.diff.kinds import KINDS, kind_table
+from rcil_serve.diff.classes import KINDS, CommonClasses, kind_table, match_classes
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.predictor import Predictor, Segmentation
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from rcil.core.drawing import drawable, legend
 from rcil.core.images import Image
-from rcil_serve.diff.classes import CommonClasses
-from rcil_serve.diff.kinds import KINDS, SAME, kind_classes
+from rcil_serve.diff.classes import KINDS, SAME, CommonClasses, kind_classes
 from rcil_serve.diff.pair import Codes
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.painter import BACKGROUND, Painter

@@ -12,7 +12,6 @@ from typing import Any
 from rcil.cli.console import write_json
 from rcil.core.errors import RcilError
 from rcil.core.files import working_in
-from rcil_serve.diff.describe import facts_of, titles, warnings_about
 from rcil_serve.diff.findings import Findings, findings_of, headline
 from rcil_serve.diff.page import write_page
 from rcil_serve.diff.pair import Pair
@@ -22,7 +21,7 @@ from rcil_serve.diff.tally import Tally
 from rcil_serve.diff.views import NARROWEST, fitting, open_view
 from rcil_serve.runtime.backends import Backend, open_backend
 from rcil_serve.runtime.predictor import Layout, Predictor
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Stages
 from rcil_serve.stream.output_checks import require_apart
 from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model
 from rcil_serve.stream.pipeline import run_pipeline
@@ -199,3 +198,53 @@ class _Run:
         facts = facts_of(self._backends, self._source, found, status)
         write_page(outputs["report"], found, self._pair.classes.table, facts, self._warnings)
         return found
+
+
+ENDINGS: dict[Status, str] = {
+    "running": "",
+    "done": "",
+    "interrupted": "; ended by the user",
+    "failed": "; the run broke off",
+}
+
+
+def warnings_about(old: Backend, new: Backend) -> list[str]:
+    """What makes a comparison of these two doubtful."""
+    found = []
+    if old.sha256 == new.sha256:
+        found.append("both models are the same file, so nothing can differ")
+    if new.metadata.step < old.metadata.step:
+        found.append(
+            f"the new model is of step {new.metadata.step}, the old one of step {old.metadata.step}: they may be the "
+            "wrong way round"
+        )
+    if new.metadata.rejected:
+        found.append(f"the new model was found unfit to be deployed: {new.metadata.rejected}")
+    return found
+
+
+def titles(old: Backend, new: Backend) -> tuple[str, str]:
+    """What captions call the models: file names, with their folders where these alone tell them apart."""
+    paths = Path(old.name), Path(new.name)
+    names = [path.name for path in paths]
+    if names[0] == names[1]:
+        names = [f"{path.parent.name}/{path.name}" for path in paths]
+    return f"old: {names[0]} (step {old.metadata.step})", f"new: {names[1]} (step {new.metadata.step})"
+
+
+def facts_of(backends: tuple[Backend, Backend], source: Source, found: Findings, status: Status) -> dict[str, str]:
+    """What was compared, for the head of the page."""
+    info, counts = source.info, source.counts
+    old, new = (
+        f"{backend.name}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes" for backend in backends
+    )
+    lost = "".join(f", {getattr(counts, name)} {name}" for name in ("dropped", "corrupt") if getattr(counts, name))
+    only = {"only in the new model": found.added, "only in the old model": found.removed}
+    shared = [name for name in found.names if name not in found.added + found.removed]
+    return {
+        "Old model": old,
+        "New model": new,
+        "Source": f"{info.name}: {info.size[1]}x{info.size[0]}, {float(info.rate):.3f} frames a second",
+        "Frames": f"{found.frames} compared{lost}{ENDINGS[status]}",
+        "Classes": "; ".join([", ".join(shared), *(f"{where}: {', '.join(n)}" for where, n in only.items() if n)]),
+    }

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rcil_serve.diff.tally import Tally
 from rcil_serve.diff.views import View
-from rcil_serve.stream.frames import Sound, SourceInfo
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Sound, SourceInfo, Stages
 from rcil_serve.stream.outputs.movie import Movie
 from rcil_serve.stream.pipeline import Seen
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.images import Image
-from rcil_serve.diff.classes import CommonClasses
-from rcil_serve.diff.kinds import FORGOTTEN, SAME
+from rcil_serve.diff.classes import FORGOTTEN, SAME, CommonClasses
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, beside, caption, key, scaled
 from rcil_serve.diff.tally import Shares
 from rcil_serve.runtime.backends.protocol import Mask

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -18,11 +19,13 @@ from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.middleware import AccessLog, Patience, TokenCheck
 from rcil_serve.http.models import Models
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.protocol.refusal import RefusalError, in_words
+from rcil_serve.http.protocol.answers import RefusalError, in_words
+from rcil_serve.http.protocol.messages import InferRequest
 from rcil_serve.http.reload import Opener, Reloader, open_model
 from rcil_serve.http.routes import page as routes_page
 from rcil_serve.http.routes import segment as routes_segment
 from rcil_serve.http.routes import v2 as routes_v2
+from rcil_serve.http.routes.v2 import LoadRequest
 from rcil_serve.http.service import Service
 from rcil_serve.http.workers import Workers
 from rcil_serve.runtime.backends import open_backend
@@ -92,3 +95,26 @@ async def _explain(_: Request, error: Exception) -> JSONResponse:
             return JSONResponse({"error": "the client went away"}, 499)
         case _:
             return JSONResponse({"error": "the server failed; its log says why"}, 500)
+
+
+_PLACE = "#/components/schemas/{model}"
+
+
+def schema_of(app: FastAPI) -> dict[str, Any]:
+    """What can be asked and what is answered.
+
+    The routes read their bodies themselves, so FastAPI does not know the models in them; and it announces a 422 of its
+    own for wrong parameters, which are a 400 here.
+    """
+    document = app.openapi()
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    for operation in (operation for path in document["paths"].values() for operation in path.values()):
+        if "HTTPValidationError" in str(operation["responses"].get("422")):
+            del operation["responses"]["422"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for kind in (InferRequest, LoadRequest):
+        own = kind.model_json_schema(ref_template=_PLACE)
+        schemas |= own.pop("$defs", {})
+        schemas[kind.__name__] = own
+    return document

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rcil_serve.http.metrics import Metrics
-from rcil_serve.http.protocol.refusal import RefusalError, in_words
+from rcil_serve.http.protocol.answers import RefusalError, in_words
 
 PATIENCE_S = 5.0
 """For the rest of a body that nobody wants."""

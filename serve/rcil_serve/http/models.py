@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.runtime.backends import Backend
 from rcil_serve.runtime.predictor import Predictor
 

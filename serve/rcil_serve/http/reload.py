@@ -14,7 +14,7 @@ from rcil.scenes import make_scene
 from rcil_serve.http.compare import agreement, checked_mask, missing
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.runtime.backends import Backend
 
 Opener = Callable[[Path], Backend]

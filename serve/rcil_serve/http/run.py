@@ -16,7 +16,7 @@ from rcil.core.log import is_quiet
 from rcil_serve.http.app import make_app
 from rcil_serve.http.connection import PromptProtocol
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.protocol.refusal import in_words
+from rcil_serve.http.protocol.answers import in_words
 from rcil_serve.http.service import Service
 
 PATIENCE_S = 600.0

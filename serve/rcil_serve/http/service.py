@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,10 +17,32 @@ from rcil_serve.http.models import Model, Models
 from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.protocol.body import Body, read_body, unpacked
 from rcil_serve.http.reload import Reloader
-from rcil_serve.http.stopwatch import Stopwatch
 from rcil_serve.http.workers import Workers
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.painter import shares
+
+
+class Stopwatch:
+    """Seconds by stage; each lap ends one."""
+
+    def __init__(self) -> None:
+        self.start = self._last = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        """What passed since the last lap belongs to `stage`."""
+        now = time.perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        self._last = now
+
+    @property
+    def passed(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.start
+
+    def header(self) -> str:
+        """For `Server-Timing`, which browsers show."""
+        return ", ".join(f"{stage};dur={1000 * seconds:.2f}" for stage, seconds in self.seconds.items())
 
 
 @dataclass(frozen=True)

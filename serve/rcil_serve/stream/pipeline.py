@@ -14,8 +14,7 @@ from typing import Protocol
 from rcil.core.images import Image
 from rcil_serve.runtime.predictor import Layout, Segmentation
 from rcil_serve.stream.channel import Channel, Failure, StoppedError
-from rcil_serve.stream.frames import Frame, Item, Sound
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Frame, Item, Sound, Stages
 from rcil_serve.stream.sources import Source
 
 WAITING = 4

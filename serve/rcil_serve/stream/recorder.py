@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import RcilError
-from rcil_serve.stream.frames import Counts, SourceError, SourceInfo
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Counts, SourceError, SourceInfo, Stages
 from rcil_serve.stream.outputs.movie import DiskFullError
 from rcil_serve.stream.outputs.receipt import Receipt, Status
 from rcil_serve.stream.shutdown import in_brief

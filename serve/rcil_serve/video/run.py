@@ -14,15 +14,14 @@ from rcil.core.files import working_in
 from rcil_serve.runtime.backends import open_backend
 from rcil_serve.runtime.painter import Painter
 from rcil_serve.runtime.predictor import Layout, Predictor
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Stages
 from rcil_serve.stream.output_checks import require_apart, require_free_folders
 from rcil_serve.stream.outputs.masks import is_folder
 from rcil_serve.stream.outputs.movie import require_suffix
 from rcil_serve.stream.outputs.receipt import Receipt
-from rcil_serve.stream.outputs.sink import FileSink, Targets
+from rcil_serve.stream.outputs.sink import FileSink, Smoother, Targets
 from rcil_serve.stream.pipeline import run_pipeline
 from rcil_serve.stream.recorder import Recorder, Show
-from rcil_serve.stream.smoothing import Smoother
 from rcil_serve.stream.sources import Selection, Source, open_source
 from rcil_serve.stream.sources.live import LiveOptions
 from rcil_serve.stream.sources.open import local_files

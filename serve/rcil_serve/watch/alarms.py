@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rcil.core.errors import ConfigError, RcilError
-from rcil_serve.watch.measures.readings import Measure, Reading
+from rcil_serve.watch.measures.meters import Measure, Reading
 
 MARGIN = 0.1
 """An alarm clears only when its value is better than the limit by this part of the way to perfect."""

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from rcil.core.errors import ConfigError
 from rcil_serve.stream.frames import Counts
-from rcil_serve.watch.measures.readings import Measure
+from rcil_serve.watch.measures.meters import Measure
 from rcil_serve.watch.status import Standing
 
 HOST = "127.0.0.1"

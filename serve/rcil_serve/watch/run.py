@@ -12,8 +12,7 @@ from rcil.core.errors import RcilError
 from rcil.core.files import working_in
 from rcil_serve.runtime.backends import open_backend
 from rcil_serve.runtime.predictor import Predictor
-from rcil_serve.stream.frames import OutputError
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import OutputError, Stages
 from rcil_serve.stream.output_checks import require_apart
 from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model
 from rcil_serve.stream.pipeline import run_pipeline
@@ -22,9 +21,8 @@ from rcil_serve.stream.shutdown import in_brief
 from rcil_serve.stream.sources import Source, open_source
 from rcil_serve.watch.alarms import Alarms
 from rcil_serve.watch.events import Event, EventLog
-from rcil_serve.watch.measures.baseline import Baseline, Reference, read_baseline, write_baseline
 from rcil_serve.watch.measures.classes import match
-from rcil_serve.watch.measures.history import History
+from rcil_serve.watch.measures.shares import Baseline, History, Reference, read_baseline, write_baseline
 from rcil_serve.watch.metrics import HOST, WatchCollector, metrics_server
 from rcil_serve.watch.request import WatchRequest
 from rcil_serve.watch.shadow import Shadow, shadow_failed, unfit

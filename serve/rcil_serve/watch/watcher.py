@@ -13,11 +13,9 @@ from rcil_serve.stream.frames import Sound
 from rcil_serve.stream.pipeline import Seen
 from rcil_serve.watch.alarms import Alarms, Change
 from rcil_serve.watch.events import Event, EventLog
-from rcil_serve.watch.measures.baseline import Reference
 from rcil_serve.watch.measures.classes import match
-from rcil_serve.watch.measures.history import History
-from rcil_serve.watch.measures.meters import AgreementMeter, DriftMeter, FlickerMeter
-from rcil_serve.watch.measures.readings import Measure, Reading
+from rcil_serve.watch.measures.meters import AgreementMeter, DriftMeter, FlickerMeter, Measure, Reading
+from rcil_serve.watch.measures.shares import History, Reference
 from rcil_serve.watch.shadow import Shadow
 from rcil_serve.watch.status import Standing
 from rcil_serve.watch.swappable_predictor import Relay

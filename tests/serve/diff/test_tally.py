@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rcil_serve.diff.kinds import FORGOTTEN, KINDS, SAME, SWAPPED
+from rcil_serve.diff.classes import FORGOTTEN, KINDS, SAME, SWAPPED
 from rcil_serve.diff.tally import MOST_SECONDS, Tally, WorstSeconds
 from rcil_serve.stream.frames import Frame
 

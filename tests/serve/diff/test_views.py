@@ -3,8 +3,7 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import match_classes
-from rcil_serve.diff.kinds import FORGOTTEN, KINDS
+from rcil_serve.diff.classes import FORGOTTEN, KINDS, match_classes
 from rcil_serve.diff.pair import Codes
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, scaled
 from rcil_serve.diff.views import SWEEP_SECONDS, fitting, line_at, open_view

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.http.workers import Workers
 
 

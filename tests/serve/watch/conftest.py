@@ -16,8 +16,7 @@ from rcil_serve.stream.frames import Counts, Frame
 from rcil_serve.stream.pipeline import Seen
 from rcil_serve.watch.alarms import Alarms, Limits
 from rcil_serve.watch.events import EventLog
-from rcil_serve.watch.measures.baseline import Reference
-from rcil_serve.watch.measures.history import History
+from rcil_serve.watch.measures.shares import History, Reference
 from rcil_serve.watch.swappable_predictor import Relay
 from rcil_serve.watch.watcher import Watcher, WatchSettings
 

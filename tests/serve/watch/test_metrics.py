@@ -5,7 +5,7 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil_serve.stream.frames import Counts
-from rcil_serve.watch.measures.readings import Measure, Reading
+from rcil_serve.watch.measures.meters import Measure, Reading
 from rcil_serve.watch.metrics import HOST, WatchCollector, metrics_server
 from rcil_serve.watch.status import Standing
 

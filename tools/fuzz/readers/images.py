@@ -8,8 +8,8 @@ from random import Random
 from rcil.core.image_header import stated_size
 from rcil.core.images import read_rgb
 from rcil.core.masks import decode_mask, read_mask
-from rcil_serve.http.protocol.picture import decode
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
+from rcil_serve.http.protocol.body import decode
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.seeds import damaged_image, jpeg, mask_png, other_images, palette_png, png
 

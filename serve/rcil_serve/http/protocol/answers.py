@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from rcil.core.errors import RcilError
 from rcil.model.metadata import ClassInfo
 
 BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
@@ -163,3 +164,29 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def plain(kind: str | None = None) -> dict[int | str, dict[str, Any]]:
     """The entry for an answer that is a file of this media type; None: an empty answer."""
     return {200: {"description": "As asked.", "content": {} if kind is None else {kind: BYTES}}}
+
+
+class RefusalError(RcilError):
+    """Becomes an answer with `status` and the words as JSON.
+
+    Args:
+        status: Of HTTP; from 500 on it is the server's fault.
+        message: What is wrong, with the offending value.
+        hint: What to do about it.
+    """
+
+    def __init__(self, status: int, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.status = status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Beside the words: when to come again, or what to bring."""
+        if self.status in (409, 429, 503):
+            return {"Retry-After": "1"}
+        return {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+
+
+def in_words(error: RcilError) -> str:
+    """Message and remedy in one line."""
+    return f"{error.message}. {error.hint}" if error.hint else error.message

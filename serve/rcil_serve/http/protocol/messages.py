@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rcil_export.graph.description import first_problem
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.http.protocol.body import MOST_DIGITS, Body
-from rcil_serve.http.protocol.refusal import RefusalError
 from rcil_serve.http.protocol.tensors import Array, Tensor, type_name
 
 HEADER_LENGTH = "Inference-Header-Content-Length"

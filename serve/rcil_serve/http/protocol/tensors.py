@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rcil_export.graph.interface import INPUT_NAME
 from rcil_export.graph.shapes import Extent
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.runtime.backends import Backend, Outputs
 
 Array = NDArray[Any]

@@ -13,10 +13,8 @@ from starlette.responses import JSONResponse, Response
 from rcil.core.images import Image
 from rcil_serve.http.models import Model
 from rcil_serve.http.protocol.answers import BYTES, Numbers, refusals
-from rcil_serve.http.protocol.body import Body
-from rcil_serve.http.protocol.picture import decode, encode_png
-from rcil_serve.http.service import Service, ServiceOf
-from rcil_serve.http.stopwatch import Stopwatch
+from rcil_serve.http.protocol.body import Body, decode, encode_png
+from rcil_serve.http.service import Service, ServiceOf, Stopwatch
 from rcil_serve.runtime.painter import Painter, shares
 from rcil_serve.runtime.predictor import Segmentation
 from rcil_serve.stream.outputs.masks import IdTable

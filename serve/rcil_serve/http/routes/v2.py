@@ -19,6 +19,7 @@ from rcil_serve.http.protocol.answers import (
     BYTES,
     Inferred,
     ModelInfo,
+    RefusalError,
     Reloaded,
     ServerInfo,
     VersionInfo,
@@ -27,10 +28,8 @@ from rcil_serve.http.protocol.answers import (
 )
 from rcil_serve.http.protocol.body import Body, read_body
 from rcil_serve.http.protocol.messages import HEADER_LENGTH, answer_to, check_outputs, input_of, parse_request
-from rcil_serve.http.protocol.refusal import RefusalError
 from rcil_serve.http.protocol.tensors import Array, input_tensor, named, output_tensors
-from rcil_serve.http.service import Service, ServiceOf
-from rcil_serve.http.stopwatch import Stopwatch
+from rcil_serve.http.service import Service, ServiceOf, Stopwatch
 
 OCTETS = "application/octet-stream"
 EXTENSIONS = ["binary_tensor_data", "model_repository"]

@@ -17,8 +17,7 @@ from rcil.core.errors import ConfigError
 from rcil.core.images import Image
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.stream.frames import OutputError, Sound, SourceInfo
-from rcil_serve.stream.outputs.growing_file import make_folder, part_of
-from rcil_serve.stream.outputs.raw_file import RawFile
+from rcil_serve.stream.outputs.growing_file import RawFile, make_folder, part_of
 
 FRAGMENTS = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "flush_packets": "1"}
 """Every fragment can be played by itself, so that a file without its end loses the last one only."""

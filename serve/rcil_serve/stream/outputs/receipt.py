@@ -14,8 +14,7 @@ from rcil import __version__
 from rcil.cli.console import write_json
 from rcil.core.files import sha256_of
 from rcil_serve.runtime.backends.protocol import Backend
-from rcil_serve.stream.frames import Counts, SourceInfo
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Counts, SourceInfo, Stages
 
 Status = Literal["running", "done", "interrupted", "failed"]
 WHOLE = ("done", "interrupted")

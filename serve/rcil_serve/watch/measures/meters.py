@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,12 +14,103 @@ from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.painter import BACKGROUND
-from rcil_serve.watch.measures.baseline import Reference
 from rcil_serve.watch.measures.classes import Matching, match
-from rcil_serve.watch.measures.motion import Stillness
 from rcil_serve.watch.measures.overlap import Overlap, Pixels, overlap_of, pair_counts
-from rcil_serve.watch.measures.readings import Measure, Reading
-from rcil_serve.watch.measures.window import Window
+from rcil_serve.watch.measures.shares import Reference
+
+
+class Measure(StrEnum):
+    """What can raise an alarm."""
+
+    AGREEMENT = "agreement"
+    """IoU of a class between the previous step and the current one."""
+    DRIFT = "drift"
+    """Relative change of a class's share of the picture against the reference."""
+    FLICKER = "flicker"
+    """Share of a class's pixels that come and go where the picture stands still."""
+    SILENCE = "silence"
+    """Seconds without a frame."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One measure of one class."""
+
+    measure: Measure
+    name: str
+    """Of the class; empty where the measure is about the source."""
+    value: float | None
+    """None where there is nothing to measure."""
+    firm: bool = True
+    """Whether there is enough to judge by; other values are shown and raise no alarm."""
+
+
+BINS = 60
+
+
+class Window:
+    """Adds up what came within the last `seconds`, to a sixtieth of them.
+
+    Args:
+        seconds: Length of the window.
+        width: How many numbers come at a time.
+    """
+
+    def __init__(self, seconds: float, width: int) -> None:
+        self._length = seconds / BINS
+        self._sums = np.zeros((BINS, width))
+        self._places = np.full(BINS, -1, np.int64)
+        self._first = self._newest = -1
+
+    def add(self, time: float, values: NDArray[np.float64]) -> None:
+        """Numbers [width] of a time in seconds, in the order of time."""
+        place = max(int(time / self._length), self._newest)
+        slot = place % BINS
+        if self._places[slot] != place:
+            self._places[slot], self._sums[slot] = place, 0
+        self._sums[slot] += values
+        self._newest = place
+        self._first = place if self._first < 0 else self._first
+
+    def total(self) -> NDArray[np.float64]:
+        """Sums [width] over the window that ends with the newest numbers."""
+        inside = (self._places >= 0) & (self._places > self._newest - BINS)
+        total: NDArray[np.float64] = self._sums[inside].sum(axis=0)
+        return total
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many seconds as the window is long have gone by."""
+        return self._newest - self._first >= BINS - 1
+
+
+BLUR = 5
+"""Side of the square over which grey values are averaged, so that the noise of a camera does not count as motion."""
+REACH = 9
+"""Side of the square around a moved pixel that counts as moved too: a model looks around a pixel to name it."""
+
+
+class Stillness:
+    """Compares pictures with the ones before them.
+
+    Args:
+        levels: Of 255 grey levels, by how many a pixel may change and still count as still.
+    """
+
+    def __init__(self, levels: float) -> None:
+        self._levels = levels
+        self._before: Image | None = None
+
+    def since_last(self, pixels: Image) -> Image | None:
+        """255 where the picture [H, W, 3] did not move since the last call, else 0, [H, W]; None for the first one."""
+        grey = np.asarray(cv2.blur(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), (BLUR, BLUR)), np.uint8)
+        before, self._before = self._before, grey
+        if before is None or before.shape != grey.shape:
+            return None
+        moved = (cv2.absdiff(grey, before) > self._levels).astype(np.uint8)
+        reached = cv2.dilate(moved, np.ones((REACH, REACH), np.uint8))
+        return np.asarray(255 * (1 - reached), np.uint8)
+
 
 FLICKER_SIGHTS = 25
 """Frames that must show a class before its flicker is judged, so that coming into sight once is no flicker."""

@@ -5,8 +5,8 @@ import pytest
 from servers import ANY_SIZE, FIXED, write_model
 
 from rcil_export.graph.shapes import InputShape
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.http.protocol.messages import answer_to, check_outputs, input_of, parse_request
-from rcil_serve.http.protocol.refusal import RefusalError
 from rcil_serve.http.protocol.tensors import input_tensor, output_tensors
 from rcil_serve.runtime.backends import open_backend
 

@@ -5,8 +5,7 @@ from fractions import Fraction
 import pytest
 from served import Threshold
 
-from rcil_serve.stream.frames import Counts, SourceInfo
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Counts, SourceInfo, Stages
 from rcil_serve.stream.outputs import receipt
 
 INFO = SourceInfo("yard.mp4", (48, 64), Fraction(25), Fraction(1, 25))

@@ -1,4 +1,4 @@
-"""How much of the picture each class takes when all is well."""
+"""The share of the picture that each class covers: a baseline to compare with, and a plot over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from rcil.cli.console import write_json
+from rcil.model.metadata import ClassInfo
 from rcil_export.graph.description import read_described
+from rcil_serve.stream.frames import Counts
+from rcil_serve.stream.outputs.timeline import Timeline, draw_timeline
+from rcil_serve.watch.measures.classes import match
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -89,3 +93,36 @@ class Reference:
         if not self._full:
             self._first, self.frames, self.length = None, 0, 0.0
             self._sums.clear()
+
+
+class History:
+    """A timeline of the classes of the first model and of those that later ones may bring.
+
+    Args:
+        first: Classes of the first model, in the order of rows.
+        later: Classes of a model that may follow.
+        counts: Of the source, for the marks of drops and gaps.
+    """
+
+    def __init__(self, first: Sequence[ClassInfo], later: Sequence[ClassInfo], counts: Counts) -> None:
+        names = {info.name for info in first}
+        self._classes = [*first, *(info for info in later if info.name not in names)]
+        self._counts = counts
+        self.timeline = Timeline(len(self._classes))
+
+    def add(self, time: float, classes: Sequence[ClassInfo], shares: NDArray[np.float64]) -> None:
+        """Shares [classes] of one frame, seen by a model with these classes."""
+        matching = match(self._classes, classes)
+        row = np.zeros(len(self._classes))
+        row[matching.old_rows] = shares[matching.new_rows]
+        self.timeline.add(time, row)
+        self.timeline.mark_drops(time, self._counts)
+
+    def mark(self, time: float, text: str) -> None:
+        """An event."""
+        self.timeline.mark(time, text)
+
+    def draw(self, path: Path, title: str) -> None:
+        """The plot, a PNG."""
+        self.timeline.mark_gaps(self._counts)
+        draw_timeline(path, self.timeline, self._classes, title)
