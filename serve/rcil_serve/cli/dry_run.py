@@ -13,10 +13,8 @@ import numpy as np
 from rcil.cli.dry_run import DryRun, require_place
 from rcil_serve.diff.classes import match_classes
 from rcil_serve.diff.views import VIEWS, unknown_view
-from rcil_serve.runtime.backends import open_backend
 from rcil_serve.runtime.painter import Painter
 from rcil_serve.runtime.predictor import Predictor
-from rcil_serve.stream.sources import open_source
 
 if TYPE_CHECKING:
     from rcil.model.metadata import ClassInfo
@@ -58,12 +56,12 @@ def _dry_run(
     for path in outputs.values():
         require_place(path)
     with contextlib.ExitStack() as stack:
-        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        source = request.open_source(request.source)
         stack.callback(source.close)
         info, seconds, reads = source.info, 0.0, {}
         backends = []
         for path in models:
-            backends.append(open_backend(path, request.device, request.threads, request.trust))
+            backends.append(request.open_backend(path))
             stack.callback(backends[-1].close)
         check([backend.metadata.classes for backend in backends])
         for path, backend in zip(models, backends, strict=True):

@@ -18,7 +18,7 @@ from rcil_serve.diff.findings import Findings, headline, percent
 from rcil_serve.diff.tally import BadSecond, Shares
 from rcil_serve.runtime.painter import BACKGROUND
 
-MOST_TRANSITIONS = 12
+MAX_TRANSITIONS = 12
 OWN_STYLE = """
 .headline { max-width: 60rem; margin: .6rem 0; font-size: 1.2rem; line-height: 1.4 }
 .warning { border-left: 4px solid #d55e00; padding-left: .7rem }
@@ -165,7 +165,7 @@ def _transitions(found: Findings) -> str:
             percent(one.share),
             percent(one.share_of_old),
         )
-        for one in found.transitions[:MOST_TRANSITIONS]
+        for one in found.transitions[:MAX_TRANSITIONS]
     ]
     return table(("", "kind", "of all pixels", "of the old class"), rows, True) if rows else "<p>No changes.</p>"
 
@@ -176,7 +176,7 @@ def clock(second: int) -> str:
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 
-DARKEST = 60
+MAX_STRENGTH = 60
 """Percent of a kind's colour in a cell that holds its whole row, so that text on it can be read in light and dark."""
 
 
@@ -211,7 +211,7 @@ def _cell(found: Findings, row: int, column: int, whole: int) -> str:
         return "<td>–</td>"
     share, kind = pixels / whole, KINDS[found.kinds[row, column]]
     red, green, blue = kind.colour
-    strength = DARKEST * share if found.kinds[row, column] == SAME else DARKEST * share**0.5
+    strength = MAX_STRENGTH * share if found.kinds[row, column] == SAME else MAX_STRENGTH * share**0.5
     text = f"{100 * share:.1f}" if share >= 0.0005 else "<0.1"
     return (
         f'<td style="background: rgb({red} {green} {blue} / {strength:.0f}%)" '

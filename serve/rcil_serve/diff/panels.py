@@ -16,7 +16,7 @@ from rcil_serve.runtime.painter import BACKGROUND, Painter
 
 CAPTION = 26
 """Height of a line of text."""
-MOST_LINES = 3
+MAX_LINES = 3
 """Of class names below a video; a page has room for all."""
 GAP = 4
 """Columns between panels."""
@@ -98,7 +98,7 @@ def caption(text: str, width: int) -> Image:
 
 
 def key(classes: CommonClasses, width: int) -> Image:
-    """Swatches of classes, as many as fit `MOST_LINES`, and below them of all kinds of change, [H, width, 3] RGB."""
+    """Swatches of classes, as many as fit `MAX_LINES`, and below them of all kinds of change, [H, width, 3] RGB."""
     named = [(c.name, c.colour) for row, c in enumerate(classes.table) if row != BACKGROUND]
     kinds = [(kind.name, kind.colour) for kind in KINDS[SAME + 1 :]]
-    return np.vstack([legend(named, width, CAPTION)[: MOST_LINES * CAPTION], legend(kinds, width, CAPTION)])
+    return np.vstack([legend(named, width, CAPTION)[: MAX_LINES * CAPTION], legend(kinds, width, CAPTION)])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,21 @@ from rcil_serve.diff.pair import Pair
 from rcil_serve.diff.panels import Panels, jpeg
 from rcil_serve.diff.sink import MovieSink, TallySink
 from rcil_serve.diff.tally import Tally
-from rcil_serve.diff.views import NARROWEST, fitting, open_view
-from rcil_serve.runtime.backends import Backend, open_backend
-from rcil_serve.runtime.predictor import Layout, Predictor
+from rcil_serve.diff.views import MIN_WIDTH, fitting, open_view
+from rcil_serve.runtime.backends import Backend
+from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Stages
-from rcil_serve.stream.output_checks import require_apart
+from rcil_serve.stream.options import StreamOptions
+from rcil_serve.stream.output_checks import check_no_overwrite
 from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model
 from rcil_serve.stream.pipeline import run_pipeline
 from rcil_serve.stream.recorder import Recorder, Show
-from rcil_serve.stream.sources import Selection, Source, open_source
-from rcil_serve.stream.sources.live import LiveOptions
+from rcil_serve.stream.sources import Source
 
 
 @dataclass(frozen=True)
-class DiffRequest:
-    """What the user wants."""
+class DiffRequest(StreamOptions):
+    """What `rcil-serve diff` is asked to do."""
 
     old: Path
     new: Path
@@ -41,16 +40,8 @@ class DiffRequest:
     """Folder for `diff.mp4`, `diff.html`, `diff.json` and `diff.receipt.json`."""
     view: str = "side"
     """One of `VIEWS`."""
-    layout: Layout = field(default_factory=Layout)
-    selection: Selection = field(default_factory=Selection)
-    live: LiveOptions = field(default_factory=LiveOptions)
-    rate: Fraction = Fraction(10)
     alpha: float = 0.5
     crf: int = 21
-    device: str = "auto"
-    threads: int | None = None
-    trust: tuple[Path, ...] = ()
-    """Public keys, one of which must have signed each model."""
 
     @property
     def receipt(self) -> Path:
@@ -64,14 +55,11 @@ class DiffRequest:
 
     def check(self) -> None:
         """Raise if an output would overwrite what is read, before anything is opened."""
-        require_apart(self.source, [self.old, self.new], {**self.outputs(), "receipt": self.receipt})
+        check_no_overwrite(self.source, [self.old, self.new], {**self.outputs(), "receipt": self.receipt})
 
     def as_document(self) -> dict[str, Any]:
-        """The options, JSON-ready."""
-        document = asdict(self)
-        for key in ("old", "new", "source", "out"):
-            del document[key]
-        return document | {"rate": float(self.rate), "trust": [path.name for path in self.trust]}
+        """The options as JSON-ready values, for the receipt."""
+        return super().as_document() | {"view": self.view, "alpha": self.alpha, "crf": self.crf}
 
 
 @dataclass(frozen=True)
@@ -108,7 +96,7 @@ def run_diff(
     with contextlib.ExitStack() as stack:
         backends = []
         for path in (request.old, request.new):
-            backend = open_backend(path, request.device, request.threads, request.trust)
+            backend = request.open_backend(path)
             stack.callback(backend.close)
             say(f"{path}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
             backends.append(backend)
@@ -117,7 +105,7 @@ def run_diff(
         for text in warnings:
             say(f"warning: {text}")
         pair = Pair(Predictor(old, request.layout), Predictor(new, request.layout))
-        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        source = request.open_source(request.source)
         stack.callback(source.close)
         height, width = source.info.size
         say(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} frames a second")
@@ -141,15 +129,14 @@ class _Run:
         self._warnings = warnings
         self._stages = Stages()
         panels = Panels(pair.classes, pair.codes, request.alpha)
-        small = fitting(source.info.size, 1, NARROWEST)
+        small = fitting(source.info.size, 1, MIN_WIDTH)
         self._tally = Tally(pair.codes, lambda frame, codes: jpeg(panels.three(frame.pixels, codes, small)))
         self._sink = self._open_sink(panels)
-        file = Path(request.source)
         receipt = Receipt(
             request.receipt,
             backends[1],
             source.info,
-            file if file.is_file() else None,
+            request.source,
             {"compared_with": describe_model(backends[0]), **request.as_document()},
         )
         self._recorder = Recorder(receipt, source, self._stages, request.outputs(), show)

@@ -15,7 +15,7 @@ from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.stream.frames import Frame
 from rcil_serve.stream.outputs.timeline import Timeline
 
-MOST_SECONDS = 10
+MAX_SECONDS = 10
 """How many of the worst seconds are kept."""
 Shares = NDArray[np.float64]
 """Of the pixels, by kind [kinds]."""
@@ -54,7 +54,7 @@ class WorstSeconds:
         most: Seconds to keep.
     """
 
-    def __init__(self, draw: Callable[[Frame, Mask], bytes], most: int = MOST_SECONDS) -> None:
+    def __init__(self, draw: Callable[[Frame, Mask], bytes], most: int = MAX_SECONDS) -> None:
         self._draw, self._most = draw, most
         self._kept: list[BadSecond] = []
         self._current: _Second | None = None

@@ -17,8 +17,8 @@ from rcil_serve.stream.frames import Frame
 
 ViewName = Literal["side", "wipe", "none"]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
-WIDEST = 1920
-NARROWEST = 320
+MAX_WIDTH = 1920
+MIN_WIDTH = 320
 """Panels of smaller sources are enlarged to this width, so that captions fit."""
 SWEEP_SECONDS = 4.0
 """How long the line of a wipe takes from one edge to the other."""
@@ -48,7 +48,7 @@ class SideView:
         self, source: tuple[int, int], panels: Panels, classes: CommonClasses, titles: tuple[str, str]
     ) -> None:
         self._panels = panels
-        self._panel = fitting(source, NARROWEST, (WIDEST - 2 * GAP) // 3)
+        self._panel = fitting(source, MIN_WIDTH, (MAX_WIDTH - 2 * GAP) // 3)
         self._titles = [caption(title, self._panel[1]) for title in titles]
         width = 3 * self._panel[1] + 2 * GAP
         self._key = key(classes, width)
@@ -74,7 +74,7 @@ class WipeView:
         self, source: tuple[int, int], panels: Panels, classes: CommonClasses, titles: tuple[str, str]
     ) -> None:
         self._panels = panels
-        self._panel = fitting(source, 2 * NARROWEST, WIDEST)
+        self._panel = fitting(source, 2 * MIN_WIDTH, MAX_WIDTH)
         self._titles = np.hstack([caption(title, self._panel[1] // 2) for title in titles])
         self._key = key(classes, self._panel[1])
         self.size = 2 * CAPTION + self._panel[0] + self._key.shape[0], self._panel[1]

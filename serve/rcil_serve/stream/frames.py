@@ -98,7 +98,7 @@ class Counts:
     """Why a live source ended for good; empty while it has not."""
 
 
-SHORTEST, LONGEST, STEP = 1e-6, 1e4, 1.01
+MIN_SECONDS, MAX_SECONDS, STEP = 1e-6, 1e4, 1.01
 """Seconds; bins are one percent wide."""
 
 
@@ -106,13 +106,13 @@ class Latencies:
     """Percentiles to one percent of their value, of any number of times."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(int(math.log(LONGEST / SHORTEST) / math.log(STEP)) + 2, np.int64)
+        self._counts = np.zeros(int(math.log(MAX_SECONDS / MIN_SECONDS) / math.log(STEP)) + 2, np.int64)
         self.count = 0
         self.total = 0.0
 
     def add(self, seconds: float) -> None:
         """Note one time."""
-        place = int(math.log(max(seconds, SHORTEST) / SHORTEST) / math.log(STEP))
+        place = int(math.log(max(seconds, MIN_SECONDS) / MIN_SECONDS) / math.log(STEP))
         self._counts[min(place, len(self._counts) - 1)] += 1
         self.count += 1
         self.total += seconds
@@ -122,7 +122,7 @@ class Latencies:
         if not self.count:
             return 0.0
         place = int(np.searchsorted(self._counts.cumsum(), percent / 100 * self.count))
-        return float(SHORTEST * STEP ** (place + 0.5))
+        return float(MIN_SECONDS * STEP ** (place + 0.5))
 
     def as_document(self) -> dict[str, float]:
         """JSON-ready, in milliseconds."""

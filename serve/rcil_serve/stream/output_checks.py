@@ -12,7 +12,7 @@ from rcil_serve.stream.sources.open import local_files
 ELSEWHERE = "Choose another place for it."
 
 
-def require_apart(source: str, models: Iterable[Path], outputs: Mapping[str, Path]) -> None:
+def check_no_overwrite(source: str, models: Iterable[Path], outputs: Mapping[str, Path]) -> None:
     """Raise if writing would destroy an input or another output.
 
     Args:
@@ -31,7 +31,7 @@ def require_apart(source: str, models: Iterable[Path], outputs: Mapping[str, Pat
             taken[place] = name
 
 
-def require_free_folders(pictures: Sequence[Path], folders: Iterable[Path]) -> None:
+def check_free_folders(pictures: Sequence[Path], folders: Iterable[Path]) -> None:
     """Raise if one of the folders holds a picture that is read, or the masks of a site.
 
     Args:

@@ -32,7 +32,7 @@ def in_brief(error: BaseException) -> str:
     return error.message if isinstance(error, RcilError) else f"{type(error).__name__}: {error}"
 
 
-def complain(receipt: dict[str, Any], path: Path, done: str) -> None:
+def raise_source_errors(receipt: dict[str, Any], path: Path, done: str) -> None:
     """Raise what was wrong with the source of a run that otherwise came to its end.
 
     Single problems of a live source are part of its life, and only that it is gone for good is an error.

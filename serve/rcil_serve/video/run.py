@@ -4,50 +4,40 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import ConfigError
 from rcil.core.files import working_in
-from rcil_serve.runtime.backends import open_backend
 from rcil_serve.runtime.painter import Painter
-from rcil_serve.runtime.predictor import Layout, Predictor
+from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Stages
-from rcil_serve.stream.output_checks import require_apart, require_free_folders
+from rcil_serve.stream.options import StreamOptions
+from rcil_serve.stream.output_checks import check_free_folders, check_no_overwrite
 from rcil_serve.stream.outputs.masks import is_folder
-from rcil_serve.stream.outputs.movie import require_suffix
+from rcil_serve.stream.outputs.movie import check_suffix
 from rcil_serve.stream.outputs.receipt import Receipt
 from rcil_serve.stream.outputs.sink import FileSink, Smoother, Targets
 from rcil_serve.stream.pipeline import run_pipeline
 from rcil_serve.stream.recorder import Recorder, Show
-from rcil_serve.stream.sources import Selection, Source, open_source
-from rcil_serve.stream.sources.live import LiveOptions
+from rcil_serve.stream.sources import Source
 from rcil_serve.stream.sources.open import local_files
 
 
 @dataclass(frozen=True)
-class VideoRequest:
-    """What the user wants."""
+class VideoRequest(StreamOptions):
+    """What `rcil-serve video` is asked to do."""
 
     source: str
     model: Path
     targets: Targets
     receipt: Path
-    layout: Layout = field(default_factory=Layout)
-    selection: Selection = field(default_factory=Selection)
-    live: LiveOptions = field(default_factory=LiveOptions)
-    rate: Fraction = Fraction(10)
     alpha: float = 0.5
     classes: tuple[str, ...] = ()
     legend: bool = False
     smooth: int = 1
     crf: int = 21
-    device: str = "auto"
-    threads: int | None = None
-    trust: tuple[Path, ...] = ()
-    """Public keys, one of which must have signed the model."""
 
     def outputs(self) -> dict[str, Path]:
         """Files to write, by name, and the receipt."""
@@ -58,19 +48,17 @@ class VideoRequest:
         if not self.targets.as_dict():
             raise ConfigError("nothing is to be written", "Name a video with -o, or --masks, --jsonl or --timeline.")
         if self.targets.video is not None:
-            require_suffix(self.targets.video, lossless=False)
+            check_suffix(self.targets.video, lossless=False)
         folder = self.targets.masks if self.targets.masks is not None and is_folder(self.targets.masks) else None
         Smoother(self.smooth)
-        require_apart(self.source, [self.model], self.outputs())
+        check_no_overwrite(self.source, [self.model], self.outputs())
         if folder is not None:
-            require_free_folders(local_files(self.source), [folder])
+            check_free_folders(local_files(self.source), [folder])
 
     def as_document(self) -> dict[str, Any]:
-        """The options, JSON-ready."""
-        document = asdict(self)
-        for key in ("source", "model", "targets", "receipt"):
-            del document[key]
-        return document | {"rate": float(self.rate), "trust": [path.name for path in self.trust]}
+        """The options as JSON-ready values, for the receipt."""
+        own = ("alpha", "classes", "legend", "smooth", "crf")
+        return super().as_document() | {name: getattr(self, name) for name in own}
 
 
 @dataclass(frozen=True)
@@ -97,20 +85,17 @@ def run_video(
     """
     request.check()
     with contextlib.ExitStack() as stack:
-        backend = open_backend(request.model, request.device, request.threads, request.trust)
+        backend = request.open_backend(request.model)
         stack.callback(backend.close)
         say(f"{request.model}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
         predictor = Predictor(backend, request.layout)
-        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        source = request.open_source(request.source)
         stack.callback(source.close)
         height, width = source.info.size
         say(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} frames a second")
         for path in request.outputs().values():
             stack.enter_context(working_in(path))
-        file = Path(request.source)
-        receipt = Receipt(
-            request.receipt, backend, source.info, file if file.is_file() else None, request.as_document()
-        )
+        receipt = Receipt(request.receipt, backend, source.info, request.source, request.as_document())
         return _run(request, source, predictor, receipt, show)
 
 

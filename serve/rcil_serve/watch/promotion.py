@@ -17,7 +17,7 @@ from rcil.core.files import replacing, sha256_of
 from rcil_serve.runtime.backends.open import signed_sha256
 
 COMMAND_SECONDS = 60.0
-LONGEST_LINE = 4096
+MAX_LINE_BYTES = 4096
 PLACEHOLDER = "{model}"
 Undo = Callable[[], None]
 
@@ -137,8 +137,8 @@ class Promotion:
 
 def _last_line(file: IO[bytes]) -> str:
     """What a command said last."""
-    file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_LINE))
-    return (file.read(LONGEST_LINE).decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+    file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_LINE_BYTES))
+    return (file.read(MAX_LINE_BYTES).decode("utf-8", "replace").strip().splitlines() or [""])[-1]
 
 
 def _relink(link: Path, target: Path) -> Undo:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import ConfigError
-from rcil_serve.runtime.predictor import Layout
-from rcil_serve.stream.sources import Selection
-from rcil_serve.stream.sources.live import LiveOptions
+from rcil_serve.stream.options import StreamOptions
 from rcil_serve.watch.alarms import Limits
 from rcil_serve.watch.promotion import Promotion
 from rcil_serve.watch.trial import TrialRule
@@ -18,8 +15,8 @@ from rcil_serve.watch.watcher import WatchSettings
 
 
 @dataclass(frozen=True)
-class WatchRequest:
-    """One run."""
+class WatchRequest(StreamOptions):
+    """What `rcil-serve watch` is asked to do."""
 
     source: str
     model: Path
@@ -37,14 +34,6 @@ class WatchRequest:
     events: Path | None = None
     timeline: Path | None = None
     metrics_port: int | None = None
-    layout: Layout = field(default_factory=Layout)
-    selection: Selection = field(default_factory=Selection)
-    live: LiveOptions = field(default_factory=LiveOptions)
-    rate: Fraction = Fraction(10)
-    device: str = "auto"
-    threads: int | None = None
-    trust: tuple[Path, ...] = ()
-    """Public keys, one of which must have signed each model."""
 
     def __post_init__(self) -> None:
         if self.baseline_seconds <= 0:
@@ -79,13 +68,7 @@ class WatchRequest:
             "promote_agreement": self.rule.agreement,
             "promote_needs_new": self.rule.needs_new,
             "promote_link": None if self.promotion.link is None else str(self.promotion.link),
-            "layout": asdict(self.layout),
-            "selection": asdict(self.selection),
-            "live": asdict(self.live),
-            "rate": float(self.rate),
-            "device": self.device,
-            "threads": self.threads,
-            "trust": [path.name for path in self.trust],
+            **super().as_document(),
         }
 
 

@@ -10,15 +10,14 @@ from typing import Any
 
 from rcil.core.errors import RcilError
 from rcil.core.files import working_in
-from rcil_serve.runtime.backends import open_backend
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import OutputError, Stages
-from rcil_serve.stream.output_checks import require_apart
+from rcil_serve.stream.output_checks import check_no_overwrite
 from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model
 from rcil_serve.stream.pipeline import run_pipeline
 from rcil_serve.stream.recorder import Recorder
 from rcil_serve.stream.shutdown import in_brief
-from rcil_serve.stream.sources import Source, open_source
+from rcil_serve.stream.sources import Source
 from rcil_serve.watch.alarms import Alarms
 from rcil_serve.watch.events import Event, EventLog
 from rcil_serve.watch.measures.classes import match
@@ -57,13 +56,13 @@ def run_watch(
         The receipt.
     """
     models = [path for path in (request.model, request.previous, request.shadow) if path is not None]
-    require_apart(request.source, models, {**request.outputs(), "receipt": request.receipt})
+    check_no_overwrite(request.source, models, {**request.outputs(), "receipt": request.receipt})
     with contextlib.ExitStack() as stack:
         log = EventLog(request.events, tell)
         stack.callback(log.close)
         known = None if request.baseline is None else read_baseline(request.baseline).shares
         opened = _open_models(request, log, stack)
-        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        source = request.open_source(request.source)
         stack.callback(source.close)
         stack.enter_context(working_in(request.receipt))
         run = _Run(request, source, opened, Reference(request.baseline_seconds, known), log)
@@ -77,7 +76,7 @@ def run_watch(
 
 def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitStack) -> Models:
     def opened(path: Path) -> Predictor:
-        backend = open_backend(path, request.device, request.threads, request.trust)
+        backend = request.open_backend(path)
         stack.callback(backend.close)
         return Predictor(backend, request.layout)
 
@@ -121,12 +120,11 @@ class _Run:
             log,
             self._history,
         )
-        file = Path(request.source)
         receipt = Receipt(
             request.receipt,
             models.current.backend,
             source.info,
-            file if file.is_file() else None,
+            request.source,
             request.as_document() | _described(models),
             lambda: {"watch": self.watcher.standing().as_document()},
         )

@@ -38,7 +38,7 @@ def known(named, monkeypatch):
 
     def put(old, new):
         opened = iter((old, new))
-        monkeypatch.setattr("rcil_serve.diff.run.open_backend", lambda path, device, threads: next(opened))
+        monkeypatch.setattr("rcil_serve.stream.options.open_backend", lambda *arguments: next(opened))
 
     put.named = named
     return put

@@ -101,10 +101,10 @@ class Broken:
 
 def test_the_first_error_ends_all_threads_and_stands_in_the_receipt(model, tmp_path, monkeypatch, threads):
     from rcil_serve.runtime.backends import open_backend
-    from rcil_serve.video import run
+    from rcil_serve.stream import options
 
     make_clip(tmp_path / "in.mp4", 40)
-    monkeypatch.setattr(run, "open_backend", lambda *args: Broken(open_backend(*args)))
+    monkeypatch.setattr(options, "open_backend", lambda *args: Broken(open_backend(*args)))
     with pytest.raises(ZeroDivisionError):
         run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
     assert threading.active_count() <= threads

@@ -2,7 +2,7 @@
 
 const DIMMED = 0.45;
 const STRIPE = 4;
-export const MOST_CLASSES = 256; // browsers read one byte a pixel out of a grey picture
+export const MAX_CLASSES = 256; // browsers read one byte a pixel out of a grey picture
 
 export function pixelsOf(source, width, height) {
   const canvas = new OffscreenCanvas(width, height);
@@ -21,14 +21,14 @@ export function maskOf(bitmap) {
 
 // Share of the pixels by class row.
 export function sharesOf(mask) {
-  const counts = new Float64Array(MOST_CLASSES);
+  const counts = new Float64Array(MAX_CLASSES);
   for (const row of mask) counts[row]++;
   return counts.map((count) => count / mask.length);
 }
 
 // For each row: colour, whether it is painted, and a number that classes of one name share between models.
 export function tableOf(classes, hidden, names) {
-  const [colour, painted, key] = [new Uint8Array(3 * MOST_CLASSES), new Uint8Array(MOST_CLASSES), new Uint16Array(MOST_CLASSES)];
+  const [colour, painted, key] = [new Uint8Array(3 * MAX_CLASSES), new Uint8Array(MAX_CLASSES), new Uint16Array(MAX_CLASSES)];
   classes.forEach((entry, row) => {
     colour.set(entry.colour, 3 * row);
     painted[row] = row > 0 && !hidden.has(entry.name) ? 1 : 0;

@@ -1,10 +1,10 @@
 // The page: takes an image or a clip, sends frames one after the other, shows what comes back.
 
 import { models as fetchModels, sample, segment } from "./api.js";
-import { MOST_CLASSES, changedShare, difference, line, maskOf, paint, pixelsOf, tableOf } from "./draw.js";
+import { MAX_CLASSES, changedShare, difference, line, maskOf, paint, pixelsOf, tableOf } from "./draw.js";
 import { fill, percent, rowsOf } from "./legend.js";
 
-const LONGEST_CLIP_SIDE = 1280;
+const MAX_CLIP_SIDE = 1280;
 const IDLE_MS = 40;
 const $ = (id) => document.getElementById(id);
 const [picture, video] = [$("picture"), $("video")];
@@ -26,8 +26,8 @@ function complain(error) {
 async function loadModels() {
   const found = await fetchModels();
   const { current, previous } = found;
-  if (Math.max(current.classes.length, previous?.classes.length ?? 0) > MOST_CLASSES) {
-    throw new Error(`this page shows models of up to ${MOST_CLASSES} classes`);
+  if (Math.max(current.classes.length, previous?.classes.length ?? 0) > MAX_CLASSES) {
+    throw new Error(`this page shows models of up to ${MAX_CLASSES} classes`);
   }
   models = found;
   const count = current.classes.length;
@@ -180,7 +180,7 @@ async function stillOf(width, height) {
 async function openClip(file, mine) {
   await loaded(file);
   const source = video.src;
-  const scale = Math.min(1, LONGEST_CLIP_SIDE / Math.max(video.videoWidth, video.videoHeight));
+  const scale = Math.min(1, MAX_CLIP_SIDE / Math.max(video.videoWidth, video.videoHeight));
   const [width, height] = [video.videoWidth, video.videoHeight].map((side) => Math.max(1, Math.round(scale * side)));
   $("clip").hidden = $("rate-box").hidden = false;
   await video.play().catch(() => {}); // it may stay paused until the user says so

@@ -18,7 +18,7 @@ from rcil_serve.http.protocol.answers import RefusalError
 Body = bytes | bytearray
 PACKED = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 """Window bits of zlib by `Content-Encoding`."""
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 """Of a length that is read as a number; Python refuses very long ones with an error."""
 
 
@@ -38,7 +38,7 @@ async def read_body(request: Request, limit: int, seconds: float) -> Body:
 
 async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     stated = request.headers.get("content-length", "")
-    if stated.isdecimal() and (len(stated) > MOST_DIGITS or int(stated) > limit):
+    if stated.isdecimal() and (len(stated) > MAX_DIGITS or int(stated) > limit):
         raise _too_large(limit)
     read = 0
     async for chunk in request.stream():

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rcil_export.graph.description import first_problem
 from rcil_serve.http.protocol.answers import RefusalError
-from rcil_serve.http.protocol.body import MOST_DIGITS, Body
+from rcil_serve.http.protocol.body import MAX_DIGITS, Body
 from rcil_serve.http.protocol.tensors import Array, Tensor, type_name
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -60,10 +60,10 @@ def parse_request(body: Body, header_length: str | None) -> tuple[InferRequest, 
     """
     split = len(body)
     if header_length is not None:
-        split = int(header_length) if header_length.isdecimal() and len(header_length) <= MOST_DIGITS else -1
+        split = int(header_length) if header_length.isdecimal() and len(header_length) <= MAX_DIGITS else -1
         if not 0 < split <= len(body):
             raise RefusalError(
-                400, f"{HEADER_LENGTH} is '{header_length[:MOST_DIGITS]}', and the body has {len(body)} bytes"
+                400, f"{HEADER_LENGTH} is '{header_length[:MAX_DIGITS]}', and the body has {len(body)} bytes"
             )
     view = memoryview(body)
     try:

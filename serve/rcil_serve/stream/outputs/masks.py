@@ -13,7 +13,7 @@ from rcil.core.files import replacing
 from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.stream.frames import Frame, SourceInfo
-from rcil_serve.stream.outputs.movie import Movie, require_suffix
+from rcil_serve.stream.outputs.movie import Movie, check_suffix
 
 
 class MaskOutput(Protocol):
@@ -99,7 +99,7 @@ def open_masks(path: Path, info: SourceInfo, *, wide: bool, offset: float) -> Ma
 def is_folder(path: Path) -> bool:
     """Whether masks become files in a folder; raises for a name that is neither a folder nor a lossless video."""
     if path.suffix:
-        require_suffix(path, lossless=True)
+        check_suffix(path, lossless=True)
     return not path.suffix
 
 

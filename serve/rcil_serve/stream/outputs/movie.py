@@ -49,7 +49,7 @@ class Movie:
         offset: float = 0.0,
         crf: int = 21,
     ) -> None:
-        require_suffix(path, lossless=lossless)
+        check_suffix(path, lossless=lossless)
         self.path, self.part = path, part_of(path)
         self._size = info.size
         self._lossless = lossless
@@ -218,7 +218,7 @@ def disk_full(part: Path, frames: int) -> DiskFullError:
     return DiskFullError(part, written, frames)
 
 
-def require_suffix(path: Path, *, lossless: bool) -> None:
+def check_suffix(path: Path, *, lossless: bool) -> None:
     """Raise for a name under which no video is written."""
     wanted = MASKS if lossless else PICTURES
     if path.suffix.lower() != wanted:

@@ -19,7 +19,7 @@ from rcil_serve.stream.frames import Counts, SourceInfo, Stages
 Status = Literal["running", "done", "interrupted", "failed"]
 WHOLE = ("done", "interrupted")
 """After these all outputs are there; after a failure what stands at their names may be of an earlier run."""
-LARGEST_HASHED = 2**30
+MAX_HASHED_BYTES = 2**30
 """Bytes of a file whose hash is taken; larger ones are described by their size."""
 
 
@@ -30,7 +30,7 @@ class Receipt:
         path: The file.
         backend: The model that runs.
         info: Of the source.
-        source: What the user typed, if it is a file.
+        source: The source as the user typed it; a file is described by its size and hash.
         options: As the user set them, JSON-ready.
         extra: Gives further sections whenever the receipt is written, JSON-ready.
     """
@@ -40,7 +40,7 @@ class Receipt:
         path: Path,
         backend: Backend,
         info: SourceInfo,
-        source: Path | None,
+        source: str,
         options: dict[str, Any],
         extra: Callable[[], dict[str, Any]] = dict,
     ) -> None:
@@ -52,7 +52,7 @@ class Receipt:
             "model": describe_model(backend),
             "source": {
                 "name": info.name,
-                **_file_facts(source),
+                **_file_facts(Path(source)),
                 "size": list(info.size),
                 "rate": round(float(info.rate), 6),
                 "live": info.live,
@@ -97,8 +97,8 @@ def describe_model(backend: Backend) -> dict[str, Any]:
     }
 
 
-def _file_facts(path: Path | None) -> dict[str, Any]:
-    if path is None or not path.is_file():
+def _file_facts(path: Path) -> dict[str, Any]:
+    if not path.is_file():
         return {}
     size = path.stat().st_size
-    return {"bytes": size, "sha256": sha256_of(path) if size <= LARGEST_HASHED else None}
+    return {"bytes": size, "sha256": sha256_of(path) if size <= MAX_HASHED_BYTES else None}

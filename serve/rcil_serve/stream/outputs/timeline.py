@@ -13,7 +13,7 @@ from rcil.core.files import replacing
 from rcil.model.metadata import ClassInfo
 from rcil_serve.stream.frames import Counts
 
-MOST_BINS = 2000
+MAX_BINS = 2000
 
 
 @dataclass
@@ -39,13 +39,13 @@ class Timeline:
             self._sums[place], self._frames[place] = np.zeros(self.count), 0
         self._sums[place] += shares
         self._frames[place] += 1
-        if len(self._sums) > MOST_BINS:
+        if len(self._sums) > MAX_BINS:
             self._halve()
 
     def mark(self, time: float, text: str) -> None:
         """Note an event; of each kind one a bin, and of very many the later ones are left out."""
         key = text, int(time / self.seconds)
-        if key not in self._marks and sum(kind == text for kind, _ in self._marks) < MOST_BINS:
+        if key not in self._marks and sum(kind == text for kind, _ in self._marks) < MAX_BINS:
             self._marks[key] = time
 
     @property

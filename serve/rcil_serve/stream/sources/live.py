@@ -24,7 +24,7 @@ from rcil_serve.stream.sources.container import (
 from rcil_serve.stream.sources.protocol import Selection
 
 TIME_BASE = Fraction(1, 90000)
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+FIRST_WAIT, MAX_WAIT = 0.5, 30.0
 """Seconds before the first and, doubling, before later attempts to connect again."""
 JUMP = round(5 / TIME_BASE)
 """Steps of a camera's clock beyond this are not time that went by: the clock was set."""
@@ -138,7 +138,7 @@ class LiveSource:
         """
         self._lost = lost_at if self._lost is None else self._lost
         while self._failed < self._live.attempts:
-            if self._ended.wait(min(FIRST_WAIT * 2 ** min(self._failed, 10), LONGEST_WAIT)):
+            if self._ended.wait(min(FIRST_WAIT * 2 ** min(self._failed, 10), MAX_WAIT)):
                 return True
             self._failed += 1
             try:
