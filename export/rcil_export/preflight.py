@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rcil.cli.dry_run import require_place
 from rcil.core.errors import ConfigError, RcilError
+from rcil.core.files import check_writable
 from rcil.evaluation.evaluate import rows_by_value
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
@@ -88,7 +88,7 @@ def check_output(folder: Path) -> None:
     """Raise if no folder can be made or written there."""
     if folder.exists() and not folder.is_dir():
         raise RcilError(f"cannot write to {folder}: it is a file", "Name a folder.")
-    require_place(folder)
+    check_writable(folder)
 
 
 def _images_to_compare(request: Request, metadata: Metadata) -> CheckImages:

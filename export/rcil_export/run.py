@@ -12,7 +12,7 @@ import onnxruntime
 import torch
 
 from rcil import __version__
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError, RcilError, did_you_mean
 from rcil.core.files import scratch, sha256_of, working_in
 from rcil.core.log import stage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.classify.task import DataSection
-from rcil.core.errors import MissingDependencyError
+from rcil.classify.task import DataSection, ProtocolSection
+from rcil.core.errors import ConfigError, MissingDependencyError
 from rcil.core.images import SUFFIXES, Image, read_rgb
 from rcil.core.reading import DataError, existing_folder, is_text, printable, readable
 
@@ -123,3 +124,23 @@ def _resized(image: Image, size: int) -> Image:
     smaller = size < min(image.shape[:2])
     resized = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR)
     return np.asarray(resized, np.uint8)
+
+
+def class_steps(names: Sequence[str], protocol: ProtocolSection, seed: int) -> tuple[tuple[str, ...], ...]:
+    """The class names of each step; the order is drawn from `seed`.
+
+    Args:
+        names: All classes.
+        protocol: How many come first, and over how many steps the rest is shared out.
+        seed: Of the task.
+    """
+    first = len(names) // 2 if protocol.first is None else protocol.first
+    rest, later = len(names) - first, protocol.later_steps
+    if first < 2 or rest < 0 or (later and (rest < later or rest % later)) or (not later and rest):
+        raise ConfigError(
+            f"{len(names)} classes cannot be {first} first and then {later} equal steps",
+            "Choose protocol.first (at least 2) and protocol.later_steps so that the rest divides evenly.",
+        )
+    order = [names[place] for place in np.random.default_rng(seed).permutation(len(names))]
+    size = rest // later if later else 1
+    return (tuple(order[:first]), *(tuple(order[at : at + size]) for at in range(first, len(order), size)))

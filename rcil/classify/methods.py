@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
-from rcil.classify.heads import CosineClassifier
-from rcil.classify.kmeans import kmeans
+from rcil.classify.heads import CosineClassifier, kmeans
 from rcil.classify.losses import heads_distillation, nca, pod_flat, pod_spatial
 from rcil.classify.network import HeadSpec, ImageClassifier, Outputs
 from rcil.classify.task import MethodName, Positive, Section

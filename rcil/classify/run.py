@@ -13,16 +13,16 @@ import torch
 from numpy.typing import NDArray
 
 from rcil.classify.checkpoint import load_classifier, save_classifier
-from rcil.classify.data import ClassificationData, LabelledImages, load_data
+from rcil.classify.data import ClassificationData, LabelledImages, class_steps, load_data
 from rcil.classify.loop import StepJob, embed, predict, settle, train_step, tune
 from rcil.classify.memory import Memory, herd, read_memory
 from rcil.classify.methods import ClassifyMethod, HeadSizes, make_classify_method
 from rcil.classify.network import ImageClassifier, build_classifier, next_step
-from rcil.classify.plan import class_steps
 from rcil.classify.task import ClassifyTask
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
+from rcil.core.dry_run import DryRun
 from rcil.core.errors import TrainingError
-from rcil.core.files import sha256_of, working_in
+from rcil.core.files import check_writable, sha256_of, working_in
 from rcil.hardware.devices import choose_device
 from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
@@ -218,4 +218,28 @@ def _metadata(setting: Setting, index: int, arch: Architecture) -> ClassifierMet
         head=head.kind,
         proxies=head.proxies,
         size=task.data.size,
+    )
+
+
+CELLS = 4
+"""Of a comparison with one seed: two methods, without and with RC."""
+
+
+def dry_run(task: ClassifyTask, output: Path, seeds: int, *, compare: bool) -> DryRun:
+    """Read the images and say what a run, or a comparison, would do with them."""
+    check_writable(output)
+    setting = prepare(task, output)
+    later = len(setting.steps) - 1
+    training = task.training
+    iterations = training.iterations[0] + later * (training.iterations[1] + training.tune_iterations)
+    runs = CELLS * seeds if compare else 1
+    source = "handwritten digits of scikit-learn" if task.data.root is None else str(task.data.root)
+    images = f"{len(setting.data.train.labels)} images to train with, {len(setting.data.test.labels)} to test with"
+    files = ("compare.json", "compare.md", "curves.png") if compare else ("task.yaml", "results.json")
+    steps = {f"step {place}": ", ".join(names) for place, names in enumerate(setting.steps)}
+    return DryRun(
+        {source: images},
+        {str(output): f"{runs} runs of {later + 1} checkpoints" if compare else f"{later + 1} checkpoints"}
+        | {str(output / name): "" for name in files},
+        {**steps, "iterations": f"{runs * iterations} of {training.batch} images"},
     )

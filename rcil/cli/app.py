@@ -10,7 +10,7 @@ import typer
 
 from rcil.cli.classify import classify
 from rcil.cli.completion import CHECKPOINTS, METHODS, files, one_of, some_of
-from rcil.cli.console import make_app, print_json, progress_line, run, teller
+from rcil.cli.console import make_app, make_notifier, print_dry_run, print_json, progress_line, run
 from rcil.cli.data import app as data_app
 from rcil.cli.doctor import doctor
 from rcil.cli.options import (
@@ -178,20 +178,20 @@ def train(
 
     Example: `rcil train task.yaml -o run --set training.batch=8`
     """
-    from rcil.cli.dry_run import require_place
+    from rcil.cli.training import announce_training, print_estimate, print_results, progress
+    from rcil.core.files import check_writable
     from rcil.hardware.processes import leave, started
     from rcil.train.estimate import estimate
     from rcil.train.run import run_task
-    from rcil.train.show import announce_training, print_estimate, print_results, progress
     from rcil.train.task import load_task
 
     loaded = load_task(task, with_device(override, device))
     rank, processes = started()
     talks = rank == 0 and not as_json
     if dry_run:
-        require_place(output)
+        check_writable(output)
     if rank == 0:
-        announce_training(loaded.training, processes, teller(as_json=as_json))
+        announce_training(loaded.training, processes, make_notifier(as_json=as_json))
     if rank == 0 and (dry_run or not (as_json or is_quiet())):
         print_estimate(estimate(loaded, processes), as_json=as_json)
     if dry_run:
@@ -224,19 +224,19 @@ def compare(
 
     Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3`
     """
-    from rcil.train.compare import as_markdown
+    from rcil.cli.training import progress
+    from rcil.train.compare import as_markdown, comparison_dry_run
     from rcil.train.compare import compare as run_comparison
-    from rcil.train.show import comparison_dry_run, progress
     from rcil.train.task import load_task
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     loaded = load_task(task, with_device(override, device))
-    announce_device(loaded.training.device, as_json=as_json)
+    announce_device(loaded.training.device, make_notifier(as_json=as_json))
     if dry_run:
-        comparison_dry_run(loaded, names, seeds, output).show(as_json=as_json)
+        print_dry_run(comparison_dry_run(loaded, names, seeds, output), as_json=as_json)
         return
     with progress(quiet=as_json) as listen:
-        document = run_comparison(loaded, names, seeds, output, listen=listen, announce=teller(as_json=as_json))
+        document = run_comparison(loaded, names, seeds, output, listen=listen, announce=make_notifier(as_json=as_json))
     if as_json:
         print_json(document)
     else:
@@ -266,8 +266,8 @@ def eval_(
 
     Example: `rcil eval run/step0.safetensors run/step1.safetensors --data my_site -o report.json`
     """
-    announce_device(device, as_json=as_json)
-    from rcil.evaluation.table import print_models
+    announce_device(device, make_notifier(as_json=as_json))
+    from rcil.cli.tables import print_models
     from rcil.report.models import as_document, evaluate_models
 
     if output is not None:
@@ -301,17 +301,17 @@ def demo(
 
     Example: `rcil demo -o demo`
     """
-    from rcil.demo.render import results_table
+    from rcil.cli.tables import print_demo
+    from rcil.cli.training import progress
     from rcil.demo.run import run as run_demo
-    from rcil.train.show import progress
 
-    announce_device(device, as_json=as_json)
+    announce_device(device, make_notifier(as_json=as_json))
     watch = partial(progress, quiet=as_json)
-    document = run_demo(output, quick=quick, device=device or "auto", say=teller(as_json=as_json), watch=watch)
+    document = run_demo(output, quick=quick, device=device or "auto", say=make_notifier(as_json=as_json), watch=watch)
     if as_json:
         print_json(document)
     else:
-        results_table(document, output)
+        print_demo(document, output)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rcil.cli.completion import files
-from rcil.cli.console import print_json, teller
+from rcil.cli.console import make_notifier, print_dry_run, print_json
 from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Seeds, with_device
 from rcil.core.errors import ConfigError
 from rcil.hardware.devices import announce_device
@@ -34,21 +34,20 @@ def classify(
 
     Example: `rcil classify task.yaml -o table --compare --seeds 3`
     """
-    from rcil.classify.compare import compare_classify
-    from rcil.classify.dry_run import dry_run as dry
-    from rcil.classify.report import as_markdown
+    from rcil.classify.compare import as_markdown, compare_classify
+    from rcil.classify.run import dry_run as dry
     from rcil.classify.run import run_classify
     from rcil.classify.task import load_classify_task
-    from rcil.train.show import progress
+    from rcil.cli.training import progress
 
     if seeds > 1 and not compare:
         raise ConfigError(f"--seeds {seeds} goes with --compare", "Choose another seed with --set seed=1.")
     loaded = load_classify_task(task, with_device(override, device))
-    announce_device(loaded.training.device, as_json=as_json)
+    announce_device(loaded.training.device, make_notifier(as_json=as_json))
     if dry_run:
-        dry(loaded, output, seeds, compare=compare).show(as_json=as_json)
+        print_dry_run(dry(loaded, output, seeds, compare=compare), as_json=as_json)
         return
-    say = teller(as_json=as_json)
+    say = make_notifier(as_json=as_json)
     with progress(quiet=as_json) as listen:
         if compare:
             document = compare_classify(loaded, seeds, output, listen=listen, say=say)

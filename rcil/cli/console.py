@@ -9,16 +9,16 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from rcil import __version__
+from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError
-from rcil.core.files import replacing
 from rcil.core.log import is_quiet, listening
 
 _ANYWHERE = ("-q", "--quiet", "-v", "--verbose", "--debug")
@@ -130,20 +130,24 @@ def progress_line(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def teller(*, as_json: bool) -> Callable[[str], None]:
-    """Where notices go: to the results, beside them if those are JSON, nowhere if none are wanted."""
+def make_notifier(*, as_json: bool) -> Callable[[str], None]:
+    """Return a function that prints notices: to stdout, to stderr if stdout holds JSON, nowhere with --quiet."""
     return (lambda text: None) if is_quiet() else partial(typer.echo, err=as_json)
-
-
-def write_json(path: Path, document: object) -> None:
-    """A JSON file, whole or not at all."""
-    with replacing(path) as part:
-        part.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def print_json(document: object) -> None:
     """Machine-readable output on standard output."""
     typer.echo(json.dumps(document, indent=2))
+
+
+def print_dry_run(plan: DryRun, *, as_json: bool) -> None:
+    """Print what a run would read, write and need."""
+    if as_json:
+        print_json({"dry_run": True, **asdict(plan)})
+        return
+    for title, part in (("would read", plan.reads), ("would write", plan.writes), ("needs about", plan.needs)):
+        for name, text in part.items():
+            typer.echo(f"{title:12} {name}: {text}" if text else f"{title:12} {name}")
 
 
 def _refused(error: OSError) -> RcilError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rcil.cli.completion import one_of
-from rcil.cli.console import print_json, progress_line
+from rcil.cli.console import print_dry_run, print_json, progress_line
 from rcil.cli.options import AsJson, DryRunFlag, MaxImages, NewSite, SiteArgument
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def check(
 
     Example: `rcil data check my_site`
     """
+    from rcil.cli.tables import print_check
     from rcil.data.check import check_site
-    from rcil.data.report import print_report
 
     with progress_line("checking") as progress:
         report = check_site(folder, progress)
@@ -41,7 +41,7 @@ def check(
     if as_json:
         print_json({**report.as_document(), "contact_sheet": None if drawn is None else str(drawn)})
     else:
-        print_report(report, drawn)
+        print_check(report, drawn)
     if not report.ok:
         raise typer.Exit(6)
 
@@ -119,7 +119,7 @@ def convert(
     from rcil.data.converters import dry_run as dry
 
     if dry_run:
-        dry(kind, source, target, images=images, split=split).show(as_json=as_json)
+        print_dry_run(dry(kind, source, target, images=images, split=split), as_json=as_json)
         return
     summary = run(kind, source, target, images=images, split=split)
     if as_json:
@@ -155,7 +155,7 @@ def make_site_command(
         raise ConfigError(f"'{size}' is not a size", "Write HEIGHTxWIDTH, for example 240x320.")
     shape = int(parts[0]), int(parts[1])
     if dry_run:
-        dry(target, seed=seed, images=count, size=shape, frames=frames).show(as_json=as_json)
+        print_dry_run(dry(target, seed=seed, images=count, size=shape, frames=frames), as_json=as_json)
         return
     summary = make_site(target, seed=seed, images=count, size=shape, frames=frames)
     if as_json:

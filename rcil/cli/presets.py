@@ -24,7 +24,7 @@ def list_presets(
     """
     if context.invoked_subcommand is not None:
         return
-    from rcil.presets.summary import summaries
+    from rcil.train.preset_summary import summaries
 
     found = [vars(summary) for summary in summaries()]
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rcil.cli.completion import METHODS, one_of
-from rcil.cli.console import print_json, progress_line, teller
+from rcil.cli.console import make_notifier, print_dry_run, print_json, progress_line
 from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scale, SiteData, Start, with_device
 from rcil.core.errors import ConfigError, GateError
 from rcil.core.log import is_quiet
@@ -51,14 +51,14 @@ def add_class(
     """
     if strict and method not in (None, "strict"):
         raise ConfigError(f"--strict is a method of its own, not '{method}'", "Leave out --strict or --method.")
-    from rcil.cli.dry_run import require_place
+    from rcil.cli.tables import print_preflight, print_report
+    from rcil.cli.training import announce_training, progress
+    from rcil.core.files import check_writable
     from rcil.hardware.processes import device_for, leave, started
     from rcil.site.preflight import preflight
     from rcil.site.request import make_request
     from rcil.site.run import Display
     from rcil.site.run import add_class as run
-    from rcil.site.show import print_preflight, print_report
-    from rcil.train.show import announce_training, progress
 
     request = make_request(
         {
@@ -81,11 +81,11 @@ def add_class(
     )
     rank, processes = started()
     if rank == 0:
-        announce_training(request.training, processes, teller(as_json=as_json))
+        announce_training(request.training, processes, make_notifier(as_json=as_json))
     if dry_run and rank > 0:
         return
     if dry_run:
-        require_place(output)
+        check_writable(output)
         with progress_line("checking") as checked:
             found = preflight(request, checked, device=device_for(request.training.device), processes=processes)
         if as_json:
@@ -131,11 +131,11 @@ def prelabel(
 
     Example: `rcil prelabel --from deployed.safetensors --images photos -o my_site --overlays`
     """
-    announce_device(device, as_json=as_json)
+    announce_device(device, make_notifier(as_json=as_json))
     if dry_run:
         from rcil.site.prelabel import dry_run as dry
 
-        dry(model, images, output, overlays=overlays).show(as_json=as_json)
+        print_dry_run(dry(model, images, output, overlays=overlays), as_json=as_json)
         return
     from rcil.site.prelabel import prelabel as run
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rcil.core.files import replacing
+
 MOST_PARTS, DEEPEST = 100_000, 50
 """Of a YAML document, with everything that aliases repeat: a few lines of them stand for more than fits in memory."""
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write a JSON file atomically."""
+    with replacing(path) as part:
+        part.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -206,6 +206,17 @@ def _remove_unlocked(part: Path) -> None:
         os.close(handle)
 
 
+def check_writable(path: Path) -> None:
+    """Raise if `path` could not be created or replaced. Nothing is written."""
+    existing = path.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if existing != path.absolute() and not existing.is_dir():
+        raise RcilError(f"cannot write {path}: {existing} is not a folder", "Choose another path.")
+    if not os.access(existing, os.W_OK):
+        raise RcilError(f"cannot write {path}: no permission in {existing}", "Check the folder and its permissions.")
+
+
 def sha256_of(path: Path) -> str:
     """Hex digest of a file's bytes."""
     with path.open("rb") as file:

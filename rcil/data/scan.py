@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.core.files import sha256_of
 from rcil.core.masks import read_mask
 from rcil.data.types import IGNORE, Sample, SegmentationData
 
@@ -72,3 +74,11 @@ def _values(mask: Path, size: int, changed: int) -> tuple[int, ...]:
     """Values in a mask file; size and time of change make it another file."""
     del size, changed
     return tuple(np.unique(read_mask(mask)).tolist())
+
+
+def data_digest(samples: Iterable[Sample]) -> str:
+    """SHA-256 over names and contents of images and masks, whatever their order."""
+    digest = hashlib.sha256()
+    for sample in sorted(samples, key=lambda s: s.name):
+        digest.update(f"{sample.name}\0{sha256_of(sample.image)}\0{sha256_of(sample.mask)}\n".encode())
+    return digest.hexdigest()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.checkpoint.file import load
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.core.files import replacing, working_in
 from rcil.core.images import write_image

@@ -6,12 +6,11 @@ import ctypes
 import shlex
 from typing import TYPE_CHECKING
 
-from rcil.cli.console import teller
 from rcil.core.device_names import NUMBERED, check_device_name
 from rcil.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import torch
 
@@ -84,8 +83,8 @@ def device_notices(
     return [*lines, f"{count} GPUs are here and one is used; choose another with --device cuda:{count - 1}"]
 
 
-def announce_device(name: str | None, *, as_json: bool) -> None:
+def announce_device(name: str | None, say: Callable[[str], None]) -> None:
     """Say on which GPU a command runs, and refuse one that is not there before any work begins."""
-    asked, say = name or "auto", teller(as_json=as_json)
+    asked = name or "auto"
     for line in device_notices(choose_device(asked), asked):
         say(line)

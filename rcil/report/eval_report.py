@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.core.files import replacing
 from rcil.report.html import Block, Cell, ImageBlock, TableBlock, TextBlock, write_page

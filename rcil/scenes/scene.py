@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
 
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.image_header import MAX_PIXELS, is_too_large
@@ -12,7 +15,6 @@ from rcil.scenes.ground import paint_backdrop
 from rcil.scenes.layout import plan
 from rcil.scenes.occurrence import draw_counts
 from rcil.scenes.render import render
-from rcil.scenes.streams import Stream, stream
 from rcil.scenes.types import Scene
 
 SIZE = (240, 320)
@@ -71,3 +73,19 @@ def check_domains(names: Sequence[str]) -> None:
     for name in names:
         if name not in DOMAINS:
             raise ConfigError(f"unknown domain '{name}'", did_you_mean(name, DOMAINS))
+
+
+class Stream(IntEnum):
+    """One stream per purpose, so that a change of weather leaves the objects where they are."""
+
+    LAYOUT = 0
+    CAMERA = 1
+    CLIP_LAYOUT = 2
+    CLIP_CAMERA = 3
+
+
+def stream(seed: int, index: int, purpose: Stream) -> np.random.Generator:
+    """The generator of one purpose of one image; equal arguments give equal draws in any process."""
+    if seed < 0 or index < 0:
+        raise ConfigError(f"seed {seed} and index {index} must not be negative", "Use 0 or a positive whole number.")
+    return np.random.default_rng(np.random.SeedSequence([seed, index], spawn_key=(int(purpose),)))

@@ -12,16 +12,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rcil.cli.dry_run import DryRun, require_place
 from rcil.core.documents import parse_json
+from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError, RcilError
-from rcil.core.files import building, replacing
+from rcil.core.files import building, check_writable, replacing
 from rcil.core.images import write_image
 from rcil.core.masks import write_mask
 from rcil.core.reading import require_free
-from rcil.scenes.clip import FPS, make_clip
+from rcil.scenes.clip import FPS, make_clip, write_clip
 from rcil.scenes.domains import DOMAINS
-from rcil.scenes.files import write_clip
 from rcil.scenes.occurrence import CLASSES
 from rcil.scenes.scene import SIZE, check_domains, check_size, domain_of, make_scene
 
@@ -115,7 +114,7 @@ def dry_run(target: Path, *, seed: int, images: int, size: tuple[int, int], fram
     """What `make_site` would do."""
     _check(seed, images, size, tuple(DOMAINS), "jpg", frames)
     with _explained(target):
-        require_place(target)
+        check_writable(target)
     splits = Counter(_split_of(index) for index in range(images))
     shape = f"{size[0]}x{size[1]}"
     clip = {"clip": f"{frames} frames of {shape}"} if frames else {}

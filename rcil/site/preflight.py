@@ -136,7 +136,7 @@ def preflight(
     device = device or torch.device("cpu")
     check_pieces(request.training.batch, request.training.accumulate, processes)
     metadata = read_header(request.model).metadata
-    check_compatible(metadata.architecture.norm, request.training, device)
+    check_compatible(metadata.architecture.norm, request.training.precision, device)
     report = check_site(request.data, progress)
     problems = model_problems(request.model, metadata)
     if method.carries_over:

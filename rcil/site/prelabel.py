@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 
 from rcil.checkpoint.file import load_for_inference
-from rcil.cli.console import write_json
-from rcil.cli.dry_run import DryRun, require_place
+from rcil.core.documents import write_json
 from rcil.core.drawing import legend, lut_of, overlay
-from rcil.core.files import building, replacing
+from rcil.core.dry_run import DryRun
+from rcil.core.files import building, check_writable, replacing
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
 from rcil.core.masks import write_mask
 from rcil.core.palette import colour_of
@@ -79,7 +79,7 @@ def prelabel(
 def dry_run(model: Path, images: Path, output: Path, *, overlays: bool) -> DryRun:
     """What `prelabel` would do."""
     require_free(output)
-    require_place(output)
+    check_writable(output)
     places = find_images(images)
     _, metadata = load_for_inference(model)
     size = sum(path.stat().st_size for path in places.values())

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from rcil import __version__
 from rcil.checkpoint.file import save
-from rcil.cli.console import write_json
-from rcil.core.documents import parse_json
+from rcil.core.documents import parse_json, write_json
 from rcil.core.errors import TrainingError
 from rcil.core.files import replacing, sha256_of, working_in
 from rcil.core.images import write_image
-from rcil.data.digest import data_digest
 from rcil.data.protocol import BACKGROUND
+from rcil.data.scan import data_digest
 from rcil.data.site import read_site
 from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.hardware.determinism import deterministic
@@ -35,8 +34,8 @@ from rcil.site.background import complete_masks, completed
 from rcil.site.forgetting import Forgetting, Pair, compare
 from rcil.site.picture import draw_difference
 from rcil.site.preflight import Preflight, Progress, Ready, preflight
+from rcil.site.report import as_markdown, write_html
 from rcil.site.request import Request, check_claim, claim
-from rcil.site.show import as_markdown, write_html
 from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Listener, StepJob, train_step
 from rcil.train.tensorboard import both, tensorboard

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
+from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError
-from rcil.core.files import replacing
+from rcil.core.files import check_writable, replacing
 from rcil.methods import make_method
 from rcil.model.architecture import RC
 from rcil.report.compare_report import as_text, write_comparison
+from rcil.train.estimate import duration, estimate
 from rcil.train.loop import Listener
+from rcil.train.memory import GIB
 from rcil.train.plan import make_plan
 from rcil.train.run import run_task
 from rcil.train.task import MethodSection, Task
@@ -154,3 +157,20 @@ def _without_nan(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     text = json.dumps(rows)
     result: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
     return result
+
+
+def comparison_dry_run(task: Task, methods: Sequence[str], seeds: int, output: Path) -> DryRun:
+    """What a comparison would take; that methods share step 0 is not counted in."""
+    check_methods(methods)
+    check_writable(output)
+    needs, images = {}, 0
+    for name in methods:
+        steps = estimate(cell_of(task, name, task.seed))
+        images = max(images, *(step.images for step in steps))
+        iterations = seeds * sum(step.iterations for step in steps)
+        seconds = seeds * sum(step.seconds for step in steps)
+        memory = max(step.memory for step in steps) / GIB
+        needs[name] = f"{seeds} runs, {iterations} iterations, {memory:.1f} GiB, {duration(seconds)}"
+    cells = {str(output / name / f"seed{task.seed + place}"): "" for name in methods for place in range(seeds)}
+    table = {str(output / name): "" for name in ("compare.json", "compare.md", "compare.html", "curves.png")}
+    return DryRun({str(task.data.root): f"{images} images in the largest step"}, {**cells, **table}, needs)

@@ -10,8 +10,6 @@ from rcil.model.architecture import NormKind
 if TYPE_CHECKING:
     import torch
 
-    from rcil.train.task import TrainingSection
-
 NO_BF16 = (
     "norm inplace cannot train in bf16, which inplace-ABN has no kernels for: set training.precision to fp32 or, on a "
     "GPU, fp16; or use a network with norm abs, which computes the same"
@@ -24,25 +22,25 @@ def check_norm_precision(norm: NormKind, precision: str) -> None:
         raise ValueError(NO_BF16)
 
 
-def check_compatible(norm: NormKind, settings: TrainingSection, device: torch.device) -> None:
-    """Refuse what a network with this norm cannot do on this device with these settings."""
+def check_compatible(norm: NormKind, precision: str, device: torch.device) -> None:
+    """Refuse what a network with this norm cannot do on this device in this precision."""
     try:
-        check_norm_precision(norm, settings.precision)
+        check_norm_precision(norm, precision)
     except ValueError as error:
         raise ConfigError(str(error), "Change one of the two.") from error
     if device.type == "cuda":
-        _check_on_gpu(norm, settings, device)
-    elif norm == "inplace" and settings.precision == "fp16":
+        _check_on_gpu(norm, precision, device)
+    elif norm == "inplace" and precision == "fp16":
         raise ConfigError(
             "norm inplace cannot train in fp16 on a CPU: inplace-ABN has such kernels for GPUs only",
             "Set training.precision=fp32, or use a network with norm abs.",
         )
 
 
-def _check_on_gpu(norm: NormKind, settings: TrainingSection, device: torch.device) -> None:
+def _check_on_gpu(norm: NormKind, precision: str, device: torch.device) -> None:
     import torch
 
-    if settings.precision == "bf16":
+    if precision == "bf16":
         with torch.cuda.device(device):
             supported = torch.cuda.is_bf16_supported()
         if not supported:

@@ -44,7 +44,7 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
     settings = task.training
     check_pieces(settings.batch, settings.accumulate, processes)
     device = device_for(settings.device)
-    check_compatible(task.network.norm, settings, device)
+    check_compatible(task.network.norm, settings.precision, device)
     method = make_method(task.method.name, **task.method.options)
     plan = make_plan(task, joint=method.sees_all_data, record=False)
     pieces = settings.batch // (settings.accumulate * processes)
@@ -92,3 +92,11 @@ def _trial(model: Segmenter, size: int, device: torch.device) -> float:
                 torch.cuda.synchronize(gpu)  # it has only been told what to do
             times.append(time.perf_counter() - start)
     return min(times) / TRIAL_IMAGES
+
+
+def duration(seconds: float) -> str:
+    """`2 h 05 min`, `3 min 20 s` or `12 s`."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"

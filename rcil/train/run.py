@@ -11,13 +11,12 @@ import torch
 
 from rcil.checkpoint.file import load, load_backbone, save
 from rcil.checkpoint.imagenet import installed_weights
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.core.files import replacing, sha256_of, working_in
 from rcil.core.log import log, stage
-from rcil.data.digest import data_digest
 from rcil.data.protocol import memory_table, training_table
-from rcil.data.scan import id_table
+from rcil.data.scan import data_digest, id_table
 from rcil.hardware.determinism import deterministic
 from rcil.hardware.processes import Processes, join
 from rcil.methods import Method, StepInfo, make_method
@@ -65,7 +64,7 @@ def run_task(
     """
     with join(task.training.device) as processes:
         check_pieces(task.training.batch, task.training.accumulate, processes.count)
-        check_compatible(task.network.norm, task.training, processes.device)
+        check_compatible(task.network.norm, task.training.precision, processes.device)
         with deterministic(task.training.deterministic):
             if not processes.leads:
                 return _run_steps(task, output, resume, step0_of, _silent, processes)

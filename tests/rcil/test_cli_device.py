@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from rcil.cli.app import app
 from rcil.cli.options import with_device
+from rcil.cli.training import announce_training
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.hardware import devices
 from rcil.train.run_record import claim
-from rcil.train.show import announce_training
 from rcil.train.task import Task, TrainingSection
 from rcil_export.cli.app import app as export_app
 

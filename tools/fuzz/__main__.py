@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from rcil import __version__
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import did_you_mean
 from tools.fuzz.cases import case_of, write_case
 from tools.fuzz.engine import Limits, read_once

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import did_you_mean
 from tools.kill.export import kill_export
 from tools.kill.reload import kill_server

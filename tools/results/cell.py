@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.checkpoint.file import load
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.evaluation.evaluate import evaluate
 from rcil.methods import make_method
 from rcil.train.plan import make_plan

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.scenes import make_site
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.files import replacing
 from rcil.report.compare_report import as_text, comparison_curves
 from tools.results.cells import Table

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build, fold

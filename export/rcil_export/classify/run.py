@@ -12,7 +12,7 @@ import torch
 from rcil import __version__
 from rcil.classify.checkpoint import load_classifier
 from rcil.classify.network import fold_classifier
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.files import sha256_of
 from rcil.model.metadata import ClassifierMetadata
 from rcil_export.certificate.certify import certify

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from rcil.cli.completion import CHECKPOINTS, files, some_of
-from rcil.cli.console import DefaultCommand, make_app, print_json, progress_line, run, teller, write_json
+from rcil.cli.console import DefaultCommand, make_app, make_notifier, print_dry_run, print_json, progress_line, run
+from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil_export.allocator import keep_freed_memory
 from rcil_export.cli import options as o
@@ -158,9 +159,9 @@ def export(
     metadata = classifier_of(model)
     asked = None if metadata is None else classifier_request(request, metadata, size, dynamic, batch)
     if dry_run:
-        dry(asked or request).show(as_json=as_json)
+        print_dry_run(dry(asked or request), as_json=as_json)
         return
-    say = teller(as_json=as_json)
+    say = make_notifier(as_json=as_json)
     with progress_line("engine") as bar:
         if asked is None:
             exported = run_export(request, say, lambda phase, done, total: bar(done, total))
@@ -254,7 +255,7 @@ def onnx(
         limits=limits_for("fp32", "int8", changes) if precision == "int8" else None,
         calibration=CalibrationOptions(calibration),
         vnni=target_vnni,
-        say=teller(as_json=as_json),
+        say=make_notifier(as_json=as_json),
     )
     write_onnx(path, converted.document)
     document = {"file": str(path), "interface": interface.model_dump(), "conversion": converted.notes}

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from rcil.cli.dry_run import DryRun, require_place
+from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.files import check_writable
 from rcil.core.reading import DataError, readable, require_free
 from rcil.data.converters import coco, cvat, labelme, yolo
 from rcil.data.converters.annotations import Annotations
@@ -52,7 +53,7 @@ def convert(
 def dry_run(kind: str, source: Path, target: Path, *, images: Path | None = None, split: str | None = None) -> DryRun:
     """What `convert` would do; annotations are read, images are not."""
     annotations = _read(kind, source, target, images, split)
-    require_place(target)
+    check_writable(target)
     size = sum(picture.image.stat().st_size for picture in annotations.pictures)
     counts = Counter(picture.split for picture in annotations.pictures)
     return DryRun(

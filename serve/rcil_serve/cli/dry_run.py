@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rcil.cli.dry_run import DryRun, require_place
+from rcil.core.dry_run import DryRun
+from rcil.core.files import check_writable
 from rcil_serve.diff.classes import match_classes
 from rcil_serve.diff.views import VIEWS, unknown_view
 from rcil_serve.runtime.painter import Painter
@@ -54,7 +55,7 @@ def _dry_run(
     """Open and time the models; `check` refuses them by their classes."""
     request.check()
     for path in outputs.values():
-        require_place(path)
+        check_writable(path)
     with contextlib.ExitStack() as stack:
         source = request.open_source(request.source)
         stack.callback(source.close)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rcil.cli.completion import one_of
-from rcil.cli.console import print_json, teller
+from rcil.cli.console import make_notifier, print_dry_run, print_json
 from rcil_serve.cli.options import (
     MODELS,
     AlphaOption,
@@ -68,10 +68,10 @@ def diff(
         **stream.as_fields(),
     )
     if dry_run:
-        diff_dry_run(request).show(as_json=as_json)
+        print_dry_run(diff_dry_run(request), as_json=as_json)
         return
     with frame_bar() as show, sigterm_as_interrupt():
-        result = run_diff(request, teller(as_json=as_json), show)
+        result = run_diff(request, make_notifier(as_json=as_json), show)
     if as_json:
         print_json({"receipt": result.document, "warnings": result.warnings, **result.found.as_document()})
     else:

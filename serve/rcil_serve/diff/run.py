@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.errors import RcilError
 from rcil.core.files import working_in
 from rcil_serve.diff.findings import Findings, findings_of, headline

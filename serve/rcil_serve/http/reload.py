@@ -6,11 +6,13 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+
 from rcil.core.errors import RcilError, TrustError
-from rcil.core.images import Image
-from rcil.scenes import make_scene
+from rcil.core.images import Image, decoded
 from rcil_serve.http.compare import agreement, checked_mask, missing
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
@@ -18,13 +20,16 @@ from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.runtime.backends import Backend
 
 Opener = Callable[[Path], Backend]
-SAMPLE = (360, 640)
+SAMPLE = files("rcil_serve.http").joinpath("page", "sample.jpg").read_bytes()
+"""A generated scene as JPEG, 360 x 640 pixels."""
 log = logging.getLogger(__name__)
 
 
 def sample_image() -> Image:
-    """A generated yard, RGB [360, 640, 3]: what models are tried on before a request has brought an image."""
-    return make_scene(7, 0, size=SAMPLE).image
+    """The sample image, RGB [360, 640, 3]; models are tried on it until a request has brought an image."""
+    pixels = decoded(SAMPLE)
+    assert pixels is not None
+    return np.ascontiguousarray(pixels[..., ::-1])
 
 
 def open_model(path: Path, opener: Opener) -> Model:

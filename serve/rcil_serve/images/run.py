@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.images import read_rgb, write_image
 from rcil.core.reading import DataError
 from rcil_serve.runtime.backends.protocol import Backend

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcil.cli.console import print_json, teller
+from rcil.cli.console import make_notifier, print_dry_run, print_json
 from rcil.core.log import is_quiet
 from rcil_serve.cli.options import (
     AlphaOption,
@@ -79,10 +79,10 @@ def video(
         **stream.as_fields(),
     )
     if dry_run:
-        video_dry_run(request).show(as_json=as_json)
+        print_dry_run(video_dry_run(request), as_json=as_json)
         return
     with frame_bar() as show, sigterm_as_interrupt():
-        result = run_video(request, teller(as_json=as_json), show)
+        result = run_video(request, make_notifier(as_json=as_json), show)
     if as_json:
         print_json(result.document)
     else:

@@ -4,8 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rcil.classify import compare as module
-from rcil.classify.compare import compare_classify, row_of
-from rcil.classify.report import accuracy_curves, as_markdown
+from rcil.classify.compare import accuracy_curves, as_markdown, compare_classify, row_of
 from rcil.classify.task import load_classify_task
 from rcil.cli.app import app
 from rcil.core.errors import ConfigError

@@ -4,8 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from rcil.classify.data import load_data, stratified
-from rcil.classify.plan import class_steps
+from rcil.classify.data import class_steps, load_data, stratified
 from rcil.classify.task import DataSection, ProtocolSection
 from rcil.core.errors import ConfigError, MissingDependencyError
 from rcil.core.reading import DataError

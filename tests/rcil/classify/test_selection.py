@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rcil.classify.kmeans import kmeans
+from rcil.classify.heads import kmeans
 from rcil.classify.memory import herd
 
 

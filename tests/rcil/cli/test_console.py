@@ -1,5 +1,6 @@
 """What all scripts share: global options anywhere, streams, colours, errors of the system."""
 
+import json
 import logging
 import os
 import pty
@@ -12,7 +13,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rcil.cli.console import make_app, run, teller
+from rcil.cli.console import make_app, make_notifier, print_dry_run, run
+from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError
 from rcil.core.log import is_quiet, log, stage
 
@@ -24,7 +26,7 @@ def app():
     @made.command()
     def work(words: list[str], as_json: bool = typer.Option(False, "--json")) -> None:
         with stage("work"):
-            teller(as_json=as_json)("a notice")
+            make_notifier(as_json=as_json)("a notice")
         log.warning("a warning")
         typer.echo(" ".join(words))
 
@@ -92,3 +94,13 @@ def test_no_color(value, coloured):
     os.close(theirs)
     assert (b"\x1b[" in os.read(mine, 4096)) is coloured
     os.close(mine)
+
+
+def test_a_dry_run_in_words_and_as_json(capsys):
+    plan = DryRun({"a": "two"}, {"b": ""}, {"time": "1 s"})
+    print_dry_run(plan, as_json=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [["would", "read", "a:", "two"], ["would", "write", "b"], ["needs", "about", "time:", "1", "s"]]
+    print_dry_run(plan, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document == {"dry_run": True, "reads": {"a": "two"}, "writes": {"b": ""}, "needs": {"time": "1 s"}}

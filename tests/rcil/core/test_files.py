@@ -9,7 +9,7 @@ import pytest
 
 from rcil.core import files
 from rcil.core.errors import ConfigError, RcilError
-from rcil.core.files import building, is_free, replacing, sha256_of, working_in
+from rcil.core.files import building, check_writable, is_free, replacing, sha256_of, working_in
 
 
 def test_the_file_appears_whole(tmp_path):
@@ -174,3 +174,14 @@ def test_a_folder_in_a_place_where_nothing_may_be_made_is_held_too(tmp_path, mon
         hold_twice()
     with working_in(tmp_path / "mine"):
         assert is_free(tmp_path / "mine")
+
+
+def test_check_writable(tmp_path, monkeypatch):
+    check_writable(tmp_path / "new" / "file")
+    (tmp_path / "file").touch()
+    check_writable(tmp_path / "file")
+    with pytest.raises(RcilError, match="file is not a folder"):
+        check_writable(tmp_path / "file" / "inside")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(RcilError, match="no permission"):
+        check_writable(tmp_path / "new")

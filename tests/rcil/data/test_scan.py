@@ -4,6 +4,7 @@ from sites import make_site, write_sample
 
 from rcil.core.reading import DataError
 from rcil.data import scan
+from rcil.data.scan import data_digest
 from rcil.data.site import read_site
 
 
@@ -25,3 +26,12 @@ def test_a_mask_that_is_gone_is_named(tmp_path):
     data.splits["val"][0].mask.unlink()
     with pytest.raises(DataError, match=r"val_0\.png"):
         scan.present_classes(data, "val")
+
+
+def test_order_does_not_matter_and_content_does(tmp_path):
+    samples = read_site(make_site(tmp_path / "site")).splits["train"]
+    before = data_digest(samples)
+    assert before == data_digest(reversed(samples))
+    assert before != data_digest(samples[1:])
+    samples[0].mask.write_bytes(samples[0].mask.read_bytes() + b"x")
+    assert before != data_digest(samples)

@@ -5,10 +5,10 @@ from networks import small_arch
 from sites import make_site
 
 from rcil.checkpoint.file import load, save
+from rcil.cli.tables import print_models
 from rcil.core.errors import CheckpointError, ConfigError, MissingDependencyError
 from rcil.data.site import read_site
 from rcil.evaluation.evaluate import evaluate
-from rcil.evaluation.table import print_models
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
 from rcil.report.models import as_document, evaluate_models, headings, histories, labelled_by_step, labels

@@ -9,7 +9,7 @@ import pytest
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.masks import write_mask
 from rcil.core.reading import DataError
-from rcil.scenes import CLASSES, DOMAINS, files, make_clip, make_scene, make_site, site
+from rcil.scenes import CLASSES, DOMAINS, clip, make_clip, make_scene, make_site, site
 
 SMALL = {"images": 10, "size": (64, 96), "frames": 4}
 
@@ -143,14 +143,14 @@ def test_a_missing_codec_is_an_error_with_a_remedy(tmp_path, monkeypatch):
         def isOpened(self):
             return False
 
-    monkeypatch.setattr(files.cv2, "VideoWriter", Closed)
+    monkeypatch.setattr(clip.cv2, "VideoWriter", Closed)
     with pytest.raises(RcilError, match="opencv-python-headless"):
         make_site(tmp_path / "yard", images=5, size=(64, 96), frames=2)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_clip_that_cannot_be_read_back_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_readable_frames", lambda video, size: 1)
+    monkeypatch.setattr(clip, "_readable_frames", lambda video, size: 1)
     with pytest.raises(RcilError, match="cannot encode"):
         make_site(tmp_path / "yard", images=5, size=(64, 96), frames=2)
     assert list(tmp_path.iterdir()) == []

@@ -9,9 +9,8 @@ from rcil.core.errors import ConfigError
 from rcil.methods import METHODS, make_method
 from rcil.train import compare as module
 from rcil.train import run
-from rcil.train.compare import as_markdown, compare, last_step, summarise
+from rcil.train.compare import as_markdown, compare, comparison_dry_run, last_step, summarise
 from rcil.train.run import run_task
-from rcil.train.show import comparison_dry_run
 from rcil.train.task import load_task
 
 RESULTS = {

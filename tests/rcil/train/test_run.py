@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from rcil.core.errors import ConfigError, TrainingError
-from rcil.data.digest import data_digest
+from rcil.data.scan import data_digest
 from rcil.data.types import Sample
 from rcil.methods import METHODS
 from rcil.model.header import read_header

@@ -6,7 +6,7 @@ import torch
 from clips import make_clip
 
 import tools.kill.__main__ as command
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.files import sha256_of
 from tools.kill import train
 from tools.kill.export import export_problems

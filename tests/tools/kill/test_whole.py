@@ -7,7 +7,7 @@ import pytest
 from clips import make_clip, picture
 from served import FIXED, write_model
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.images import write_image
 from rcil.report.html import write_page
 from rcil.train.state import write_log, write_state

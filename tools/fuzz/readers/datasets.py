@@ -9,8 +9,7 @@ from random import Random
 from rcil.classify.data import load_data
 from rcil.classify.task import DataSection
 from rcil.data.datasets import open_dataset
-from rcil.data.digest import data_digest
-from rcil.data.scan import present_classes
+from rcil.data.scan import data_digest, present_classes
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import damaged
 from tools.fuzz.seeds import damaged_image, jpeg, mask_png, misnamed, palette_png, png

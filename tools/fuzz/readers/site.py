@@ -10,8 +10,7 @@ import numpy as np
 
 from rcil.data.check import check_site
 from rcil.data.contact_sheet import contact_sheet
-from rcil.data.digest import data_digest
-from rcil.data.scan import present_classes
+from rcil.data.scan import data_digest, present_classes
 from rcil.data.site import read_site
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import damaged, damaged_json

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib.resources import files
 
-import cv2
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
 from rcil_serve.http.protocol.answers import ClassTables, plain, refusals
-from rcil_serve.http.reload import sample_image
+from rcil_serve.http.reload import SAMPLE
 from rcil_serve.http.service import ServiceOf
 
 POLICY = "; ".join(
@@ -65,13 +63,8 @@ async def classes(service: ServiceOf) -> JSONResponse:
 
 @router.get("/sample.jpg", response_class=Response, responses=plain("image/jpeg") | refusals(401))
 def sample() -> Response:
-    """A generated yard to try the page with."""
-    return Response(_sample(), media_type="image/jpeg")
-
-
-@cache
-def _sample() -> bytes:
-    return cv2.imencode(".jpg", cv2.cvtColor(sample_image(), cv2.COLOR_RGB2BGR))[1].tobytes()
+    """A sample image to try the page with."""
+    return Response(SAMPLE, media_type="image/jpeg")
 
 
 @router.get("/metrics", response_class=Response, responses=plain("text/plain") | refusals(401))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rcil import __version__
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.core.files import sha256_of
 from rcil_serve.runtime.backends.protocol import Backend
 from rcil_serve.stream.frames import Counts, SourceInfo, Stages

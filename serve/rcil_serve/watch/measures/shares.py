@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from rcil.cli.console import write_json
+from rcil.core.documents import write_json
 from rcil.model.metadata import ClassInfo
 from rcil_export.graph.description import read_described
 from rcil_serve.stream.frames import Counts

@@ -2,9 +2,9 @@ import re
 import sys
 from pathlib import Path
 
-from rcil.train.estimate import StepEstimate
+from rcil.cli.training import Pace, print_estimate, print_results, progress
+from rcil.train.estimate import StepEstimate, duration
 from rcil.train.loop import Event
-from rcil.train.show import Pace, duration, print_estimate, print_results, progress
 
 
 def test_durations():

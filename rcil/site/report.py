@@ -1,20 +1,12 @@
-"""How the report of a taught class is shown: on the terminal, as Markdown and as a page. Reads the report alone."""
+"""The report of `rcil add-class` as Markdown and as an HTML page. Nothing here imports torch."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from rcil.report.html import Block, ImageBlock, TableBlock, TextBlock, write_page
-from rcil.site.preflight import Preflight
 
-SHOWN = 20
-"""Problems on the terminal; the report lists all."""
 HARDLY_LEARNED = 10.0
 """IoU below which a new class gets a remark, percent."""
 OLD_COLUMNS = ("old class", "measured by", "before", "after", "agreement", "drop", "pixels")
@@ -23,44 +15,6 @@ NOTE = (
     "Percent, and points of it. Old classes are compared on all labelled pixels but those of the new classes: by IoU "
     "with the masks where these label the class, by agreement of both models' predictions where they do not."
 )
-
-
-def print_preflight(found: Preflight) -> None:
-    """Warnings, what the old model sees in the background, and what will be trained on."""
-    console = Console()
-    for problem in found.warnings[:SHOWN]:
-        text = Text("warning: ", style="yellow") + Text(f"{problem.place}: {problem.message}")
-        console.print(text, soft_wrap=True)
-    if len(found.warnings) > SHOWN:
-        console.print(f"... and {len(found.warnings) - SHOWN} more warnings; report.json lists all")
-    ready = found.ready
-    if ready is None:
-        return
-    if ready.in_background:
-        listed = ", ".join(f"{name} {share:.1%}" for name, share in ready.in_background.items())
-        console.print(Text(f"old classes in the masks' background, by the old model: {listed}"), soft_wrap=True)
-    for info in ready.new:
-        images, pixels = ready.amounts[info.name]
-        console.print(Text(f"new class {info.name}: {pixels:,} pixels in {images} images"), soft_wrap=True)
-    place, samples = ready.evaluation
-    console.print(
-        f"images: {len(ready.train)} to train on, {len(ready.held_out)} held out; forgetting is measured on "
-        f"{len(samples)} ({place})",
-        soft_wrap=True,
-    )
-
-
-def print_report(report: dict[str, Any]) -> None:
-    """Both tables and the verdict."""
-    console = Console()
-    for columns, rows in ((OLD_COLUMNS, old_rows(report)), (NEW_COLUMNS, new_rows(report))):
-        table = Table(box=box.SIMPLE)
-        for place, column in enumerate(columns):
-            table.add_column(column, justify="left" if place == 0 else "right")
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        console.print(table)
-    console.print(Text(verdict(report), style="bold red" if report["rejected"] else "bold green"), soft_wrap=True)
 
 
 def verdict(report: dict[str, Any]) -> str:

@@ -4,11 +4,12 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from rcil.cli.tables import MAX_WARNINGS, print_preflight, print_report
 from rcil.core.images import write_image
 from rcil.data.check import Problem
 from rcil.site.forgetting import OldClass
 from rcil.site.preflight import Preflight, preflight
-from rcil.site.show import SHOWN, as_markdown, print_preflight, print_report, verdict, write_html
+from rcil.site.report import as_markdown, verdict, write_html
 
 
 def old(*values):
@@ -78,9 +79,9 @@ def test_page(tmp_path):
 
 
 def test_many_warnings_are_counted(capsys):
-    print_preflight(Preflight(tuple(Problem("warning", f"place {i}", "text") for i in range(SHOWN + 3))))
+    print_preflight(Preflight(tuple(Problem("warning", f"place {i}", "text") for i in range(MAX_WARNINGS + 3))))
     shown = capsys.readouterr().out
-    assert shown.count("warning: ") == SHOWN
+    assert shown.count("warning: ") == MAX_WARNINGS
     assert "and 3 more warnings" in shown
 
 

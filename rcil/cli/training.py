@@ -17,15 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rcil.cli.console import print_json
-from rcil.cli.dry_run import DryRun, require_place
 from rcil.core.log import is_quiet
 from rcil.hardware.devices import device_notices
 from rcil.hardware.processes import device_for
-from rcil.train.compare import cell_of, check_methods
-from rcil.train.estimate import StepEstimate, estimate
+from rcil.train.estimate import StepEstimate, duration
 from rcil.train.loop import Event, Listener
 from rcil.train.memory import GIB
-from rcil.train.task import Task, TrainingSection
+from rcil.train.task import TrainingSection
 
 
 @dataclass
@@ -58,14 +56,6 @@ class Pace:
             return ""
         left = (self.total - self.done) * passed / (self.done - self.first)
         return f"{self.images / passed:.1f} images/s, {duration(left)} left"
-
-
-def duration(seconds: float) -> str:
-    """`2 h 05 min`, `3 min 20 s` or `12 s`."""
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
 @contextlib.contextmanager
@@ -124,23 +114,6 @@ def print_estimate(steps: Sequence[StepEstimate], *, as_json: bool = False) -> N
         teaches = Text(", ".join(step.teaches))  # not markup: a class may be called [empty]
         table.add_row(str(step.step), teaches, str(step.images), str(step.iterations), *needs)
     Console().print(table)
-
-
-def comparison_dry_run(task: Task, methods: Sequence[str], seeds: int, output: Path) -> DryRun:
-    """What a comparison would take; that methods share step 0 is not counted in."""
-    check_methods(methods)
-    require_place(output)
-    needs, images = {}, 0
-    for name in methods:
-        steps = estimate(cell_of(task, name, task.seed))
-        images = max(images, *(step.images for step in steps))
-        iterations = seeds * sum(step.iterations for step in steps)
-        seconds = seeds * sum(step.seconds for step in steps)
-        memory = max(step.memory for step in steps) / GIB
-        needs[name] = f"{seeds} runs, {iterations} iterations, {memory:.1f} GiB, {duration(seconds)}"
-    cells = {str(output / name / f"seed{task.seed + place}"): "" for name in methods for place in range(seeds)}
-    table = {str(output / name): "" for name in ("compare.json", "compare.md", "compare.html", "curves.png")}
-    return DryRun({str(task.data.root): f"{images} images in the largest step"}, {**cells, **table}, needs)
 
 
 def print_results(results: dict[str, Any], output: Path) -> None:
