@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 log = logging.getLogger("rcil")
+Notify = Callable[[str], None]
+"""Receives notices for the user, one line at a time; see `rcil.cli.console.make_notifier`."""
 
 
 def is_quiet() -> bool:

@@ -1,4 +1,4 @@
-"""What a video or a comparison would take: models and source are opened, one frame is timed, nothing is written."""
+"""Dry runs of `video` and `diff`: models and source are opened and one frame is timed, but nothing is written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def video_dry_run(request: VideoRequest) -> DryRun:
-    """What `run_video` would do."""
+    """Report what `run_video` would do."""
 
     def can_paint(tables: Sequence[Classes]) -> None:
         Painter(tables[0], request.alpha, request.classes, with_legend=request.legend)
@@ -35,7 +35,7 @@ def video_dry_run(request: VideoRequest) -> DryRun:
 
 
 def diff_dry_run(request: DiffRequest) -> DryRun:
-    """What `run_diff` would do."""
+    """Report what `run_diff` would do."""
     if request.view not in VIEWS:
         raise unknown_view(request.view)
 
@@ -52,7 +52,7 @@ def _dry_run(
     outputs: dict[str, Path],
     check: Callable[[Sequence[Classes]], None],
 ) -> DryRun:
-    """Open and time the models; `check` refuses them by their classes."""
+    """Open and time the models; `check` raises if their classes do not fit the request."""
     request.check()
     for path in outputs.values():
         check_writable(path)
@@ -70,19 +70,19 @@ def _dry_run(
             seconds += _seconds(predictor, info.size)
             reads[str(path)] = f"step {backend.metadata.step}, {len(predictor.classes)} classes, {backend.device}"
     height, width = info.size
-    count = f"{info.frames} frames" if info.frames is not None else "frames until it ends"
-    needs = {"inference": f"{1000 * seconds:.0f} ms a frame"}
+    count = f"{info.frames} frames" if info.frames is not None else "an unknown number of frames"
+    needs = {"inference": f"{1000 * seconds:.0f} ms per frame"}
     if info.frames is not None:
-        needs["time"] = f"{seconds * info.frames:.0f} s for the whole source, and what decoding and encoding take"
+        needs["time"] = f"{seconds * info.frames:.0f} s for the whole source, plus decoding and encoding"
     return DryRun(
-        {**reads, info.name: f"{count} of {width}x{height}, {float(info.rate):.3f} a second"},
+        {**reads, info.name: f"{count} of {width}x{height}, {float(info.rate):.3f} fps"},
         {str(path): name for name, path in outputs.items()},
         needs,
     )
 
 
 def _seconds(predictor: Predictor, size: tuple[int, int]) -> float:
-    """Of one frame; the second, since the first one warms up."""
+    """Time the second of two frames, because the first one warms up the model."""
     frame = np.zeros((*size, 3), np.uint8)
     predictor.segment(frame)
     start = time.perf_counter()

@@ -19,52 +19,55 @@ from rcil_serve.runtime.painter import BACKGROUND
 
 @dataclass(frozen=True)
 class CommonClasses:
-    """All classes of either model; a place in this table is a common row. Row 0 is the background of both."""
+    """All classes of either model. An index into `table` is a common row; row 0 is the background of both models."""
 
     table: tuple[ClassInfo, ...]
-    """Those of the new model in its order, then those that only the old one has."""
+    """Classes of the new model in its own order, followed by those that only the old model has."""
     old: NDArray[np.intp]
-    """Common row of each of the old model's rows."""
+    """Common row of each row of the old model."""
     new: NDArray[np.intp]
-    """Common row of each of the new model's rows."""
+    """Common row of each row of the new model."""
 
     @property
     def names(self) -> list[str]:
-        """In the order of common rows."""
+        """Class names in the order of common rows."""
         return [c.name for c in self.table]
 
     @cached_property
     def added(self) -> list[int]:
-        """Common rows that the old model lacks."""
+        """Common rows of classes that only the new model has."""
         return sorted(set(range(len(self.table))) - set(self.old.tolist()))
 
     @cached_property
     def removed(self) -> list[int]:
-        """Common rows that the new model lacks."""
+        """Common rows of classes that only the old model has."""
         return sorted(set(range(len(self.table))) - set(self.new.tolist()))
 
 
 def match_classes(old: Sequence[ClassInfo], new: Sequence[ClassInfo]) -> CommonClasses:
-    """One table for both; the new model's colours count, and classes that it lacks get colours that it does not use."""
+    """Build one class table for both models.
+
+    Classes of the new model keep its colours; classes that only the old model has get a colour that is still free.
+    """
     if old[BACKGROUND].name != new[BACKGROUND].name:
         raise ConfigError(
-            f"the background of the old model is '{old[BACKGROUND].name}', of the new one '{new[BACKGROUND].name}'",
-            "Compare models whose first class is the same.",
+            f"the backgrounds differ: '{old[BACKGROUND].name}' in the old model, '{new[BACKGROUND].name}' in the new one",
+            "Compare models with the same first class.",
         )
     known = {c.name for c in new}
     if not known.intersection(c.name for c in old[BACKGROUND + 1 :]):
         raise ConfigError(
             f"the models share no class but {new[BACKGROUND].name}: the old one knows {_listed(old)}, the new one "
             f"{_listed(new)}",
-            "Compare a model with one that continues it; classes are matched by their names.",
+            "Compare a model with a later step of it; classes are matched by name.",
         )
     table = list(new)
     for gone in (c for c in old if c.name not in known):
         used = {c.colour for c in table}
         colours = (gone.colour, *map(colour_of, range(1, 256)))
         table.append(gone.model_copy(update={"colour": next((c for c in colours if c not in used), gone.colour)}))
-    places = dict(zip((c.name for c in table), count(), strict=False))
-    return CommonClasses(tuple(table), np.array([places[c.name] for c in old]), np.array([places[c.name] for c in new]))
+    rows = dict(zip((c.name for c in table), count(), strict=False))
+    return CommonClasses(tuple(table), np.array([rows[c.name] for c in old]), np.array([rows[c.name] for c in new]))
 
 
 def _listed(classes: Sequence[ClassInfo]) -> str:
@@ -74,7 +77,7 @@ def _listed(classes: Sequence[ClassInfo]) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of transition; its place in `KINDS` is its number."""
+    """One kind of transition; its index in `KINDS` is its number."""
 
     name: str
     colour: Colour
@@ -82,7 +85,7 @@ class Kind:
 
     @property
     def hex(self) -> str:
-        """The colour for pages and plots."""
+        """The colour as `#rrggbb`, for pages and plots."""
         return "#{:02x}{:02x}{:02x}".format(*self.colour)
 
 
@@ -95,14 +98,14 @@ KINDS = (
     Kind("swapped", (230, 159, 0), "a class that both know became another one that both know"),
     Kind("lost", (0, 114, 178), "a class that the new model does not have became something else"),
 )
-"""In Okabe and Ito's colours, which are told apart with any colour vision; harm to old classes is warm."""
+"""The colours are those of Okabe and Ito, which are distinct with any colour vision; warm ones mark harm."""
 SAME, FORGOTTEN, LEARNED, TAKEN, APPEARED, SWAPPED, LOST = range(len(KINDS))
 HARM = (FORGOTTEN, SWAPPED, LOST, TAKEN)
-"""What happens to classes that the old model knew, from the most to the least suspicious."""
+"""Kinds that affect classes of the old model, from the most to the least suspicious."""
 
 
 def kind_table(classes: CommonClasses) -> NDArray[np.uint8]:
-    """Kind of every transition, [old common row, new common row]."""
+    """Return the kind of every transition, [old common row, new common row]."""
     count = len(classes.table)
     table = np.full((count, count), SWAPPED, np.uint8)
     table[:, BACKGROUND] = FORGOTTEN
@@ -115,5 +118,5 @@ def kind_table(classes: CommonClasses) -> NDArray[np.uint8]:
 
 
 def kind_classes() -> tuple[ClassInfo, ...]:
-    """The kinds as a class table, for a `Painter`: `same` is the background, which stays unpainted."""
+    """Return the kinds as a class table for a `Painter`; `same` is the background, which is not painted."""
     return tuple(ClassInfo(name=kind.name, id=row, colour=kind.colour, step=0) for row, kind in enumerate(KINDS))

@@ -1,4 +1,4 @@
-"""The comparison as one self-contained page."""
+"""The comparison as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def write_page(
     facts: Mapping[str, str],
     warnings: Sequence[str],
 ) -> None:
-    """Write the page, whole or not at all.
+    """Write the page atomically.
 
     Args:
         path: The .html file.
-        found: What to tell.
-        classes: Of both models, for their colours.
-        facts: What was compared.
-        warnings: What the reader should know first.
+        found: The results.
+        classes: Classes of both models, for their colours.
+        facts: What was compared, by title.
+        warnings: Warnings at the top of the page.
     """
     with replacing(path) as part:
         part.write_text(as_html(found, classes, facts, warnings), encoding="utf-8", errors="replace")
@@ -75,12 +75,12 @@ def as_html(found: Findings, classes: Sequence[ClassInfo], facts: Mapping[str, s
 
 
 def section(title: str, parts: Sequence[str]) -> list[str]:
-    """Parts below a heading."""
+    """A section with a heading."""
     return ["<section>", f"<h2>{escape(title)}</h2>", *parts, "</section>"]
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], prose: bool) -> str:
-    """A table of cells that are HTML already; the first of a row names it. `prose`: words, not numbers."""
+    """An HTML table. Cells are HTML; the first cell of a row is its header. `prose` aligns cells as text."""
     head = "".join(f'<th scope="col">{column}</th>' for column in columns)
     body = "".join(
         f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>' for row in rows
@@ -92,12 +92,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], prose: bool) ->
 
 
 def image(data: bytes, form: str, alt: str) -> str:
-    """A picture inside the page."""
+    """An image that is embedded in the page."""
     return f'<img src="data:image/{form};base64,{base64.b64encode(data).decode("ascii")}" alt="{escape(alt)}">'
 
 
 def swatch(colour: str) -> str:
-    """A small square of this colour."""
+    """A small square in this colour."""
     return f'<span class="swatch" style="background: {colour}"></span>'
 
 
@@ -130,17 +130,17 @@ def _worst(found: Findings, classes: Sequence[ClassInfo]) -> list[str]:
     return [
         f'<p class="note">{note}</p>',
         f'<p class="key">{key}</p>',
-        *(_figure(place, bad) for place, bad in enumerate(found.worst, 1)),
+        *(_figure(rank, bad) for rank, bad in enumerate(found.worst, 1)),
     ]
 
 
-def _figure(place: int, bad: BadSecond) -> str:
+def _figure(rank: int, bad: BadSecond) -> str:
     where = f"frame {bad.frame} at {bad.time:.2f} s{f', {Path(bad.name).name}' if bad.name else ''}"
     text = f"{clock(bad.second)}: the old model, the new model and the changes in {where}"
     return (
         '<figure><div class="three"><span>old</span><span>new</span><span>changes</span></div>'
         f"{image(bad.picture, 'jpeg', text)}"
-        f"<figcaption><b>{place}. {clock(bad.second)}</b>{_listed(bad.shares)}"
+        f"<figcaption><b>{rank}. {clock(bad.second)}</b>{_listed(bad.shares)}"
         f'<br><span class="note">Worst: {escape(where)}: {_listed(bad.frame_shares)}</span></figcaption></figure>'
     )
 
@@ -171,17 +171,17 @@ def _transitions(found: Findings) -> str:
 
 
 def clock(second: int) -> str:
-    """3725 -> `1:02:05`."""
+    """Format 3725 as `1:02:05`."""
     hours, rest = divmod(second, 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 
 MAX_STRENGTH = 60
-"""Percent of a kind's colour in a cell that holds its whole row, so that text on it can be read in light and dark."""
+"""Opacity in percent of a cell that holds its whole row; text on it stays readable in light and dark mode."""
 
 
 def matrix_table(found: Findings) -> list[str]:
-    """A row for each class that the old model sees, in percent of the row; a column for each that the new one could."""
+    """A table with one row per class that the old model sees and one column per class of the new model, in percent."""
     of_old, of_new = found.matrix.sum(axis=1), found.matrix.sum(axis=0)
     seen = np.nonzero(of_old + of_new)[0].tolist()
     rows = [row for row in seen if of_old[row]]
@@ -220,7 +220,7 @@ def _cell(found: Findings, row: int, column: int, whole: int) -> str:
 
 
 def timeline_plot(found: Findings) -> bytes:
-    """A PNG: shares of all kinds of change, of which there must be one, stacked over the seconds of the source."""
+    """Plot the shares of all kinds of change, stacked over time, as a PNG. There must be at least one change."""
     from rcil.report.plots import as_png, make_figure
 
     times, shares = steps(found.times, found.curves, found.step_seconds)
@@ -246,12 +246,12 @@ def timeline_plot(found: Findings) -> bytes:
 def steps(
     times: NDArray[np.float64], shares: NDArray[np.float64], seconds: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Corners of a curve that is level within each step of time, and zero where the source has no frames.
+    """Corners of a curve that is constant within each time step, and zero where the source has no frames.
 
     Args:
-        times: Begin of each step that has frames [steps].
-        shares: In each of them [steps, kinds].
-        seconds: Length of a step.
+        times: Start of each time step that has frames [steps].
+        shares: Shares in each of them [steps, kinds].
+        seconds: Length of a time step.
     """
     ends = times + seconds
     last = np.append(~np.isclose(ends[:-1], times[1:]), True)

@@ -1,9 +1,8 @@
-"""One command: two models, one source, a video, a page, numbers and a receipt."""
+"""Runs two models on one source and writes a video, a page, numbers and a receipt."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from rcil.core.documents import write_json
 from rcil.core.errors import RcilError
 from rcil.core.files import working_in
+from rcil.core.log import Notify
 from rcil_serve.diff.findings import Findings, findings_of, headline
 from rcil_serve.diff.page import write_page
 from rcil_serve.diff.pair import Pair
@@ -45,7 +45,7 @@ class DiffRequest(StreamOptions):
 
     @property
     def receipt(self) -> Path:
-        """Where the receipt goes."""
+        """Path of the receipt."""
         return self.out / "diff.receipt.json"
 
     def outputs(self) -> dict[str, Path]:
@@ -54,7 +54,7 @@ class DiffRequest(StreamOptions):
         return files if self.view == "none" else {"video": self.out / "diff.mp4", **files}
 
     def check(self) -> None:
-        """Raise if an output would overwrite what is read, before anything is opened."""
+        """Raise if an output would overwrite an input. Nothing is opened."""
         check_no_overwrite(self.source, [self.old, self.new], {**self.outputs(), "receipt": self.receipt})
 
     def as_document(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class DiffRequest(StreamOptions):
 
 @dataclass(frozen=True)
 class DiffResult:
-    """What a run gave."""
+    """The result of a run."""
 
     document: dict[str, Any]
     """The receipt."""
@@ -80,17 +80,17 @@ class DiffResult:
 
 def run_diff(
     request: DiffRequest,
-    say: Callable[[str], None] = lambda text: None,
+    notify: Notify = lambda text: None,
     show: Show = lambda progress: None,
 ) -> DiffResult:
     """Run two models on a source and write what changed.
 
-    Once models and source are open, the receipt says how it went, whatever happens.
+    Once models and source are open, the receipt records how the run ended, even after an error.
 
     Args:
-        request: What to do.
-        say: Told what is chosen, a line at a time.
-        show: Told how things stand, ten times a second.
+        request: The request.
+        notify: Called with one line for each choice that is made.
+        show: Called with the progress, ten times per second.
     """
     request.check()
     with contextlib.ExitStack() as stack:
@@ -98,23 +98,23 @@ def run_diff(
         for path in (request.old, request.new):
             backend = request.open_backend(path)
             stack.callback(backend.close)
-            say(f"{path}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
+            notify(f"{path}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
             backends.append(backend)
         old, new = backends
         warnings = warnings_about(old, new)
         for text in warnings:
-            say(f"warning: {text}")
+            notify(f"warning: {text}")
         pair = Pair(Predictor(old, request.layout), Predictor(new, request.layout))
         source = request.open_source(request.source)
         stack.callback(source.close)
         height, width = source.info.size
-        say(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} frames a second")
+        notify(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} fps")
         stack.enter_context(working_in(request.out))
         return _Run(request, (old, new), pair, source, warnings, show).run()
 
 
 class _Run:
-    """One run, from the opened source to the last receipt."""
+    """One run, from the open source to the final receipt."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Run:
         return DiffResult(self._recorder.write(status), found, self._warnings, self._request.outputs())
 
     def _report(self, status: Status) -> Findings:
-        """The page and the numbers of everything so far."""
+        """Write the page and the numbers of everything that was compared so far."""
         found, outputs = findings_of(self._tally, self._pair.classes), self._request.outputs()
         old, new = (describe_model(backend) for backend in self._backends)
         write_json(
@@ -190,28 +190,27 @@ class _Run:
 ENDINGS: dict[Status, str] = {
     "running": "",
     "done": "",
-    "interrupted": "; ended by the user",
-    "failed": "; the run broke off",
+    "interrupted": "; interrupted by the user",
+    "failed": "; the run failed",
 }
 
 
 def warnings_about(old: Backend, new: Backend) -> list[str]:
-    """What makes a comparison of these two doubtful."""
+    """Return reasons to doubt a comparison of these two models."""
     found = []
     if old.sha256 == new.sha256:
         found.append("both models are the same file, so nothing can differ")
     if new.metadata.step < old.metadata.step:
         found.append(
-            f"the new model is of step {new.metadata.step}, the old one of step {old.metadata.step}: they may be the "
-            "wrong way round"
+            f"the new model is step {new.metadata.step} and the old one step {old.metadata.step}; they may be swapped"
         )
     if new.metadata.rejected:
-        found.append(f"the new model was found unfit to be deployed: {new.metadata.rejected}")
+        found.append(f"the new model was rejected after training: {new.metadata.rejected}")
     return found
 
 
 def titles(old: Backend, new: Backend) -> tuple[str, str]:
-    """What captions call the models: file names, with their folders where these alone tell them apart."""
+    """Captions of the models: their file names, with the folder if the names are equal."""
     paths = Path(old.name), Path(new.name)
     names = [path.name for path in paths]
     if names[0] == names[1]:
@@ -220,7 +219,7 @@ def titles(old: Backend, new: Backend) -> tuple[str, str]:
 
 
 def facts_of(backends: tuple[Backend, Backend], source: Source, found: Findings, status: Status) -> dict[str, str]:
-    """What was compared, for the head of the page."""
+    """Describe what was compared, for the top of the page."""
     info, counts = source.info, source.counts
     old, new = (
         f"{backend.name}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes" for backend in backends
@@ -231,7 +230,7 @@ def facts_of(backends: tuple[Backend, Backend], source: Source, found: Findings,
     return {
         "Old model": old,
         "New model": new,
-        "Source": f"{info.name}: {info.size[1]}x{info.size[0]}, {float(info.rate):.3f} frames a second",
+        "Source": f"{info.name}: {info.size[1]}x{info.size[0]}, {float(info.rate):.3f} fps",
         "Frames": f"{found.frames} compared{lost}{ENDINGS[status]}",
         "Classes": "; ".join([", ".join(shared), *(f"{where}: {', '.join(n)}" for where, n in only.items() if n)]),
     }

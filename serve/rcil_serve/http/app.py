@@ -16,10 +16,10 @@ from starlette.responses import JSONResponse
 
 from rcil.core.errors import RcilError
 from rcil_serve.http.metrics import Metrics
-from rcil_serve.http.middleware import AccessLog, Patience, TokenCheck
+from rcil_serve.http.middleware import AccessLog, BodyDrain, TokenCheck
 from rcil_serve.http.models import Models
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.protocol.answers import RefusalError, in_words
+from rcil_serve.http.protocol.answers import RefusalError, message_with_hint
 from rcil_serve.http.protocol.messages import InferRequest
 from rcil_serve.http.reload import Opener, Reloader, open_model
 from rcil_serve.http.routes import page as routes_page
@@ -73,7 +73,7 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
     for kind in (RcilError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _explain)
     app.add_middleware(TokenCheck, token=options.token, free=FREE)
-    app.add_middleware(Patience, limit=options.max_bytes)
+    app.add_middleware(BodyDrain, limit=options.max_bytes)
     app.add_middleware(AccessLog, metrics=metrics)
     return app
 
@@ -82,10 +82,10 @@ async def _explain(_: Request, error: Exception) -> JSONResponse:
     """Every error as `{"error": words}`; what nobody foresaw goes to the log and stays there."""
     match error:
         case RefusalError():
-            return JSONResponse({"error": in_words(error)}, error.status, error.headers)
+            return JSONResponse({"error": message_with_hint(error)}, error.status, error.headers)
         case RcilError():
-            log.error("%s", in_words(error))
-            return JSONResponse({"error": in_words(error)}, 500)
+            log.error("%s", message_with_hint(error))
+            return JSONResponse({"error": message_with_hint(error)}, 500)
         case HTTPException():
             return JSONResponse({"error": error.detail}, error.status_code, error.headers)
         case RequestValidationError():

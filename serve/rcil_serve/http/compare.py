@@ -24,7 +24,7 @@ class Agreement:
     """Intersection over union by the name of each class that both know and either one saw."""
 
 
-def missing(old: Model, new: Model) -> list[str]:
+def incompatibilities(old: Model, new: Model) -> list[str]:
     """What clients rely on and `new` does not keep, in words."""
     before, after = old.backend.interface, new.backend.interface
     rows = {c.name: row for row, c in enumerate(new.classes)}

@@ -13,7 +13,7 @@ ANSWER_S = 60.0
 """For the client to take a finished answer."""
 
 
-class PromptProtocol(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """Ends a connection on which no whole header arrives in time, or whose client does not take its answer.
 
     Uvicorn alone would keep both forever. Between two requests its own limit for idle connections holds.

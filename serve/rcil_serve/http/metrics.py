@@ -38,9 +38,9 @@ class Metrics:
         for result in ("done", "refused", "failed", "untrusted"):
             self._reloads.labels(result)
         Gauge("rcil_queue_length", "Requests that are read, wait or run.", registry=self.registry).set_function(
-            lambda: workers.taken
+            lambda: workers.in_use
         )
-        Gauge("rcil_queue_places", "Requests that there is room for.", registry=self.registry).set(workers.places)
+        Gauge("rcil_queue_places", "Requests that there is room for.", registry=self.registry).set(workers.capacity)
         ProcessCollector(registry=self.registry)
         self.registry.register(_ModelCollector(models))
         self._shares = _ShareCollector()

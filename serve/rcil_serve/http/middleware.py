@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rcil_serve.http.metrics import Metrics
-from rcil_serve.http.protocol.answers import RefusalError, in_words
+from rcil_serve.http.protocol.answers import RefusalError, message_with_hint
 
-PATIENCE_S = 5.0
+DRAIN_S = 5.0
 """For the rest of a body that nobody wants."""
 LATE = 408
 """Whose body did not arrive in time is not waited for again."""
@@ -55,7 +55,7 @@ class AccessLog:
             self._metrics.request(getattr(scope.get("route"), "path", "other"), status)
 
 
-class Patience:
+class BodyDrain:
     """Reads the rest of a refused body before answering, up to a limit.
 
     A client that is still sending when the connection closes, as it does after `Connection: close`, sees a broken
@@ -87,7 +87,7 @@ class Patience:
         async def patient(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400 and message["status"] != LATE:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(PATIENCE_S):
+                    async with asyncio.timeout(DRAIN_S):
                         await discard()
             await send(message)
 
@@ -108,7 +108,7 @@ class TokenCheck:
         if refusal is None:
             await self._app(scope, receive, send)
         else:
-            answer = JSONResponse({"error": in_words(refusal)}, refusal.status, refusal.headers)
+            answer = JSONResponse({"error": message_with_hint(refusal)}, refusal.status, refusal.headers)
             await answer(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> RefusalError | None:

@@ -39,7 +39,7 @@ class Model:
         """In the order of mask rows."""
         return self.backend.metadata.classes
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """For `/classes` and the page."""
         shape = self.backend.interface.shape
         return {

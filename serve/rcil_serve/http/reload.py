@@ -13,7 +13,7 @@ import numpy as np
 
 from rcil.core.errors import RcilError, TrustError
 from rcil.core.images import Image, decoded
-from rcil_serve.http.compare import agreement, checked_mask, missing
+from rcil_serve.http.compare import agreement, checked_mask, incompatibilities
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
 from rcil_serve.http.protocol.answers import RefusalError
@@ -61,17 +61,17 @@ class Reloader:
         self._metrics = metrics
         self._turn = threading.Lock()
 
-    def reload(self, *, force: bool = False, patience_s: float = 0.0) -> dict[str, object]:
+    def reload(self, *, force: bool = False, wait_s: float = 0.0) -> dict[str, object]:
         """Load, warm, compare, swap; one at a time.
 
         Args:
             force: Take the new model even if clients of the old one miss something in it.
-            patience_s: How long to wait for the end of a reload that is under way; 409 after that.
+            wait_s: How long to wait for the end of a reload that is under way; 409 after that.
 
         Returns:
             What happened, for the answer.
         """
-        if not self._turn.acquire(timeout=patience_s):
+        if not self._turn.acquire(timeout=wait_s):
             raise RefusalError(409, "a reload is under way", "Ask again when it is done.")
         try:
             report = self._reload(force)
@@ -94,7 +94,7 @@ class Reloader:
         new = open_model(self._path, self._opener)
         try:
             with self._models.use() as old:
-                reasons = missing(old, new)
+                reasons = incompatibilities(old, new)
                 if reasons and not force:
                     raise RefusalError(
                         422,

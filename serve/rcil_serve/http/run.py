@@ -14,12 +14,12 @@ from fastapi import FastAPI
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.log import is_quiet
 from rcil_serve.http.app import make_app
-from rcil_serve.http.connection import PromptProtocol
+from rcil_serve.http.connection import TimeoutProtocol
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.protocol.answers import in_words
+from rcil_serve.http.protocol.answers import message_with_hint
 from rcil_serve.http.service import Service
 
-PATIENCE_S = 600.0
+RELOAD_WAIT_S = 600.0
 """For a reload under way when a signal asks for the next one."""
 MAX_CONNECTIONS = 500
 """Beyond these uvicorn answers 503, so that slow readers hold only so many answers in memory, for `ANSWER_S` each."""
@@ -33,12 +33,12 @@ def serve(options: HttpOptions) -> None:
     early = threading.Event()
     signal.signal(signal.SIGHUP, lambda number, frame: early.set())
     app = make_app(options)
-    with listen(options.host, options.port) as place:
-        host, port = place.getsockname()[:2]
+    with listen(options.host, options.port) as listener:
+        host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         if options.open_to_all:
             log.warning("%s can be reached by other machines and asks for no token", options.host)
-        asyncio.run(_serve(app, place, options, early))
+        asyncio.run(_serve(app, listener, options, early))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -61,14 +61,14 @@ def make_server(app: FastAPI, timeout_s: float) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         ws="none",
-        http=PromptProtocol,
+        http=TimeoutProtocol,
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=max(1, round(timeout_s)),
     )
     return uvicorn.Server(config)
 
 
-async def _serve(app: FastAPI, place: socket.socket, options: HttpOptions, early: threading.Event) -> None:
+async def _serve(app: FastAPI, listener: socket.socket, options: HttpOptions, early: threading.Event) -> None:
     """Serve; `early` is set if a signal asked for a reload before there was anything to reload."""
     loop = asyncio.get_running_loop()
     service: Service = app.state.service
@@ -79,14 +79,14 @@ async def _serve(app: FastAPI, place: socket.socket, options: HttpOptions, early
     loop.add_signal_handler(signal.SIGHUP, reload)
     if early.is_set():
         reload()
-    await make_server(app, options.timeout_s).serve(sockets=[place])
+    await make_server(app, options.timeout_s).serve(sockets=[listener])
 
 
 def _reload(service: Service) -> None:
     """What SIGHUP asks for; there is nobody to answer, so failures go to the log."""
     try:
-        service.reloader.reload(patience_s=PATIENCE_S)
+        service.reloader.reload(wait_s=RELOAD_WAIT_S)
     except RcilError as error:
-        log.error("reload: %s", in_words(error))
+        log.error("reload: %s", message_with_hint(error))
     except Exception:
         log.exception("the reload failed; the old model keeps serving")

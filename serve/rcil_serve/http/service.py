@@ -64,7 +64,7 @@ class Service:
         """
         watch, limits = Stopwatch(), self.options
         encoding = request.headers.get("content-encoding", "")
-        with self.workers.place() as place:
+        with self.workers.slot() as slot:
             body = await read_body(request, limits.max_bytes, limits.timeout_s)
             watch.lap("read")
 
@@ -72,7 +72,7 @@ class Service:
                 watch.lap("wait")
                 return work(unpacked(body, encoding, limits.max_bytes), watch)
 
-            response = await place.run(run, limits.timeout_s - watch.passed)
+            response = await slot.run(run, limits.timeout_s - watch.passed)
         self.metrics.stages(watch.seconds)
         response.headers["Server-Timing"] = watch.header()
         return response

@@ -15,39 +15,39 @@ T = TypeVar("T")
 
 
 class Workers:
-    """A pool of threads and the places of those who use it.
+    """A pool of threads and the capacity of those who use it.
 
-    A request takes a place before its body is read, so places bound memory too, and gives it back when its thread is
+    A request takes a slot before its body is read, so capacity bound memory too, and gives it back when its thread is
     free again, even if nobody waits for the answer any more.
 
     Args:
         threads: That run at once.
-        queue: Requests that may hold a place beyond these.
+        queue: Requests that may hold a slot beyond these.
     """
 
     def __init__(self, threads: int, queue: int) -> None:
-        self.places = threads + queue
+        self.capacity = threads + queue
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rcil-worker")
         self._lock = threading.Lock()
-        self._taken = 0
+        self._in_use = 0
 
     @property
-    def taken(self) -> int:
+    def in_use(self) -> int:
         """Places in use."""
-        return self._taken
+        return self._in_use
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[Place]:
-        """A place for one request; 429 if none is free."""
+    def slot(self) -> Iterator[Slot]:
+        """A slot for one request; 429 if none is free."""
         with self._lock:
-            if self._taken >= self.places:
-                raise RefusalError(429, f"{self.places} requests are under way already", "Send it again later.")
-            self._taken += 1
-        place = Place(self._pool)
+            if self._in_use >= self.capacity:
+                raise RefusalError(429, f"{self.capacity} requests are under way already", "Send it again later.")
+            self._in_use += 1
+        slot = Slot(self._pool)
         try:
-            yield place
+            yield slot
         finally:
-            place.when_free(self._leave)
+            slot.when_free(self._leave)
 
     def close(self) -> None:
         """Let the threads finish what they have begun."""
@@ -55,10 +55,10 @@ class Workers:
 
     def _leave(self) -> None:
         with self._lock:
-            self._taken -= 1
+            self._in_use -= 1
 
 
-class Place:
+class Slot:
     """Runs the work of one request."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
@@ -80,7 +80,7 @@ class Place:
         raise RefusalError(503, "no worker became free in time", "Send it again later.")
 
     def when_free(self, leave: Callable[[], None]) -> None:
-        """Call `leave` as soon as no thread works for this place."""
+        """Call `leave` as soon as no thread works for this slot."""
         if self._work is None:
             leave()
         else:

@@ -58,9 +58,9 @@ def images(
 
     paths = find_pictures(source)
     if paths is None:
-        raise DataError(f"{source} is no image and no folder of images", "For videos use: rcil-serve video")
+        raise DataError(f"{source} is neither an image nor a folder of images", "For videos, use: rcil-serve video")
     if is_site(output):
-        raise ConfigError(f"{output} is a site, and its masks would be overwritten", "Choose another folder for -o.")
+        raise ConfigError(f"{output} is a site folder; its masks would be overwritten", "Choose another folder for -o.")
     check_free_folders(paths, [output / "overlays", output / "masks"])
     check_no_overwrite(source, [model], {"list of results": output / "images.json"})
     backend = open_backend(model, device, threads, trust or ())

@@ -53,8 +53,8 @@ def video(
 ) -> None:
     """Segment a video, camera or stream.
 
-    Times, sound and rotation of the source are kept. Every frame is accounted for in the receipt. A run that is killed
-    leaves a playable OUTPUT.part.mp4; Ctrl-C finishes what was read.
+    Timestamps, sound and rotation of the source are kept. The receipt accounts for every frame. A run that is killed
+    leaves a playable OUTPUT.part.mp4; Ctrl-C finishes the frames that were read.
 
     Examples:
         rcil-serve video yard.mp4 --model deployed/model.onnx -o yard_seen.mp4 --timeline yard.png --jsonl yard.jsonl
@@ -86,13 +86,13 @@ def video(
     if as_json:
         print_json(result.document)
     else:
-        _tell(result.document, request.receipt)
+        _print_summary(result.document, request.receipt)
     raise_source_errors(result.document, request.receipt, "written")
 
 
 @contextlib.contextmanager
 def frame_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar with frames a second and the time left, on a terminal."""
+    """Show a progress bar with fps and the remaining time, if standard error is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -116,12 +116,12 @@ def frame_bar() -> Iterator[Callable[[Progress], None]]:
         yield show
 
 
-def _tell(document: dict[str, Any], receipt: Path) -> None:
+def _print_summary(document: dict[str, Any], receipt: Path) -> None:
     frames, stages = document["frames"], document["stages"]
     lost = ", ".join(f"{frames[key]} {key}" for key in ("dropped", "corrupt", "reconnects") if frames[key])
     typer.echo(
         f"{document['status']}: {frames['written']} frames in {document['seconds']:.1f} s "
-        f"({document['frames_a_second']:.1f} a second){', ' + lost if lost else ''}"
+        f"({document['frames_a_second']:.1f} fps){', ' + lost if lost else ''}"
     )
     for name in ("decode", "infer", "paint", "encode"):
         stage = stages[name]

@@ -1,15 +1,15 @@
-"""One command: source, model, outputs, receipt."""
+"""Runs a model on a source and writes the requested outputs and a receipt."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import ConfigError
 from rcil.core.files import working_in
+from rcil.core.log import Notify
 from rcil_serve.runtime.painter import Painter
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Stages
@@ -40,13 +40,13 @@ class VideoRequest(StreamOptions):
     crf: int = 21
 
     def outputs(self) -> dict[str, Path]:
-        """Files to write, by name, and the receipt."""
+        """Files to write, by name, including the receipt."""
         return {**self.targets.as_dict(), "receipt": self.receipt}
 
     def check(self) -> None:
-        """Raise for a request that no source and no model can meet, before anything is opened."""
+        """Raise if the request cannot be met by any source or model. Nothing is opened."""
         if not self.targets.as_dict():
-            raise ConfigError("nothing is to be written", "Name a video with -o, or --masks, --jsonl or --timeline.")
+            raise ConfigError("no output was requested", "Name a video with -o, or use --masks, --jsonl or --timeline.")
         if self.targets.video is not None:
             check_suffix(self.targets.video, lossless=False)
         folder = self.targets.masks if self.targets.masks is not None and is_folder(self.targets.masks) else None
@@ -63,7 +63,7 @@ class VideoRequest(StreamOptions):
 
 @dataclass(frozen=True)
 class VideoResult:
-    """What a run gave."""
+    """The result of a run."""
 
     document: dict[str, Any]
     """The receipt."""
@@ -71,28 +71,30 @@ class VideoResult:
 
 def run_video(
     request: VideoRequest,
-    say: Callable[[str], None] = lambda text: None,
+    notify: Notify = lambda text: None,
     show: Show = lambda progress: None,
 ) -> VideoResult:
-    """Segment a source and write what was asked for.
+    """Segment a source and write the requested outputs.
 
-    Once model and source are open, the receipt says how it went, whatever happens.
+    Once model and source are open, the receipt records how the run ended, even after an error.
 
     Args:
-        request: What to do.
-        say: Told what is chosen, a line at a time.
-        show: Told how things stand, ten times a second.
+        request: The request.
+        notify: Called with one line for each choice that is made.
+        show: Called with the progress, ten times per second.
     """
     request.check()
     with contextlib.ExitStack() as stack:
         backend = request.open_backend(request.model)
         stack.callback(backend.close)
-        say(f"{request.model}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
+        notify(
+            f"{request.model}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}"
+        )
         predictor = Predictor(backend, request.layout)
         source = request.open_source(request.source)
         stack.callback(source.close)
         height, width = source.info.size
-        say(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} frames a second")
+        notify(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} fps")
         for path in request.outputs().values():
             stack.enter_context(working_in(path))
         receipt = Receipt(request.receipt, backend, source.info, request.source, request.as_document())
@@ -125,8 +127,8 @@ def _run(request: VideoRequest, source: Source, predictor: Predictor, receipt: R
     return VideoResult(recorder.write("done" if finished else "interrupted"))
 
 
-def default_receipt(request_output: Path | None) -> Path:
-    """`street.mp4` -> `street.receipt.json`."""
-    if request_output is None or not request_output.name:
+def default_receipt(output: Path | None) -> Path:
+    """Path of the receipt next to an output: `street.receipt.json` for `street.mp4`."""
+    if output is None or not output.name:
         return Path("rcil-serve.receipt.json")
-    return request_output.with_suffix(".receipt.json")
+    return output.with_suffix(".receipt.json")

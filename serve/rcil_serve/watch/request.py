@@ -1,4 +1,4 @@
-"""What the user of `rcil-serve watch` wants."""
+"""The request of `rcil-serve watch`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WatchRequest(StreamOptions):
     promotion: Promotion = field(default_factory=Promotion)
     baseline_seconds: float = 60.0
     baseline: Path | None = None
-    """To compare with instead of the first seconds."""
+    """Baseline file to compare with, instead of the first seconds."""
     save_baseline: Path | None = None
     events: Path | None = None
     timeline: Path | None = None
@@ -37,22 +37,22 @@ class WatchRequest(StreamOptions):
 
     def __post_init__(self) -> None:
         if self.baseline_seconds <= 0:
-            raise ConfigError(f"a baseline of {self.baseline_seconds:g} s is empty", "Choose a longer --baseline.")
+            raise ConfigError(f"the baseline is {self.baseline_seconds:g} s long", "Choose a longer --baseline.")
         if self.shadow is None:
             if self.promotion.link is not None or self.promotion.command:
-                raise ConfigError("there is nothing to promote", "Name the new step with --shadow.")
+                raise ConfigError("there is no model to promote", "Name the new step with --shadow.")
             return
         if not self.shadow.exists():
             raise ConfigError(f"{self.shadow} does not exist", "Check the path of --shadow.")
         self.promotion.check(self.shadow)
 
     def outputs(self) -> dict[str, Path]:
-        """Files that are to be written, by name."""
+        """Files to write, by name."""
         named = {"events": self.events, "timeline": self.timeline, "baseline": self.save_baseline}
         return {name: path for name, path in named.items() if path is not None}
 
     def as_document(self) -> dict[str, Any]:
-        """The options, JSON-ready, without the command, which may hold a password."""
+        """The options as JSON-ready values, without the command, which may contain a password."""
         return {
             "every": self.settings.every,
             "window": self.settings.window,
@@ -73,5 +73,5 @@ class WatchRequest(StreamOptions):
 
 
 def _finite(value: float) -> float | None:
-    """JSON knows no infinity; a limit that nothing reaches is none."""
+    """Return None for infinity, which JSON cannot represent."""
     return value if value < float("inf") else None

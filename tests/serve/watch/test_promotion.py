@@ -21,7 +21,7 @@ def models(tmp_path):
 
 def promote(model, **how):
     Promotion(**how).check(model)
-    Promotion(**how).carry_out(model, sha256_of(model))
+    Promotion(**how).apply(model, sha256_of(model))
 
 
 def test_a_link_to_a_file_is_swapped(models, tmp_path):
@@ -154,17 +154,17 @@ def test_another_file_than_the_one_that_was_tried_is_not_promoted(models, tmp_pa
     tried = sha256_of(models[1])
     models[1].write_text("something else")
     with pytest.raises(PromotionError, match="is not the file that was tried out"):
-        Promotion(link).carry_out(models[1], tried)
+        Promotion(link).apply(models[1], tried)
     models[1].unlink()
     with pytest.raises(PromotionError, match="No such file"):
-        Promotion(link).carry_out(models[1], tried)
+        Promotion(link).apply(models[1], tried)
     assert link.read_text() == "step 1"
 
 
 def test_a_place_that_cannot_be_written_is_an_error(models, tmp_path):
     (tmp_path / "blocked").write_text("a file, not a folder")
     with pytest.raises(RcilError, match="cannot promote"):
-        Promotion(tmp_path / "blocked" / "live.onnx").carry_out(models[1], sha256_of(models[1]))
+        Promotion(tmp_path / "blocked" / "live.onnx").apply(models[1], sha256_of(models[1]))
 
 
 def test_what_cannot_work_is_refused_at_the_start(models, tmp_path):

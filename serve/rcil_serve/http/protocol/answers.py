@@ -187,6 +187,6 @@ class RefusalError(RcilError):
         return {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
 
 
-def in_words(error: RcilError) -> str:
+def message_with_hint(error: RcilError) -> str:
     """Message and remedy in one line."""
     return f"{error.message}. {error.hint}" if error.hint else error.message

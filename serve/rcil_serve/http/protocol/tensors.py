@@ -32,7 +32,7 @@ class Tensor:
         lengths = (str(axis.low) if axis.fixed else f"{axis.low} to {axis.high}" for axis in self.axes)
         return f"{self.name} {self.datatype} [{', '.join(lengths)}]"
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """For the model's metadata; -1 is an axis that varies."""
         shape = [axis.low if axis.fixed else -1 for axis in self.axes]
         return {"name": self.name, "datatype": self.datatype, "shape": shape}

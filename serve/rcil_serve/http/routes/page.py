@@ -56,9 +56,7 @@ for _path, (_name, _kind) in PARTS.items():
 async def classes(service: ServiceOf) -> JSONResponse:
     """The class tables of both models."""
     current, previous = service.models.current, service.models.previous
-    return JSONResponse(
-        {"current": current.described(), "previous": None if previous is None else previous.described()}
-    )
+    return JSONResponse({"current": current.describe(), "previous": None if previous is None else previous.describe()})
 
 
 @router.get("/sample.jpg", response_class=Response, responses=plain("image/jpeg") | refusals(401))

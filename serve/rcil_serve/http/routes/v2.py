@@ -113,8 +113,8 @@ async def model_metadata(name: str, service: ServiceOf, version: str = CURRENT) 
             "name": name,
             "versions": service.models.versions,
             "platform": PLATFORMS.get(service.options.model.suffix.lower(), ""),
-            "inputs": [input_tensor(model.backend).described()],
-            "outputs": [tensor.described() for tensor in output_tensors(model.backend)],
+            "inputs": [input_tensor(model.backend).describe()],
+            "outputs": [tensor.describe() for tensor in output_tensors(model.backend)],
         }
 
 

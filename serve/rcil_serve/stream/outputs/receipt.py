@@ -1,4 +1,4 @@
-"""The receipt of a run: what went in, what came out, what was lost; kept up to date while it runs."""
+"""The receipt of a run: inputs, outputs and lost frames, updated while the run is in progress."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from rcil_serve.stream.frames import Counts, SourceInfo, Stages
 
 Status = Literal["running", "done", "interrupted", "failed"]
 WHOLE = ("done", "interrupted")
-"""After these all outputs are there; after a failure what stands at their names may be of an earlier run."""
+"""Statuses after which all outputs exist. After a failure, files with their names may be from an earlier run."""
 MAX_HASHED_BYTES = 2**30
-"""Bytes of a file whose hash is taken; larger ones are described by their size."""
+"""Size limit for hashing; larger files are described by their size only."""
 
 
 class Receipt:
-    """A JSON file.
+    """The receipt as a JSON file.
 
     Args:
         path: The file.
-        backend: The model that runs.
-        info: Of the source.
+        backend: The model.
+        info: Description of the source.
         source: The source as the user typed it; a file is described by its size and hash.
-        options: As the user set them, JSON-ready.
-        extra: Gives further sections whenever the receipt is written, JSON-ready.
+        options: Options of the run, JSON-ready.
+        extra: Returns further JSON-ready sections whenever the receipt is written.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Receipt:
     def write(
         self, status: Status, counts: Counts, stages: Stages, outputs: dict[str, Path], error: str | None = None
     ) -> dict[str, Any]:
-        """Write how things stand, and return it."""
-        seconds = time.monotonic() - self._started  # the clock on the wall may be set meanwhile
+        """Write the current state and return it."""
+        seconds = time.monotonic() - self._started  # the wall clock may be adjusted during a run
         document = {
             "status": status,
             "error": error,
@@ -86,7 +86,7 @@ class Receipt:
 
 
 def describe_model(backend: Backend) -> dict[str, Any]:
-    """What a receipt says about a model."""
+    """Description of a model for receipts and events."""
     return {
         "file": backend.name,
         "sha256": backend.sha256,

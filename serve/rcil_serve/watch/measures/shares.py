@@ -22,37 +22,37 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Baseline(BaseModel):
-    """Mean shares of a stretch of video, as a file."""
+    """Mean class shares of a part of a video, stored as a file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     format: Literal["rcil-watch-baseline"] = "rcil-watch-baseline"
     source: str
-    """What was watched."""
+    """Name of the source."""
     seconds: float
-    """From the first to the last picture."""
+    """Time from the first to the last image."""
     frames: Annotated[int, Field(ge=1)]
     shares: dict[str, Share]
-    """By the name of the class."""
+    """Mean share by class name."""
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Read what `write_baseline` wrote."""
+    """Read a baseline file."""
     hint = "Write one with: rcil-serve watch ... --save-baseline"
     return read_described(path, Baseline, "a baseline", hint, hint)
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
-    """A JSON file, whole or not at all."""
+    """Write a baseline as JSON, atomically."""
     write_json(path, baseline.model_dump(mode="json"))
 
 
 class Reference:
-    """The shares that later ones are compared with: known from the start, or the means of the first seconds.
+    """Class shares to compare with: given, or averaged over the first seconds.
 
     Args:
-        seconds: Length of the stretch to average.
-        known: Shares by name that are taken instead.
+        seconds: Length of the averaging period.
+        known: Shares by name to use instead.
     """
 
     def __init__(self, seconds: float, known: Mapping[str, float] | None = None) -> None:
@@ -62,11 +62,11 @@ class Reference:
         self._sums: defaultdict[str, float] = defaultdict(float)
         self.frames = 0
         self.length = 0.0
-        """Seconds from the first to the last picture that was averaged."""
+        """Seconds from the first to the last averaged image."""
         self._full = False
 
     def add(self, time: float, names: Sequence[str], shares: NDArray[np.float64]) -> None:
-        """The shares [names] of the next picture; without effect once the stretch is over."""
+        """Add the shares [names] of the next image; ignored after the averaging period."""
         self._first = time if self._first is None else self._first
         self._full = self._full or time - self._first >= self._seconds
         if self._full:
@@ -78,30 +78,30 @@ class Reference:
 
     @property
     def shares(self) -> Mapping[str, float] | None:
-        """What to compare with, by name; None as long as nobody knows."""
+        """Shares to compare with, by name; None until they are known."""
         if self._known is not None:
             return self._known
         return self.gathered if self._full else None
 
     @property
     def gathered(self) -> dict[str, float]:
-        """Mean shares of the stretch so far, by name."""
+        """Mean shares of the averaging period so far, by name."""
         return {name: total / self.frames for name, total in self._sums.items()}
 
     def restart(self) -> None:
-        """Forget a stretch that is not over: another model sees the rest of it."""
+        """Restart an unfinished averaging period, because the model was replaced."""
         if not self._full:
             self._first, self.frames, self.length = None, 0, 0.0
             self._sums.clear()
 
 
 class History:
-    """A timeline of the classes of the first model and of those that later ones may bring.
+    """Class shares over time for a plot, across a change of models.
 
     Args:
         first: Classes of the first model, in the order of rows.
-        later: Classes of a model that may follow.
-        counts: Of the source, for the marks of drops and gaps.
+        later: Classes of a model that may replace it.
+        counts: Frame counts of the source, to mark drops and gaps.
     """
 
     def __init__(self, first: Sequence[ClassInfo], later: Sequence[ClassInfo], counts: Counts) -> None:
@@ -111,7 +111,7 @@ class History:
         self.timeline = Timeline(len(self._classes))
 
     def add(self, time: float, classes: Sequence[ClassInfo], shares: NDArray[np.float64]) -> None:
-        """Shares [classes] of one frame, seen by a model with these classes."""
+        """Add the shares [classes] of one frame from a model with these classes."""
         matching = match(self._classes, classes)
         row = np.zeros(len(self._classes))
         row[matching.old_rows] = shares[matching.new_rows]
@@ -119,10 +119,10 @@ class History:
         self.timeline.mark_drops(time, self._counts)
 
     def mark(self, time: float, text: str) -> None:
-        """An event."""
+        """Mark an event."""
         self.timeline.mark(time, text)
 
     def draw(self, path: Path, title: str) -> None:
-        """The plot, a PNG."""
+        """Write the plot as a PNG."""
         self.timeline.mark_gaps(self._counts)
         draw_timeline(path, self.timeline, self._classes, title)

@@ -118,6 +118,6 @@ def test_answers_as_asked(parameters, outputs, behind):
 
 def test_described_tensors(tmp_path):
     backend = open_backend(write_model(tmp_path / "m.onnx", 1, ANY_SIZE), "cpu", 1)
-    assert input_tensor(backend).described() == {"name": "image", "datatype": "UINT8", "shape": [-1, -1, -1, 3]}
-    assert [one.described()["datatype"] for one in output_tensors(backend)] == ["UINT8", "FP32"]
+    assert input_tensor(backend).describe() == {"name": "image", "datatype": "UINT8", "shape": [-1, -1, -1, 3]}
+    assert [one.describe()["datatype"] for one in output_tensors(backend)] == ["UINT8", "FP32"]
     assert str(input_tensor(backend)) == "image UINT8 [1 to 4, 8 to 512, 8 to 512, 3]"
