@@ -51,7 +51,7 @@ def match_classes(old: Sequence[ClassInfo], new: Sequence[ClassInfo]) -> CommonC
     """
     if old[BACKGROUND].name != new[BACKGROUND].name:
         raise ConfigError(
-            f"the backgrounds differ: '{old[BACKGROUND].name}' in the old model, '{new[BACKGROUND].name}' in the new one",
+            f"the backgrounds differ: '{old[BACKGROUND].name}' in the old model, '{new[BACKGROUND].name}' in the new",
             "Compare models with the same first class.",
         )
     known = {c.name for c in new}

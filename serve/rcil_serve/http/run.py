@@ -1,4 +1,4 @@
-"""The server as a process: address, signals, log."""
+"""Runs the server process: address, signals and log."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rcil_serve.http.protocol.answers import message_with_hint
 from rcil_serve.http.service import Service
 
 RELOAD_WAIT_S = 600.0
-"""For a reload under way when a signal asks for the next one."""
+"""Seconds that a reload by signal waits for a reload in progress."""
 MAX_CONNECTIONS = 500
-"""Beyond these uvicorn answers 503, so that slow readers hold only so many answers in memory, for `ANSWER_S` each."""
+"""Limit beyond which uvicorn answers 503. It bounds the responses that slow readers hold in memory."""
 log = logging.getLogger(__name__)
 
 
 def serve(options: HttpOptions) -> None:
-    """Serve until SIGINT or SIGTERM; SIGHUP reads the model's file again, after the start if it comes before that."""
+    """Serve until SIGINT or SIGTERM. SIGHUP reloads the model; during startup the reload is deferred."""
     level = logging.WARNING if is_quiet() else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
     early = threading.Event()
@@ -37,12 +37,12 @@ def serve(options: HttpOptions) -> None:
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         if options.open_to_all:
-            log.warning("%s can be reached by other machines and asks for no token", options.host)
+            log.warning("%s is reachable from other machines and requires no token", options.host)
         asyncio.run(_serve(app, listener, options, early))
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, or an error that says why not."""
+    """Open a listening socket."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=1024)
@@ -53,7 +53,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_server(app: FastAPI, timeout_s: float) -> uvicorn.Server:
-    """Uvicorn without its own access log and banner; requests under way have `timeout_s` when it stops."""
+    """Create a uvicorn server without access log and banner; at shutdown, requests have `timeout_s` to finish."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -69,7 +69,7 @@ def make_server(app: FastAPI, timeout_s: float) -> uvicorn.Server:
 
 
 async def _serve(app: FastAPI, listener: socket.socket, options: HttpOptions, early: threading.Event) -> None:
-    """Serve; `early` is set if a signal asked for a reload before there was anything to reload."""
+    """Serve; `early` is set if SIGHUP arrived before the models were loaded."""
     loop = asyncio.get_running_loop()
     service: Service = app.state.service
 
@@ -83,7 +83,7 @@ async def _serve(app: FastAPI, listener: socket.socket, options: HttpOptions, ea
 
 
 def _reload(service: Service) -> None:
-    """What SIGHUP asks for; there is nobody to answer, so failures go to the log."""
+    """Reload after SIGHUP. There is no client to answer, so failures are logged."""
     try:
         service.reloader.reload(wait_s=RELOAD_WAIT_S)
     except RcilError as error:

@@ -1,4 +1,4 @@
-"""What the routes share: the models, the workers and the way of a request through them."""
+"""The state that all routes share, and how a request is processed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rcil.core.images import Image
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.protocol.body import Body, read_body, unpacked
+from rcil_serve.http.protocol.body import Body, decompressed, read_body
 from rcil_serve.http.reload import Reloader
 from rcil_serve.http.workers import Workers
 from rcil_serve.runtime.backends.protocol import Mask
@@ -23,14 +23,14 @@ from rcil_serve.runtime.painter import shares
 
 
 class Stopwatch:
-    """Seconds by stage; each lap ends one."""
+    """Measures the stages of a request."""
 
     def __init__(self) -> None:
         self.start = self._last = time.perf_counter()
         self.seconds: dict[str, float] = {}
 
     def lap(self, stage: str) -> None:
-        """What passed since the last lap belongs to `stage`."""
+        """Add the time since the last lap to `stage`."""
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
@@ -41,13 +41,13 @@ class Stopwatch:
         return time.perf_counter() - self.start
 
     def header(self) -> str:
-        """For `Server-Timing`, which browsers show."""
+        """Value of the `Server-Timing` header, which browsers display."""
         return ", ".join(f"{stage};dur={1000 * seconds:.2f}" for stage, seconds in self.seconds.items())
 
 
 @dataclass(frozen=True)
 class Service:
-    """The parts of one server."""
+    """The components of one server."""
 
     options: HttpOptions
     models: Models
@@ -56,11 +56,11 @@ class Service:
     reloader: Reloader
 
     async def answer(self, request: Request, work: Callable[[Body, Stopwatch], Response]) -> Response:
-        """Read the body, wait for a worker and let it do the work, all within the limits.
+        """Read the body, wait for a worker and run the work, all within the limits.
 
         Args:
-            request: Whose body is not read yet.
-            work: Makes the answer of the body; runs in a worker's thread, and ends the stages it goes through.
+            request: The request; its body was not read yet.
+            work: Creates the response from the body, in a worker thread, and records its stages.
         """
         watch, limits = Stopwatch(), self.options
         encoding = request.headers.get("content-encoding", "")
@@ -70,19 +70,19 @@ class Service:
 
             def run() -> Response:
                 watch.lap("wait")
-                return work(unpacked(body, encoding, limits.max_bytes), watch)
+                return work(decompressed(body, encoding, limits.max_bytes), watch)
 
             response = await slot.run(run, limits.timeout_s - watch.passed)
         self.metrics.stages(watch.seconds)
         response.headers["Server-Timing"] = watch.header()
         return response
 
-    def note(self, model: Model, image: Image | None, masks: list[Mask]) -> None:
-        """Remember what was seen: for the metrics, and to compare models on at a reload.
+    def record(self, model: Model, image: Image | None, masks: list[Mask]) -> None:
+        """Record a result for the metrics, and its image for the comparison at the next reload.
 
         Args:
-            model: That saw it.
-            image: RGB [H, W, 3]; None where only its normalised form is known.
+            model: The model that was used.
+            image: RGB [H, W, 3]; None if only its normalised form is known.
             masks: Class rows [H, W].
         """
         if image is not None:
@@ -98,4 +98,4 @@ def _service_of(request: Request) -> Service:
 
 
 ServiceOf = Annotated[Service, Depends(_service_of)]
-"""A parameter of routes."""
+"""Type of the route parameter that receives the service."""

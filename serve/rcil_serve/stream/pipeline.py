@@ -69,7 +69,7 @@ def run_pipeline(
 
     Args:
         source: Source of the frames. A file waits while the queue is full; a live source drops the oldest frames.
-        predictor: FramePredictor frames.
+        predictor: Segments the frames.
         sink: Receives every segmented frame.
         stages: Records how long every stage takes.
         tick: Called ten times per second.

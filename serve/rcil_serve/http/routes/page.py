@@ -1,4 +1,4 @@
-"""The web page, what it asks for besides masks, and the metrics."""
+"""Routes of the web page, its data and the metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""The browser fetches nothing from anywhere else."""
+"""Content security policy: the browser loads nothing from other sites."""
 HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 PARTS = {
     "/": ("page.html", "text/html"),
@@ -36,7 +36,7 @@ PARTS = {
     "/legend.js": ("legend.js", "text/javascript"),
     "/favicon.ico": ("icon.svg", "image/svg+xml"),
 }
-"""Files of the page by their address; they hold no secrets and need no token."""
+"""Files of the page by path; they contain no secrets and need no token."""
 router = APIRouter()
 
 
@@ -67,5 +67,5 @@ def sample() -> Response:
 
 @router.get("/metrics", response_class=Response, responses=plain("text/plain") | refusals(401))
 async def metrics(service: ServiceOf) -> Response:
-    """For Prometheus."""
+    """Metrics for Prometheus."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -8,20 +8,20 @@ import pytest
 from servers import jpeg, picture, png
 
 from rcil_serve.http.protocol.answers import RefusalError
-from rcil_serve.http.protocol.body import decode, encode_png, size_of, unpacked
+from rcil_serve.http.protocol.body import decode_image, decompressed, encode_png, size_of
 
 
 @pytest.mark.parametrize(
     ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("GZIP ", gzip.compress)]
 )
 def test_unpacks_what_clients_pack(encoding, pack):
-    assert unpacked(pack(b"abc" * 1000), encoding, 3000) == b"abc" * 1000
+    assert decompressed(pack(b"abc" * 1000), encoding, 3000) == b"abc" * 1000
 
 
 def test_leaves_plain_bodies_alone():
     body = bytearray(b"abc")
-    assert unpacked(body, "", 3) is body
-    assert unpacked(body, "identity", 3) is body
+    assert decompressed(body, "", 3) is body
+    assert decompressed(body, "identity", 3) is body
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_leaves_plain_bodies_alone():
 )
 def test_refuses(body, encoding, status):
     with pytest.raises(RefusalError) as caught:
-        unpacked(body, encoding, 1000)
+        decompressed(body, encoding, 1000)
     assert caught.value.status == status
 
 
@@ -69,25 +69,25 @@ def with_orientation(data, value):
 )
 def test_size_from_the_header(data):
     assert size_of(data) == (24, 40)
-    assert decode(data, 960).shape == (24, 40, 3)
+    assert decode_image(data, 960).shape == (24, 40, 3)
 
 
 def test_decodes_to_rgb():
-    np.testing.assert_array_equal(decode(png(IMAGE), 960), IMAGE)
+    np.testing.assert_array_equal(decode_image(png(IMAGE), 960), IMAGE)
 
 
 def test_turns_photographs_upright():
-    assert decode(with_orientation(jpeg(IMAGE), 6), 960).shape == (40, 24, 3)
+    assert decode_image(with_orientation(jpeg(IMAGE), 6), 960).shape == (40, 24, 3)
 
 
 def test_too_many_pixels_are_refused_before_decoding():
     bomb = bytearray(png(IMAGE))
     bomb[16:24] = struct.pack(">II", 100_000, 100_000)  # would take 30 GB
     with pytest.raises(RefusalError, match="100000x100000") as caught:
-        decode(bomb, 960)
+        decode_image(bomb, 960)
     assert caught.value.status == 413
     with pytest.raises(RefusalError):
-        decode(png(IMAGE), 959)
+        decode_image(png(IMAGE), 959)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_too_many_pixels_are_refused_before_decoding():
 )
 def test_what_is_no_image(data, words):
     with pytest.raises(RefusalError, match=words) as caught:
-        decode(data, 960)
+        decode_image(data, 960)
     assert caught.value.status == 400
 
 
@@ -121,5 +121,5 @@ def test_a_jpeg_of_many_scans_is_refused():
     data = encoded(".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
     scan, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
     with pytest.raises(RefusalError, match="100 scans") as caught:
-        decode(data[:end] + data[scan:end] * 200 + data[end:], 960)
+        decode_image(data[:end] + data[scan:end] * 200 + data[end:], 960)
     assert caught.value.status == 413
