@@ -15,23 +15,15 @@ def http(
     previous: PreviousOption = None,
     name: Annotated[str, typer.Option(help="Name of the model in the protocol.")] = HttpOptions.name,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = HttpOptions.host,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")
-    ] = HttpOptions.port,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = HttpOptions.port,
     token: Annotated[
         str | None, typer.Option(envvar="RCIL_TOKEN", help="Bearer token that requests must send.", show_default=False)
     ] = None,
-    queue: Annotated[
-        int, typer.Option(min=0, help="Requests that may wait; further ones get 429.")
-    ] = HttpOptions.queue,
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; others get 429.")] = HttpOptions.queue,
     workers: Annotated[int, typer.Option(min=1, help="Requests that run concurrently.")] = HttpOptions.workers,
-    max_bytes: Annotated[int, typer.Option(min=1, help="Maximum size of a request body.")] = HttpOptions.max_bytes,
-    max_pixels: Annotated[
-        int, typer.Option(min=1, help="Maximum number of pixels of an image or batch.")
-    ] = HttpOptions.max_pixels,
-    timeout: Annotated[
-        float, typer.Option(min=0.001, help="Time limit of a request in seconds.")
-    ] = HttpOptions.timeout_s,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Size limit of a request body.")] = HttpOptions.max_bytes,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Pixel limit of an image or batch.")] = HttpOptions.max_pixels,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request fails.")] = HttpOptions.timeout_s,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     trust: TrustOption = None,

@@ -62,9 +62,7 @@ def checked_mask(model: Model, image: Image) -> Mask:
     if found.mask.shape != image.shape[:2] or int(found.mask.max()) >= len(model.classes) or int(found.mask.min()) < 0:
         raise RunError(f"{model.backend.name} outputs masks with unknown classes", "Export it again.")
     if found.confidence is not None and not np.isfinite(found.confidence):
-        raise RunError(
-            f"{model.backend.name} outputs a confidence that is not finite", "Export it in another precision."
-        )
+        raise RunError(f"{model.backend.name} outputs a non-finite confidence", "Export it in another precision.")
     return found.mask
 
 

@@ -37,12 +37,10 @@ class Metrics:
         self._reloads = Counter("rcil_reloads", "Reloads by result.", ("result",), registry=self.registry)
         for result in ("done", "refused", "failed", "untrusted"):
             self._reloads.labels(result)
-        Gauge(
-            "rcil_queue_length", "Requests that are being read, waiting or running.", registry=self.registry
-        ).set_function(lambda: workers.in_use)
-        Gauge("rcil_queue_places", "Maximum number of concurrent requests.", registry=self.registry).set(
-            workers.capacity
+        Gauge("rcil_queue_length", "Requests that are read, waiting or running.", registry=self.registry).set_function(
+            lambda: workers.in_use
         )
+        Gauge("rcil_queue_places", "Limit of concurrent requests.", registry=self.registry).set(workers.capacity)
         ProcessCollector(registry=self.registry)
         self.registry.register(_ModelCollector(models))
         self._shares = _ShareCollector()

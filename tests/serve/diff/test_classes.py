@@ -29,7 +29,7 @@ def test_every_class_has_its_own_colour(yard):
         (["background", "a", "b"], ["background", "c"], "share no class but background: the old one knows a, b"),
         (["background", "a"], ["background"], "the new one nothing else"),
         (["background", *map(str, range(20))], ["background", "c"], "7 and 12 more"),
-        (["background", "a"], ["floor", "a"], "background of the old model is 'background', of the new one 'floor'"),
+        (["background", "a"], ["floor", "a"], "backgrounds differ: 'background' in the old model, 'floor' in the new"),
     ],
 )
 def test_models_that_cannot_be_compared(old, new, message):

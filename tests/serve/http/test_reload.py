@@ -184,16 +184,18 @@ def test_what_clients_would_miss(tmp_path):
     assert incompatibilities(old, model("wider", interface=ANY_SIZE)) == []
     both = FIXED.model_copy(update={"outputs": ("mask", "confidence")})
     [reason] = incompatibilities(model("any", interface=ANY_SIZE), model("fixed", interface=both))
-    assert reason == "it takes 1 x 24 x 40 images instead of 1..4 x 8..512 x 8..512"
+    assert reason == "it accepts 1 x 24 x 40 images instead of 1..4 x 8..512 x 8..512"
     [reason] = incompatibilities(
         old, model("other", interface=FIXED.model_copy(update={"shape": InputShape.of(24, 48)}))
     )
     assert "24 x 48" in reason
-    assert incompatibilities(model("sure", interface=both), old) == ["it does not give confidence"]
+    assert incompatibilities(model("sure", interface=both), old) == ["it does not output confidence"]
     assert incompatibilities(old, model("bad", rejected="forgets")) == ["a check after training rejected it: forgets"]
     swapped = tuple(old.classes[row] for row in (0, 2, 1))
     moved = [c.model_copy(update={"step": 0}) for c in swapped]
-    assert incompatibilities(old, model("moved", classes=tuple(moved))) == ["it has another row or id for road, cone"]
+    assert incompatibilities(old, model("moved", classes=tuple(moved))) == [
+        "it has a different row or id for road, cone"
+    ]
 
 
 def test_agreement_matches_by_name(tmp_path):

@@ -31,4 +31,4 @@ def test_only_what_matters_is_an_error(live, gone, problems, words):
         return
     with pytest.raises(SourceError, match=words) as caught:
         raise_source_errors(receipt, Path("r.json"), "written")
-    assert caught.value.hint == "What could be read is written; see r.json."
+    assert caught.value.hint == "All readable frames were written; see r.json."

@@ -196,13 +196,13 @@ def test_metrics_are_served_while_it_runs(site, tmp_path, threads):
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        (["--promote-command", "true"], ConfigError, "nothing to promote"),
+        (["--promote-command", "true"], ConfigError, "no model to promote"),
         (["--shadow", "none.onnx"], ConfigError, r"none\.onnx does not exist"),
         (["--previous", "none.onnx"], CheckpointError, "No such file"),
         (["--baseline-from", "none.json"], CheckpointError, r"cannot read none\.json"),
-        (["--max-drift", "0"], ConfigError, "cannot stay below 0"),
+        (["--max-drift", "0"], ConfigError, "must be positive"),
         (["--window", "0"], ConfigError, "is empty"),
-        (["--start", "100"], SourceError, "gave no frames"),
+        (["--start", "100"], SourceError, "delivered no frames"),
     ],
 )
 def test_requests_that_cannot_be_met(run, arguments, kind, message):

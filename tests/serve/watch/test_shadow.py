@@ -61,7 +61,10 @@ def test_a_step_that_forgets_is_refused_until_it_agrees(stage):
     _, show = make(FORGETS)
     assert not any(show(100, 150, 0) for _ in range(3))
     assert [event.kind for event in events] == ["refused"]
-    assert events[0].facts["reasons"] == ["background agrees by 0.500, not 0.950", "b agrees by 0.000, not 0.950"]
+    assert events[0].facts["reasons"] == [
+        "background has an IoU of 0.500, below 0.950",
+        "b has an IoU of 0.000, below 0.950",
+    ]
     assert [show(100, 0, 0) for _ in range(3)] == [False, False, True], "what it forgot is not in these pictures"
 
 
@@ -120,7 +123,7 @@ def test_masks_with_classes_that_are_not_there(stage):
     make, events = stage
     _, show = make({100: 9})
     assert not show(100, 150)
-    assert "classes it does not have" in events[0].text
+    assert "masks with unknown classes" in events[0].text
 
 
 def test_who_can_never_take_over(kit):

@@ -71,9 +71,7 @@ def decompressed(body: Body, encoding: str, limit: int) -> Body:
     if encoding in ("", "identity"):
         return body
     if encoding not in PACKED:
-        raise RefusalError(
-            415, f"the content encoding '{encoding}' is not supported", f"Use {' or '.join(PACKED)}, or none."
-        )
+        raise RefusalError(415, f"unsupported content encoding '{encoding}'", f"Use {' or '.join(PACKED)}, or none.")
     unpacker = zlib.decompressobj(PACKED[encoding])
     try:
         data = unpacker.decompress(body, limit + 1)

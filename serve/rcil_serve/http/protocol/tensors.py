@@ -46,7 +46,7 @@ class Tensor:
             raise RefusalError(
                 400,
                 f"{self.name} has the shape {shape}; the model expects {self}",
-                "/segment accepts images of any size.",
+                "/segment accepts any size.",
             )
 
     def from_bytes(self, data: memoryview, shape: list[int]) -> Array:

@@ -98,7 +98,7 @@ def test_too_many_pixels_are_refused_before_decoding():
         (png(IMAGE)[:20], "no PNG or JPEG"),
         (jpeg(IMAGE)[:30], "no PNG or JPEG"),
         (b"\xff\xd8" + b"\xff\xe1\x00\x00" * 20, "no PNG or JPEG"),
-        (jpeg(IMAGE)[:-300], "cut off"),
+        (jpeg(IMAGE)[:-300], "truncated"),
         (png(IMAGE)[:40], "cannot be decoded"),
     ],
 )

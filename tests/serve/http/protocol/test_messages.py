@@ -46,7 +46,7 @@ def test_bytes_behind_the_json(tensor):
         ([], b"", "the inputs are none"),
         ([image(name="picture")], b"", "image UINT8 \\[1, 2, 2, 3\\]"),
         ([image(datatype="FP32")], b"", "image is FP32"),
-        ([image(shape=[1, 2, 3, 3])], b"", r"\[1, 2, 3, 3\]; the model takes image UINT8 \[1, 2, 2, 3\]"),
+        ([image(shape=[1, 2, 3, 3])], b"", r"\[1, 2, 3, 3\]; the model expects image UINT8 \[1, 2, 2, 3\]"),
         ([image(shape=[2, 2, 3])], b"", "has the shape"),
         ([image(shape=[1, 2, 2, -3])], b"", "has the shape"),
         ([image()], b"", "no data"),
@@ -79,7 +79,7 @@ def test_requests_that_cannot_be_read(body, length):
 
 
 def test_outputs_must_exist():
-    with pytest.raises(RefusalError, match="no output 'logits'"):
+    with pytest.raises(RefusalError, match="unknown output 'logits'"):
         check_outputs(request({"inputs": [], "outputs": [{"name": "logits"}]})[0], ["mask"])
     classified = {"name": "mask", "parameters": {"classification": 3}}
     with pytest.raises(RefusalError, match="classification"):
