@@ -85,5 +85,5 @@ def test_codes_are_never_interpolated(yard):
 def test_views_have_names(yard):
     panels = Panels(yard.classes, yard.codes)
     assert open_view("none", (48, 64), panels, yard.classes, ("", "")) is None
-    with pytest.raises(ConfigError, match="no view 'wiped'\nDid you mean 'wipe'"):
+    with pytest.raises(ConfigError, match="unknown view 'wiped'\nDid you mean 'wipe'"):
         open_view("wiped", (48, 64), panels, yard.classes, ("", ""))
