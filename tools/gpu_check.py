@@ -62,7 +62,7 @@ class Row:
 
 
 def network() -> tuple[Segmenter, Metadata]:
-    """EfficientNet-lite0 with random weights after one continual step, with settled statistics."""
+    """EfficientNet-lite0 with random weights after one continual step, with recalibrated norms."""
     torch.manual_seed(0)
     names = [["background", "road", "building"], ["forklift"]]
     model = build(Architecture(backbone="efficientnet_lite0", head_width=64), names[:1])

@@ -19,7 +19,7 @@ from rcil.classify.task import TrainingSection
 from rcil.core.errors import TrainingError
 from rcil.core.images import Image
 from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD
-from rcil.nn.recalibrate_norms import settle_norms
+from rcil.nn.recalibrate_norms import recalibrate_norms
 from rcil.train.loop import Event, Listener
 
 SCALE_LR = 0.01
@@ -67,11 +67,11 @@ def tune(job: StepJob, student: ImageClassifier, teacher: ImageClassifier | None
     _optimise(job, student, teacher, memory, trained, lr, job.settings.tune_iterations, done=job.iterations)
 
 
-def settle(job: StepJob, student: ImageClassifier, data: LabelledImages) -> None:
+def recalibrate(job: StepJob, student: ImageClassifier, data: LabelledImages) -> None:
     """Take the norms' statistics again, on as many batches of the step's images as the task asks for."""
     if job.settings.settle:
         batches = _batches(data, job.settings.settle, job)
-        settle_norms(student, (images for images, _ in batches))
+        recalibrate_norms(student, (images for images, _ in batches))
 
 
 def _optimise(

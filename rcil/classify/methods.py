@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from rcil.classify.heads import CosineClassifier, kmeans
 from rcil.classify.losses import heads_distillation, nca, pod_flat, pod_spatial
 from rcil.classify.network import HeadSpec, ImageClassifier, Outputs
-from rcil.classify.task import MethodName, Positive, Section
+from rcil.classify.task import MethodName, Positive
 from rcil.losses._maps import class_schedule
 from rcil.methods.base import LossTerms
-from rcil.model.architecture import RC, BranchWeight, DropChance, MixKind
+from rcil.model.architecture import RC, BranchWeight, DropChance, FrozenModel, MixKind
 from rcil.nn.classifier import IncrementalClassifier
 from rcil.train.task import explained
 
@@ -40,7 +40,7 @@ class HeadSizes:
         return class_schedule(sum(self.sizes), self.sizes[-1])
 
 
-class ClassifyMethod(Section, ABC):
+class ClassifyMethod(FrozenModel, ABC):
     """A method's options; those of RC do nothing without it."""
 
     preserve: bool = False

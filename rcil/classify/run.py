@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rcil.classify.checkpoint import load_classifier, save_classifier
 from rcil.classify.data import ClassificationData, LabelledImages, class_steps, load_data
-from rcil.classify.loop import StepJob, embed, predict, settle, train_step, tune
+from rcil.classify.loop import StepJob, embed, predict, recalibrate, train_step, tune
 from rcil.classify.memory import Memory, herd, read_memory
 from rcil.classify.methods import ClassifyMethod, HeadSizes, make_classify_method
 from rcil.classify.network import ImageClassifier, build_classifier, next_step
@@ -28,7 +28,7 @@ from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, LineageEntry, class_table, recorded
 from rcil.train.loop import Listener
-from rcil.train.run_record import claim
+from rcil.train.run_record import record_task
 
 Say = Callable[[str], None]
 
@@ -81,7 +81,7 @@ def run_classify(
     """
     setting = prepare(task, output, listen)
     with working_in(output):
-        claim(output, task, resume=True)
+        record_task(output, task, resume=True)
         return _run_steps(setting, say)
 
 
@@ -166,14 +166,14 @@ def _train(setting: Setting, index: int, previous: ImageClassifier | None) -> No
     job = StepJob(index, heads, setting.method, task.training, generator, setting.listen, setting.device)
     images = train[_places(new, memory)]
     train_step(job, student, previous, images)
-    settle(job, student, images)
+    recalibrate(job, student, images)
     memory |= {
         name: [int(places[at]) for at in herd(embed(student, train.images[places]), task.memory.per_class)]
         for name, places in new.items()
     }
     if previous is not None:
         tune(job, student, previous, train[_places(memory)])
-        settle(job, student, images)
+        recalibrate(job, student, images)
     write_json(setting.memory(index), memory)
     save_classifier(setting.checkpoint(index), student, _metadata(setting, index, student.arch))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from rcil.core.errors import ConfigError
-from rcil.model.architecture import Channels, Depth
+from rcil.model.architecture import Channels, Depth, FrozenModel
 from rcil.train.task import DeviceName, apply_override, explained, parse_document
 
 Positive = Annotated[float, Field(gt=0)]
@@ -16,13 +16,7 @@ Count = Annotated[int, Field(ge=1)]
 MethodName = Literal["eeil", "podnet"]
 
 
-class Section(BaseModel):
-    """A part of a task file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class DataSection(Section):
+class DataSection(FrozenModel):
     """Where images are."""
 
     kind: Literal["digits", "folder"] = "digits"
@@ -42,7 +36,7 @@ class DataSection(Section):
         return self
 
 
-class ProtocolSection(Section):
+class ProtocolSection(FrozenModel):
     """Which classes come when; their order is drawn from the seed."""
 
     first: Annotated[int, Field(ge=2)] | None = None
@@ -51,7 +45,7 @@ class ProtocolSection(Section):
     """The remaining classes are shared out evenly over these."""
 
 
-class NetworkSection(Section):
+class NetworkSection(FrozenModel):
     """The backbone; see `Architecture`."""
 
     backbone: Literal["resnet18", "resnet34", "resnet50", "resnet101"] = "resnet18"
@@ -61,24 +55,24 @@ class NetworkSection(Section):
     output_stride: Literal[8, 16] = 16
 
 
-class MethodSection(Section):
+class MethodSection(FrozenModel):
     """The method by name, with or without RC, and its options."""
 
     name: MethodName = "eeil"
     rc: bool = True
     """Two branches in every 3x3 conv, merged at the start of a later step."""
-    options: dict[str, Any] = {}
-    others: dict[MethodName, dict[str, Any]] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
+    others: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
     """Options of the other method, for `--compare`."""
 
 
-class MemorySection(Section):
+class MemorySection(FrozenModel):
     """Images of old classes that are kept."""
 
     per_class: Count = 20
 
 
-class TrainingSection(Section):
+class TrainingSection(FrozenModel):
     """Schedule and optimiser (SGD with Nesterov momentum); pairs are (step 0, later steps)."""
 
     iterations: tuple[Count, Count] = (300, 200)
@@ -100,7 +94,7 @@ class TrainingSection(Section):
     """`auto`, `cpu`, `cuda` or `cuda:N`. `auto` takes a GPU where torch has one; a run may be continued on another."""
 
 
-class ClassifyTask(Section):
+class ClassifyTask(FrozenModel):
     """A whole run."""
 
     name: str = "task"

@@ -46,6 +46,12 @@ class MissingDependencyError(RcilError):
     exit_code = 4
 
 
+class RunError(RcilError):
+    """A model that loads but does not run, or whose output has the wrong form."""
+
+    exit_code = 5
+
+
 class TrainingError(RcilError):
     """A run that cannot go on."""
 

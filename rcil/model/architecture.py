@@ -28,11 +28,13 @@ RESNET_BLOCKS: dict[str, tuple[int, int, int, int]] = {
 BOTTLENECK = ("resnet50", "resnet101")
 
 
-class _Frozen(BaseModel):
+class FrozenModel(BaseModel):
+    """Typed fields that cannot be changed; unknown keys are errors, and the text below a field describes it."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class RC(_Frozen):
+class RC(FrozenModel):
     """How the two branches of every RC block are mixed, and in which state they are."""
 
     mix: MixKind = "drop_path"
@@ -49,8 +51,8 @@ class RC(_Frozen):
     """The old branch takes no gradient and stays in evaluation mode."""
 
 
-class Architecture(_Frozen):
-    """A DeepLab-v3 segmenter up to its class rows."""
+class NetworkShape(FrozenModel):
+    """The choices that a task file makes about its network."""
 
     backbone: Backbone = "resnet101"
     blocks: tuple[Depth, Depth, Depth, Depth] | None = None
@@ -62,6 +64,11 @@ class Architecture(_Frozen):
     output_stride: Literal[8, 16] = 16
     norm: NormKind = "batch"
     """`batch`: BatchNorm. `inplace`: inplace-ABN, scale |gamma| + eps. `abs`: the same arithmetic in plain torch."""
+
+
+class Architecture(NetworkShape):
+    """A DeepLab-v3 segmenter up to its class rows."""
+
     slope: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """Negative slope of the leaky ReLU; 0 is a ReLU."""
     stem_activation: bool = True

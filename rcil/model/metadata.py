@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from rcil.core.errors import CheckpointError
 from rcil.core.palette import colour_of
-from rcil.model.architecture import Architecture
+from rcil.model.architecture import Architecture, FrozenModel
 
 FORMAT_VERSION = 1
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -23,11 +23,7 @@ Spread = Annotated[float, Field(ge=1e-6, le=1e3)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class ClassInfo(_Strict):
+class ClassInfo(FrozenModel):
     """One class; its place in the table is its classifier row."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -38,7 +34,7 @@ class ClassInfo(_Strict):
     """The step that brought it."""
 
 
-class LineageEntry(_Strict):
+class LineageEntry(FrozenModel):
     """How the model came to be, one entry per step (or import)."""
 
     step: int
@@ -46,10 +42,10 @@ class LineageEntry(_Strict):
     """What was done, for example `train` or `import`."""
     parent_sha256: str | None = None
     data_sha256: str | None = None
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = Field(default_factory=dict)
     seed: int | None = None
-    versions: dict[str, str] = {}
-    metrics: dict[str, float] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
+    metrics: dict[str, float] = Field(default_factory=dict)
     """What was measured: `training_images` and `held_out_images` count images, `iou NAME` is the IoU of a class in
     percent, `drop NAME` the points that an old class lost."""
 
@@ -65,7 +61,7 @@ def recorded(request: BaseModel) -> dict[str, Any]:
     return document
 
 
-class CostInfo(_Strict):
+class CostInfo(FrozenModel):
     """Cost of one image at `size`, of the model as stored and of its folded form."""
 
     size: tuple[int, int]
@@ -74,7 +70,7 @@ class CostInfo(_Strict):
     folded_macs: int
 
 
-class Metadata(_Strict):
+class Metadata(FrozenModel):
     """The JSON header of a checkpoint."""
 
     format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION

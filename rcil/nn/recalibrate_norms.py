@@ -16,7 +16,7 @@ from rcil.nn.units.rc import RCConv
 
 
 @torch.no_grad()
-def settle_norms(model: nn.Module, batches: Iterable[Tensor]) -> None:
+def recalibrate_norms(model: nn.Module, batches: Iterable[Tensor]) -> None:
     """Replace the running statistics of all norms that are trained by the mean over `batches`.
 
     Weights stay as they are, and so does what a frozen branch or a frozen network computes. Leaves the network in

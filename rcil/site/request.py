@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from rcil.core.documents import parse_yaml
-from rcil.core.errors import ConfigError, TrainingError, did_you_mean
-from rcil.core.files import is_free, replacing, sha256_of
+from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.files import is_free, sha256_of
+from rcil.model.architecture import FrozenModel
+from rcil.train.run_record import check_record, write_record
 from rcil.train.task import MethodSection, Scale, TrainingSection, apply_override, explained
 
 RECORD = "add_class.yaml"
@@ -20,10 +19,8 @@ SECTIONS = ("training", "method")
 """What overrides may change; all else has an option of its own."""
 
 
-class Request(BaseModel):
+class Request(FrozenModel):
     """Which class, from which images, how, and how much may be forgotten."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     model: Path
     """The checkpoint to start from."""
@@ -59,39 +56,18 @@ def make_request(fields: dict[str, Any], overrides: Sequence[str] = ()) -> Reque
         raise explained(error, Path("add-class")) from error
 
 
-def check_claim(output: Path, request: Request, *, resume: bool) -> None:
-    """Refuse a folder that is in use, or that was started with another request."""
+def check_folder(output: Path, request: Request, *, resume: bool) -> None:
+    """Raise for a folder that is in use, or that was started with another request."""
     record = output / RECORD
-    if not record.exists():
-        if not is_free(output):
-            raise ConfigError(f"{output} is in use", "Name a folder that does not exist yet, or an empty one.")
-        return
-    if not resume:
-        raise ConfigError(f"{output} holds a run already", "Continue it with --resume, or choose another folder.")
-    try:
-        stored = parse_yaml(record.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TrainingError(f"cannot read {record}", "Choose another folder.") from error
-    if _without_device(stored) != _without_device(_document(request)):
-        raise TrainingError(f"{output} was started with another request", "Resume with the same options.")
+    if not record.exists() and not is_free(output):
+        raise ConfigError(f"{output} is in use", "Name a folder that does not exist yet, or an empty one.")
+    check_record(record, request, resume=resume, facts=_facts(request))
 
 
-def _without_device(document: Any) -> Any:
-    """What is done, without where: a run that began on a GPU may go on elsewhere."""
-    match document:
-        case {"training": {"device": _, **training}, **rest}:
-            return {**rest, "training": training}
-    return document
+def record_request(output: Path, request: Request) -> None:
+    """Write the request and the digest of the model that it starts from into the folder."""
+    write_record(output / RECORD, request, facts=_facts(request))
 
 
-def claim(output: Path, request: Request) -> None:
-    """Take the folder."""
-    with replacing(output / RECORD) as part:
-        part.write_text(yaml.safe_dump(_document(request), sort_keys=False), encoding="utf-8")
-
-
-def _document(request: Request) -> dict[str, Any]:
-    """The request and the very model it starts from, as YAML gives it back."""
-    fields = request.model_dump(mode="json")
-    document: dict[str, Any] = json.loads(json.dumps({**fields, "model_sha256": sha256_of(request.model)}))
-    return document
+def _facts(request: Request) -> dict[str, str]:
+    return {"model_sha256": sha256_of(request.model)}

@@ -35,7 +35,7 @@ from rcil.site.forgetting import Forgetting, Pair, compare
 from rcil.site.picture import draw_difference
 from rcil.site.preflight import Preflight, Progress, Ready, preflight
 from rcil.site.report import as_markdown, write_html
-from rcil.site.request import Request, check_claim, claim
+from rcil.site.request import Request, check_folder, record_request
 from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Listener, StepJob, train_step
 from rcil.train.tensorboard import both, tensorboard
@@ -83,7 +83,7 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
     """Every process checks, trains and compares its share of the images; the first one alone writes the results."""
     finished = output / "report.json"
     with told_once(processes):
-        check_claim(output, request, resume=resume)
+        check_folder(output, request, resume=resume)
         processes.wait()  # all have seen the folder as it was
         if finished.exists():
             return read_report(finished)
@@ -93,7 +93,7 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
         ready = found.require()
         processes.wait()
     if processes.leads:
-        claim(output, request)
+        record_request(output, request)
         read_site(request.data, seed=request.seed)  # from now on the split stays
     old = fold(ready.model)[0].to(processes.device)
     with display.training() as listen:

@@ -22,7 +22,7 @@ from rcil.hardware.processes import ALONE, Processes, cudnn_tuned
 from rcil.methods import LossTerms, Method, StepInfo
 from rcil.model.metadata import Metadata
 from rcil.nn import Maps, Segmenter, fold
-from rcil.nn.recalibrate_norms import settle_norms
+from rcil.nn.recalibrate_norms import recalibrate_norms
 from rcil.nn.units.sync import synchronise_norms
 from rcil.train.loader import Batch, Crops, Share, batches
 from rcil.train.memory import check_memory, peak_memory, weights_on
@@ -129,7 +129,7 @@ def train_step(
         position.epoch, position.iteration = epoch + 1, 0
         if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
             if settings.settle:
-                settle_norms(student, _images(job, epoch, share))
+                recalibrate_norms(student, _images(job, epoch, share))
             seen = _validate(student.eval(), job)
             miou = seen.all
             if miou > position.best_miou:
@@ -292,7 +292,7 @@ def _pieces(job: StepJob, epoch: int, share: Share, first: int = 0) -> Iterator[
 
 
 def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
-    """The first batches of an epoch, as many as norms settle on, piece by piece."""
+    """The first batches of an epoch that norms are recalibrated on, piece by piece."""
     for pieces in itertools.islice(_pieces(job, epoch, share), job.settings.settle):
         for piece in pieces:
             yield _moved(*piece, job)[0]

@@ -37,7 +37,7 @@ from rcil.train.compatibility import check_compatible
 from rcil.train.loader import Crops, CropSettings
 from rcil.train.loop import Event, Listener, StepJob, evaluate_together, train_step
 from rcil.train.plan import Plan, StepPlan, make_plan
-from rcil.train.run_record import claim
+from rcil.train.run_record import record_task
 from rcil.train.state import read_state, write_state
 from rcil.train.task import NetworkSection, Task
 from rcil.train.tensorboard import both, tensorboard
@@ -95,13 +95,13 @@ def _silent(event: Event) -> None:
 def _run_steps(
     task: Task, output: Path, resume: bool, step0_of: Path | None, listen: Listener, processes: Processes
 ) -> dict[str, Any]:
-    """The first process reads the data and claims the folder before the others look at either."""
+    """The first process reads the data and records the task before the others look at either."""
     method = make_method(task.method.name, **task.method.options)
     if not processes.leads:
         processes.wait()
     plan = make_plan(task, joint=method.sees_all_data)
     if processes.leads:
-        claim(output, task, resume=resume)
+        record_task(output, task, resume=resume)
         for warning in plan.warnings:
             log.warning(warning)
         processes.wait()

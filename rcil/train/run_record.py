@@ -1,7 +1,8 @@
-"""A run folder belongs to one task, which it records."""
+"""A run folder records the request that it was started with, and is resumed with the same request only."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,41 +13,63 @@ from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.core.files import replacing
 
-RECORD = "task.yaml"
+TASK_RECORD = "task.yaml"
+"""The record of a training run."""
+Facts = Mapping[str, str]
+"""What a request does not say itself, such as the digest of a file that it names."""
 
 
-def claim(output: Path, task: BaseModel, *, resume: bool) -> None:
-    """Take the folder, or make sure that it holds this very task.
+def record_task(output: Path, task: BaseModel, *, resume: bool) -> None:
+    """Record the task of a new run folder, or check that a run of the same task may be resumed there.
 
     Args:
-        output: The folder; need not exist.
-        task: What is about to run, of any kind.
-        resume: Whether a run that was begun there may go on.
+        output: The folder, which need not exist.
+        task: A task with a section `training`.
+        resume: Whether a run that was begun in the folder may be continued.
     """
-    record = output / RECORD
+    record = output / TASK_RECORD
+    check_record(record, task, resume=resume)
     if not record.exists():
-        with replacing(record) as part:
-            part.write_text(yaml.safe_dump(task.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+        write_record(record, task)
+
+
+def check_record(record: Path, request: BaseModel, *, resume: bool, facts: Facts | None = None) -> None:
+    """Raise if a folder has a record and `resume` is false, or if the record is that of another request."""
+    if not record.exists():
         return
+    folder = record.parent
     if not resume:
-        raise ConfigError(f"{output} holds a run already", "Continue it with --resume, or choose another folder.")
-    recorded = _recorded(record, type(task))
-    if recorded is None or _what(recorded) != _what(task):
+        raise ConfigError(f"{folder} holds a run already", "Continue it with --resume, or choose another folder.")
+    try:
+        document = parse_yaml(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"cannot read {record}", "Choose another folder.") from error
+    if not _is_same(document, request, facts or {}):
         raise TrainingError(
-            f"{output} was started with another task", "Use the same file and overrides, or choose another folder."
+            f"{folder} was started with another task or request",
+            "Resume with the same task, options and files, or choose another folder.",
         )
 
 
-def _what(task: BaseModel) -> dict[str, Any]:
-    """What is done, without where: a run that began on a GPU may go on elsewhere."""
-    document = task.model_dump()
+def write_record(record: Path, request: BaseModel, *, facts: Facts | None = None) -> None:
+    """Write a request and the facts about it."""
+    document = {**request.model_dump(mode="json"), **(facts or {})}
+    with replacing(record) as part:
+        part.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+
+
+def _is_same(document: Any, request: BaseModel, facts: Facts) -> bool:
+    """Whether a record is of this request. Keys that a later version added have their defaults."""
+    if not isinstance(document, dict) or any(document.pop(key, None) != value for key, value in facts.items()):
+        return False
+    try:
+        return _without_device(type(request).model_validate(document)) == _without_device(request)
+    except ValueError:
+        return False
+
+
+def _without_device(request: BaseModel) -> dict[str, Any]:
+    """The request without its device: a run that began on a GPU may continue elsewhere."""
+    document = request.model_dump()
     document["training"].pop("device", None)
     return document
-
-
-def _recorded(record: Path, kind: type[BaseModel]) -> BaseModel | None:
-    """The task that a folder was claimed for; keys that a later version added have their defaults."""
-    try:
-        return kind.model_validate(parse_yaml(record.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from rcil.core.device_names import check_device_name
 from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.model.architecture import Backbone, Channels, Depth, NormKind
+from rcil.model.architecture import FrozenModel, NetworkShape
 from rcil.presets import preset_names, preset_text
 from rcil.train.compatibility import check_norm_precision
 
@@ -31,11 +31,7 @@ def _known_device(name: str) -> str:
 DeviceName = Annotated[str, AfterValidator(_known_device)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class DataSection(_Section):
+class DataSection(FrozenModel):
     """Where images and masks are."""
 
     kind: Literal["site", "voc", "ade", "cityscapes"] = "site"
@@ -58,7 +54,7 @@ class DataSection(_Section):
         return self
 
 
-class ProtocolSection(_Section):
+class ProtocolSection(FrozenModel):
     """Which classes, or which domains, come when."""
 
     split: str | None = None
@@ -97,16 +93,9 @@ class ProtocolSection(_Section):
         return self.domains is not None or self.domain_steps is not None
 
 
-class NetworkSection(_Section):
-    """The network; see `Architecture`."""
+class NetworkSection(NetworkShape):
+    """The network, and the weights that its backbone starts from."""
 
-    backbone: Backbone = "resnet101"
-    blocks: tuple[Depth, Depth, Depth, Depth] | None = None
-    """Residual blocks of the four stages of a ResNet, to make it shallower or deeper; None: as its name says."""
-    width: Channels = 64
-    head_width: Channels = 256
-    output_stride: Literal[8, 16] = 16
-    norm: NormKind = "batch"
     pool_window: Count | None = None
     """Side of the window that the pooled path of the head averages over in evaluation, in places of its map; None: all.
     Where images are much larger than training crops, crop / output_stride keeps the path at what it was trained on."""
@@ -114,16 +103,16 @@ class NetworkSection(_Section):
     """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for efficientnet_lite0."""
 
 
-class MethodSection(_Section):
+class MethodSection(FrozenModel):
     """The method by name, and its options."""
 
     name: str = "rcil"
-    options: dict[str, Any] = {}
-    others: dict[str, dict[str, Any]] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
+    others: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Options of other methods, for `rcil compare`."""
 
 
-class TrainingSection(_Section):
+class TrainingSection(FrozenModel):
     """Schedule and optimiser; pairs are (step 0, later steps). Defaults are the paper's for VOC."""
 
     epochs: tuple[Count, Count] = (30, 30)
@@ -187,7 +176,7 @@ class TrainingSection(_Section):
         return self
 
 
-class Task(_Section):
+class Task(FrozenModel):
     """A whole run."""
 
     name: str = "task"

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from rcil.cli.options import with_device
 from rcil.cli.training import announce_training
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.hardware import devices
-from rcil.train.run_record import claim
+from rcil.train.run_record import record_task
 from rcil.train.task import Task, TrainingSection
 from rcil_export.cli.app import app as export_app
 
@@ -85,10 +84,10 @@ def test_the_option_counts_more_than_set_and_the_task():
 def test_a_run_may_go_on_where_another_device_is(tmp_path):
     """The device says where, not what; everything else must be as it was."""
     task = Task.model_validate({**TASK, "training": {"device": "cuda"}})
-    claim(tmp_path, task, resume=False)
-    claim(tmp_path, Task.model_validate({**TASK, "training": {"device": "cpu"}}), resume=True)
+    record_task(tmp_path, task, resume=False)
+    record_task(tmp_path, Task.model_validate({**TASK, "training": {"device": "cpu"}}), resume=True)
     with pytest.raises(TrainingError, match="another task"):
-        claim(tmp_path, Task.model_validate({**TASK, "training": {"device": "cuda", "batch": 8}}), resume=True)
+        record_task(tmp_path, Task.model_validate({**TASK, "training": {"device": "cuda", "batch": 8}}), resume=True)
 
 
 def two_gpus(monkeypatch):
@@ -143,14 +142,3 @@ def test_where_networks_are_measured(monkeypatch, tmp_path):
         runs(command, "--device", "cuda:1")
         runs(command)
     assert seen == ["cuda:1", "auto"] * 3
-
-
-def test_checks_ignore_what_is_no_document():
-    from rcil.site.request import _without_device
-
-    assert _without_device(None) is None
-    assert _without_device({"training": {"device": "cpu", "batch": 2}, "seed": 1}) == {
-        "training": {"batch": 2},
-        "seed": 1,
-    }
-    assert _without_device(SimpleNamespace) is SimpleNamespace

@@ -107,7 +107,7 @@ def run_on_gpu(
         for module, name in (
             (loop, "_learn"),
             (loop, "_update"),
-            (loop, "settle_norms"),
+            (loop, "recalibrate_norms"),
             (loop, "evaluate_together"),
             (run, "evaluate_together"),
         ):

@@ -43,7 +43,7 @@ from rcil_export.timing.interleaved import bootstrap_ratio, interleaved, percent
 
 
 def network(backbone: str, first: int) -> tuple[Segmenter, Metadata]:
-    """A network after two continual steps of one class each, `first` classes before them; statistics settled."""
+    """A network after two continual steps of one class each, `first` classes before them, with recalibrated norms."""
     torch.manual_seed(0)
     names = [[f"class {i}" for i in range(first)], ["new 1"], ["new 2"]]
     model = build(Architecture(backbone=backbone), names[:1])

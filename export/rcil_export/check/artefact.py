@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from rcil.checkpoint.file import load_for_inference
-from rcil.core.errors import ConfigError, RcilError, first_line
+from rcil.core.errors import ConfigError, RcilError, RunError, first_line
 from rcil.core.images import Image
 from rcil.evaluation.evaluate import as_input
 from rcil.model.metadata import Metadata
@@ -37,12 +37,6 @@ from rcil_export.runtime.sessions import open_session
 Logits = NDArray[np.float32]
 Mask = NDArray[np.int64]
 ENGINES = (".engine", ".plan")
-
-
-class RunError(RcilError):
-    """An artefact that loads but does not run."""
-
-    exit_code = 5
 
 
 @dataclass(frozen=True)

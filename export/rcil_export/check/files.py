@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rcil.core.errors import RcilError
+from rcil.core.errors import RcilError, RunError
 from rcil.core.files import sha256_of
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
@@ -14,7 +14,6 @@ from rcil_export.check.artefact import (
     CheckpointArtefact,
     EngineArtefact,
     OnnxArtefact,
-    RunError,
     open_artefact,
 )
 from rcil_export.check.layers.bisect import bisect as find_layer

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from rcil.core.errors import RcilError
 from rcil.core.files import sha256_of
+from rcil.model.class_match import match_classes
 from rcil.nn import Segmenter, fold
 from rcil_export.check.artefact import CheckpointArtefact, open_artefact
 from rcil_export.check.layers.bisect import check_same_network
 from rcil_export.check.layers.layer_alignment import unit_paths
 from rcil_export.check.limits import Limits
-from rcil_export.check.outputs.class_match import match_classes
 from rcil_export.check.outputs.compare import compare_outputs
 from rcil_export.check.outputs.images import CheckImages
 from rcil_export.check.outputs.report import OutputsReport
@@ -132,7 +132,7 @@ def check_parent(child: CheckpointArtefact, parent: Path) -> None:
     """Raise unless `parent` is a checkpoint that `child` can be compared with."""
     old = _checkpoint(parent)
     check_same_network(child, old)
-    match_classes(old.metadata, child.metadata)
+    match_classes(old.metadata.classes, child.metadata.classes)
 
 
 def _checkpoint(path: Path) -> CheckpointArtefact:

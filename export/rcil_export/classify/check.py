@@ -6,11 +6,10 @@ from pathlib import Path
 
 from rcil.classify.checkpoint import load_classifier
 from rcil.classify.network import ImageClassifier, fold_classifier
-from rcil.core.errors import ConfigError, RcilError
+from rcil.core.errors import ConfigError, RcilError, RunError
 from rcil.core.images import Image
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata
-from rcil_export.check.artefact import RunError
 from rcil_export.check.document import check_document
 from rcil_export.check.limits import Limits, limits_for
 from rcil_export.check.outputs.images import fit, generated_images, images_for

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rcil.classify.network import ImageClassifier
+from rcil.core.errors import RunError
 from rcil.core.images import Image
 from rcil.evaluation.evaluate import as_input
 from rcil.model.metadata import ClassifierMetadata
-from rcil_export.check.artefact import RunError, run_session
+from rcil_export.check.artefact import run_session
 from rcil_export.check.limits import Limits
 from rcil_export.check.result import Item, Result
 from rcil_export.classify.interface import ClassifierInterface

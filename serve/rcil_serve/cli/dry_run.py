@@ -12,7 +12,7 @@ import numpy as np
 
 from rcil.core.dry_run import DryRun
 from rcil.core.files import check_writable
-from rcil_serve.diff.classes import match_classes
+from rcil_serve.diff.classes import common_classes
 from rcil_serve.diff.views import VIEWS, unknown_view
 from rcil_serve.runtime.painter import Painter
 from rcil_serve.runtime.predictor import Predictor
@@ -40,7 +40,7 @@ def diff_dry_run(request: DiffRequest) -> DryRun:
         raise unknown_view(request.view)
 
     def can_compare(tables: Sequence[Classes]) -> None:
-        match_classes(*tables)
+        common_classes(*tables)
 
     outputs = {**request.outputs(), "receipt": request.receipt}
     return _dry_run(request, [request.old, request.new], outputs, can_compare)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 from rcil.core.drawing import Colour
 from rcil.core.errors import ConfigError
 from rcil.core.palette import colour_of
+from rcil.model.class_match import Rows, match_classes
 from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.painter import BACKGROUND
 
@@ -23,28 +22,22 @@ class CommonClasses:
 
     table: tuple[ClassInfo, ...]
     """Classes of the new model in its own order, followed by those that only the old model has."""
-    old: NDArray[np.intp]
+    old: Rows
     """Common row of each row of the old model."""
-    new: NDArray[np.intp]
+    new: Rows
     """Common row of each row of the new model."""
+    added: list[int]
+    """Common rows of classes that only the new model has."""
+    removed: list[int]
+    """Common rows of classes that only the old model has."""
 
     @property
     def names(self) -> list[str]:
         """Class names in the order of common rows."""
         return [c.name for c in self.table]
 
-    @cached_property
-    def added(self) -> list[int]:
-        """Common rows of classes that only the new model has."""
-        return sorted(set(range(len(self.table))) - set(self.old.tolist()))
 
-    @cached_property
-    def removed(self) -> list[int]:
-        """Common rows of classes that only the old model has."""
-        return sorted(set(range(len(self.table))) - set(self.new.tolist()))
-
-
-def match_classes(old: Sequence[ClassInfo], new: Sequence[ClassInfo]) -> CommonClasses:
+def common_classes(old: Sequence[ClassInfo], new: Sequence[ClassInfo]) -> CommonClasses:
     """Build one class table for both models.
 
     Classes of the new model keep its colours; classes that only the old model has get a colour that is still free.
@@ -54,20 +47,24 @@ def match_classes(old: Sequence[ClassInfo], new: Sequence[ClassInfo]) -> CommonC
             f"the backgrounds differ: '{old[BACKGROUND].name}' in the old model, '{new[BACKGROUND].name}' in the new",
             "Compare models with the same first class.",
         )
-    known = {c.name for c in new}
-    if not known.intersection(c.name for c in old[BACKGROUND + 1 :]):
+    match = match_classes(old, new)
+    if len(match.names) == 1:
         raise ConfigError(
             f"the models share no class but {new[BACKGROUND].name}: the old one knows {_listed(old)}, the new one "
             f"{_listed(new)}",
             "Compare a model with a later step of it; classes are matched by name.",
         )
     table = list(new)
-    for gone in (c for c in old if c.name not in known):
+    for gone in (old[row] for row in match.gone_rows):
         used = {c.colour for c in table}
         colours = (gone.colour, *map(colour_of, range(1, 256)))
         table.append(gone.model_copy(update={"colour": next((c for c in colours if c not in used), gone.colour)}))
-    rows = dict(zip((c.name for c in table), count(), strict=False))
-    return CommonClasses(tuple(table), np.array([rows[c.name] for c in old]), np.array([rows[c.name] for c in new]))
+    removed = np.arange(len(new), len(table))
+    from_old = np.empty(len(old), np.intp)
+    from_old[match.old_rows], from_old[match.gone_rows] = match.new_rows, removed
+    return CommonClasses(
+        tuple(table), from_old, np.arange(len(new)), sorted(match.added_rows.tolist()), removed.tolist()
+    )
 
 
 def _listed(classes: Sequence[ClassInfo]) -> str:

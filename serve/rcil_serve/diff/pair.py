@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.images import Image
-from rcil_serve.diff.classes import KINDS, CommonClasses, kind_table, match_classes
+from rcil_serve.diff.classes import KINDS, CommonClasses, common_classes, kind_table
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.predictor import Predictor, Segmentation
 
@@ -76,7 +76,7 @@ class Pair:
     def __init__(self, old: Predictor, new: Predictor) -> None:
         self._old, self._new = old, new
         self.layout = new.layout
-        self.classes = match_classes(old.classes, new.classes)
+        self.classes = common_classes(old.classes, new.classes)
         self.codes = Codes(self.classes)
 
     def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rcil.core.errors import RunError
 from rcil.core.images import Image
+from rcil.model.class_match import match_classes
 from rcil_export.graph.shapes import InputShape
 from rcil_serve.http.models import Model
-from rcil_serve.runtime.backends.protocol import Mask, RunError
-from rcil_serve.watch.measures.classes import match
+from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.watch.measures.overlap import pair_counts, plain_overlap
 
 
@@ -70,7 +71,7 @@ def agreement(old: Model, old_mask: Mask, new: Model, new_mask: Mask) -> Agreeme
     """Agreement of two masks [H, W] of one image, with classes matched by name."""
     if not {c.name for c in old.classes} & {c.name for c in new.classes}:
         return Agreement(None, {})
-    matching = match(old.classes, new.classes)
+    matching = match_classes(old.classes, new.classes)
     pairs = pair_counts(old_mask, new_mask, matching.counts)
     overlap = plain_overlap(pairs, matching)
     seen = int(pairs[matching.old_rows].sum())

@@ -10,6 +10,7 @@ from typing import Any
 
 from rcil.core.errors import RcilError
 from rcil.core.files import working_in
+from rcil.model.class_match import match_classes
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import OutputError, Stages
 from rcil_serve.stream.output_checks import check_no_overwrite
@@ -20,7 +21,6 @@ from rcil_serve.stream.shutdown import brief_message
 from rcil_serve.stream.sources import Source
 from rcil_serve.watch.alarms import Alarms
 from rcil_serve.watch.events import Event, EventLog
-from rcil_serve.watch.measures.classes import match
 from rcil_serve.watch.measures.shares import Baseline, History, Reference, read_baseline, write_baseline
 from rcil_serve.watch.metrics import HOST, WatchCollector, metrics_server
 from rcil_serve.watch.request import WatchRequest
@@ -83,7 +83,7 @@ def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitSta
     current = opened(request.model)
     previous = None if request.previous is None else opened(request.previous)
     if previous is not None:
-        match(previous.classes, current.classes)
+        match_classes(previous.classes, current.classes)
     shadow = None
     if request.shadow is not None:
         try:
@@ -195,7 +195,7 @@ def _described(models: Models) -> dict[str, Any]:
 
 def _began(source: Source, models: Models) -> Event:
     current, previous = models.current, models.previous
-    old = () if previous is None else match(previous.classes, current.classes).names
+    old = () if previous is None else match_classes(previous.classes, current.classes).names
     against = "" if previous is None else f" against step {previous.backend.metadata.step} on {', '.join(old)}"
     text = f"watching {source.info.name}: step {current.backend.metadata.step}{against}"
     if models.shadow is not None:

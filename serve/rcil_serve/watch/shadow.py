@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rcil.core.errors import RcilError
-from rcil_serve.runtime.backends.protocol import Mask, RunError
+from rcil.core.errors import RcilError, RunError
+from rcil.model.class_match import match_classes
+from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Frame
 from rcil_serve.stream.outputs.receipt import describe_model
 from rcil_serve.stream.shutdown import brief_message
 from rcil_serve.watch.events import Event, EventLog
-from rcil_serve.watch.measures.classes import match
 from rcil_serve.watch.promotion import Promotion
 from rcil_serve.watch.trial import Trial, TrialRule, Verdict
 
@@ -43,7 +43,7 @@ class Shadow:
         self._promoter = ThreadPoolExecutor(1, "rcil-promote")
         self._promoter.submit(int)  # start it now: it inherits the priority, which is low in `compare`
         self._path, self._current, self._promotion, self._log = path, current, promotion, log
-        self.trial = Trial(match(current.classes, predictor.classes), rule)
+        self.trial = Trial(match_classes(current.classes, predictor.classes), rule)
         self.compared = 0
         """Compared frames in all rounds."""
         self.alive = True
@@ -111,5 +111,5 @@ def rejection_reason(current: Predictor, new: Predictor) -> str | None:
         return "it is the current model"
     if new.backend.metadata.rejected is not None:
         return f"a check after training rejected it: {new.backend.metadata.rejected}"
-    gone = match(current.classes, new.classes).gone
+    gone = match_classes(current.classes, new.classes).gone
     return f"it does not know {', '.join(gone)}" if gone else None

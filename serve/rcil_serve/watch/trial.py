@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rcil.core.errors import ConfigError
+from rcil.model.class_match import ClassMatch
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.painter import BACKGROUND
-from rcil_serve.watch.measures.classes import Matching
 from rcil_serve.watch.measures.overlap import Overlap, overlap_of, pair_counts
 
 
@@ -61,7 +61,7 @@ class Trial:
         rule: Conditions for promotion.
     """
 
-    def __init__(self, matching: Matching, rule: TrialRule) -> None:
+    def __init__(self, matching: ClassMatch, rule: TrialRule) -> None:
         self._matching, self._rule = matching, rule
         self._begin()
 

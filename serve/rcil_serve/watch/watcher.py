@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rcil.core.errors import ConfigError
+from rcil.model.class_match import match_classes
 from rcil_serve.runtime.painter import shares
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Sound
 from rcil_serve.stream.pipeline import SegmentedFrame
 from rcil_serve.watch.alarms import Alarms, Change
 from rcil_serve.watch.events import Event, EventLog
-from rcil_serve.watch.measures.classes import match
 from rcil_serve.watch.measures.meters import AgreementMeter, DriftMeter, FlickerMeter, Measure, Reading
 from rcil_serve.watch.measures.shares import History, Reference
 from rcil_serve.watch.shadow import Shadow
@@ -86,7 +86,7 @@ class Watcher:
         self._current, self._previous = current, previous
         self._agreement: AgreementMeter | None = None
         if previous is not None:
-            self._agreement = AgreementMeter(match(previous.classes, current.classes), window, min_share)
+            self._agreement = AgreementMeter(match_classes(previous.classes, current.classes), window, min_share)
         self._flicker = FlickerMeter(current.classes, window, min_share, self._settings.still)
         self._drift = DriftMeter(current.classes, self._reference, window, min_share)
         self._readings: list[Reading] = []

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from rcil.core.errors import CheckpointError, ConfigError, RcilError
+from rcil.core.errors import CheckpointError, ConfigError, RcilError, RunError
 from rcil.evaluation.evaluate import as_input
-from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, RunError, open_artefact
+from rcil_export.check.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
 from rcil_export.check.outputs.images import generated_images
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from rcil.classify.data import LabelledImages
-from rcil.classify.loop import StepJob, as_planes, augmented, embed, predict, settle, train_step, tune
+from rcil.classify.loop import StepJob, as_planes, augmented, embed, predict, recalibrate, train_step, tune
 from rcil.classify.methods import HeadSizes, make_classify_method
 from rcil.classify.network import build_classifier, next_step
 from rcil.classify.task import TrainingSection
@@ -101,16 +101,16 @@ def test_embeddings_do_not_depend_on_the_company():
     assert torch.allclose(together, alone, atol=1e-4)
 
 
-def test_settled_norms_have_the_statistics_of_the_images():
+def test_recalibrated_norms_have_the_statistics_of_the_images():
     """One batch of all images, unmoved: the stem's running mean is the mean of what its conv gives."""
     data = coloured()
     settings = SETTINGS.model_copy(update={"settle": 1, "batch": 16, "shift": 0})
     model = network(rc=None)
     before = {name: p.clone() for name, p in model.named_parameters()}
-    settle(job(), model, data)
+    recalibrate(job(), model, data)
     stem = model.backbone.stem
     assert not stem.norm.running_mean.any(), "not asked for"
-    settle(job(settings=settings), model, data)
+    recalibrate(job(settings=settings), model, data)
     with torch.no_grad():
         expected = stem.conv(as_planes(data.images)).mean(dim=(0, 2, 3))
     torch.testing.assert_close(stem.norm.running_mean, expected, rtol=1e-4, atol=1e-5)

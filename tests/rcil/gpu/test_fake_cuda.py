@@ -5,7 +5,7 @@ from fake_runs import mixed_devices, mixed_dtypes, run_on_gpu, synchronised_step
 
 from rcil.methods import METHODS
 
-MAX_WAITS = {"learn": 1, "settle_norms": 0, "evaluate_together": 1, "start": 0, "prepare": 0, "finish": 0}
+MAX_WAITS = {"learn": 1, "recalibrate_norms": 0, "evaluate_together": 1, "start": 0, "prepare": 0, "finish": 0}
 """Times that the host waits for the GPU in one call of each phase: loss terms and masks are fetched, nothing else."""
 OF_METHODS = {
     "plop": {"prepare": 2},  # its thresholds are read from a histogram on the host

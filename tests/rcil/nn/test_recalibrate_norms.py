@@ -4,7 +4,7 @@ from networks import NORMS, at_step, small_arch
 from torch import nn
 
 from rcil.methods import make_method
-from rcil.nn.recalibrate_norms import settle_norms
+from rcil.nn.recalibrate_norms import recalibrate_norms
 from rcil.nn.units.norms import is_norm
 from rcil.nn.units.rc import RCConv
 
@@ -19,7 +19,7 @@ def test_statistics_are_those_of_the_evaluation_mix(norm):
     layer = model.head.project.norm
     seen = []
     hook = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach().clone()))
-    settle_norms(model, BATCHES)
+    recalibrate_norms(model, BATCHES)
     hook.remove()
     mean = torch.stack([x.mean(dim=(0, 2, 3)) for x in seen]).mean(dim=0)
     variance = torch.stack([x.var(dim=(0, 2, 3)) for x in seen]).mean(dim=0)
@@ -33,10 +33,10 @@ def test_statistics_are_those_of_the_evaluation_mix(norm):
 def test_nothing_is_drawn(monkeypatch):
     model = at_step(small_arch(), 1)
     state = torch.get_rng_state()
-    settle_norms(model, BATCHES)
+    recalibrate_norms(model, BATCHES)
     assert torch.equal(torch.get_rng_state(), state)
     first = {name: value.clone() for name, value in model.named_buffers()}
-    settle_norms(model, BATCHES)
+    recalibrate_norms(model, BATCHES)
     for name, value in model.named_buffers():
         if not name.endswith("num_batches_tracked"):
             torch.testing.assert_close(value, first[name])
@@ -48,14 +48,14 @@ def test_momenta_and_frozen_branches_stay():
         if is_norm(module):
             module.momentum = 0.37
     frozen = [value.clone() for b in model.modules() if isinstance(b, RCConv) for value in b.old.state_dict().values()]
-    settle_norms(model, BATCHES)
+    recalibrate_norms(model, BATCHES)
     assert {module.momentum for module in model.modules() if is_norm(module)} == {0.37}
     after = [value for b in model.modules() if isinstance(b, RCConv) for value in b.old.state_dict().values()]
     assert all(torch.equal(a, b) for a, b in zip(frozen, after, strict=True))
 
 
 def test_evaluation_after_drop_path_gains_by_it():
-    """Statistics of a network whose branches were drawn do not fit its evaluation; settled ones do."""
+    """Statistics of a network whose branches were drawn do not fit its evaluation; recalibrated ones do."""
     torch.manual_seed(0)
     model = at_step(small_arch(), 0)
     for module in model.modules():
@@ -76,7 +76,7 @@ def test_evaluation_after_drop_path_gains_by_it():
         return (torch.cat(seen).var(dim=(0, 2, 3)) / norm.running_var).log().abs().mean()
 
     drawn = misfit()
-    settle_norms(model, BATCHES)
+    recalibrate_norms(model, BATCHES)
     assert misfit() < 0.7 * drawn
     hook.remove()
 
@@ -85,6 +85,6 @@ def test_a_frozen_network_stays_to_the_bit():
     """As method `strict` leaves it: nothing but the rows of the new classes may change."""
     model = at_step(small_arch(), 0)
     student = make_method("strict").begin(model, ["forklift"])
-    settle_norms(student, BATCHES)
+    recalibrate_norms(student, BATCHES)
     with torch.no_grad():
         assert torch.equal(student(BATCHES[0])[:, :3], model(BATCHES[0]))

@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from rcil.core.errors import ConfigError, TrainingError
-from rcil.site.request import check_claim, claim, make_request
+from rcil.site.request import check_folder, make_request, record_request
 
 
 def test_overrides_reach_training_and_method(ask):
@@ -34,37 +34,47 @@ def test_impossible_numbers(ask, fields):
         ask(**fields)
 
 
-class TestClaim:
+class TestFolder:
     def test_a_free_folder(self, ask, tmp_path):
-        check_claim(tmp_path / "out", ask(), resume=False)
-        check_claim(tmp_path, ask(), resume=True)
+        check_folder(tmp_path / "out", ask(), resume=False)
+        check_folder(tmp_path, ask(), resume=True)
 
     def test_somebody_elses_folder(self, ask, tmp_path):
         (tmp_path / "notes.txt").touch()
         with pytest.raises(ConfigError, match="is in use"):
-            check_claim(tmp_path, ask(), resume=True)
+            check_folder(tmp_path, ask(), resume=True)
 
     def test_a_run_needs_resume_and_the_same_request(self, ask, tmp_path):
-        claim(tmp_path, ask())
+        record_request(tmp_path, ask())
         assert yaml.safe_load((tmp_path / "add_class.yaml").read_text())["classes"] == ["cone"]
         with pytest.raises(ConfigError, match="--resume"):
-            check_claim(tmp_path, ask(), resume=False)
-        check_claim(tmp_path, ask(), resume=True)
-        with pytest.raises(TrainingError, match="another request"):
-            check_claim(tmp_path, ask(max_drop=7), resume=True)
+            check_folder(tmp_path, ask(), resume=False)
+        check_folder(tmp_path, ask(), resume=True)
+        with pytest.raises(TrainingError, match="another task or request"):
+            check_folder(tmp_path, ask(max_drop=7), resume=True)
 
     def test_the_model_itself_must_be_the_same(self, ask, tmp_path, old_model):
         copy = tmp_path / "m.safetensors"
         copy.write_bytes(old_model.read_bytes())
-        claim(tmp_path / "out", ask(model=copy))
+        record_request(tmp_path / "out", ask(model=copy))
         copy.write_bytes(old_model.read_bytes() + b" ")
-        with pytest.raises(TrainingError, match="another request"):
-            check_claim(tmp_path / "out", ask(model=copy), resume=True)
+        with pytest.raises(TrainingError, match="another task or request"):
+            check_folder(tmp_path / "out", ask(model=copy), resume=True)
+
+    @pytest.mark.parametrize("text", ["[]", "null", "training: 3"])
+    def test_a_record_of_something_else(self, ask, tmp_path, text):
+        (tmp_path / "add_class.yaml").write_text(text)
+        with pytest.raises(TrainingError, match="another task or request"):
+            check_folder(tmp_path, ask(), resume=True)
+
+    def test_another_device_may_resume(self, ask, tmp_path):
+        record_request(tmp_path, ask("training.device=cuda"))
+        check_folder(tmp_path, ask("training.device=cpu"), resume=True)
 
     def test_a_damaged_record(self, ask, tmp_path):
         (tmp_path / "add_class.yaml").write_text("a: [")
         with pytest.raises(TrainingError, match="cannot read"):
-            check_claim(tmp_path, ask(), resume=True)
+            check_folder(tmp_path, ask(), resume=True)
 
 
 def test_defaults(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from served import Threshold, expected
 
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import match_classes
+from rcil_serve.diff.classes import common_classes
 from rcil_serve.diff.pair import Codes
 from rcil_serve.runtime.backends.protocol import Outputs
 
@@ -42,7 +42,7 @@ class Matched:
     new: tuple
 
     def __post_init__(self):
-        self.classes = match_classes(self.old, self.new)
+        self.classes = common_classes(self.old, self.new)
         self.codes = Codes(self.classes)
 
 

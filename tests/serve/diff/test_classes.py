@@ -4,7 +4,7 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import KINDS, kind_classes, kind_table, match_classes
+from rcil_serve.diff.classes import KINDS, common_classes, kind_classes, kind_table
 
 
 def test_classes_are_matched_by_name(yard):
@@ -34,7 +34,7 @@ def test_every_class_has_its_own_colour(yard):
 )
 def test_models_that_cannot_be_compared(old, new, message):
     with pytest.raises(ConfigError, match=message):
-        match_classes(class_table([old]), class_table([new]))
+        common_classes(class_table([old]), class_table([new]))
 
 
 def test_every_transition_is_of_the_kind_that_its_words_say(yard):

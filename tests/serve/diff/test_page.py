@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import match_classes
+from rcil_serve.diff.classes import common_classes
 from rcil_serve.diff.findings import findings_of
 from rcil_serve.diff.page import as_html, clock, steps
 from rcil_serve.diff.pair import Codes
@@ -16,7 +16,7 @@ from rcil_serve.stream.frames import Frame
 @pytest.fixture
 def page():
     """Three seconds: half of the pixels of a class with a difficult name are forgotten in two of them."""
-    classes = match_classes(class_table([["background", "<b>&"]]), class_table([["background", "<b>&", "road"]]))
+    classes = common_classes(class_table([["background", "<b>&"]]), class_table([["background", "<b>&", "road"]]))
     codes = Codes(classes)
     tally = Tally(codes, lambda frame, mask: jpeg(np.full((8, 8, 3), 10 * frame.index, np.uint8)))
     old = np.ones((10, 10), np.uint8)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import kind_table, match_classes
+from rcil_serve.diff.classes import common_classes, kind_table
 from rcil_serve.diff.pair import Codes, Pair
 from rcil_serve.runtime.predictor import Layout, Predictor
 
@@ -16,7 +16,7 @@ def test_codes_hold_both_masks(count, kind):
     names = [f"class {row}" for row in range(count)]
     old = class_table([["background", *names[1:]]])
     new = class_table([["background", *names[:0:-1], "extra"]])
-    classes = match_classes(old, new)
+    classes = common_classes(old, new)
     codes = Codes(classes)
     rows = np.uint8 if count < 256 else np.int32
     was = RANDOM.integers(0, len(old), (17, 23)).astype(rows)

@@ -3,7 +3,7 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import FORGOTTEN, KINDS, match_classes
+from rcil_serve.diff.classes import FORGOTTEN, KINDS, common_classes
 from rcil_serve.diff.pair import Codes
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, scaled
 from rcil_serve.diff.views import SWEEP_SECONDS, fitting, line_at, open_view
@@ -65,7 +65,7 @@ def test_the_line_moves_to_and_fro():
 
 def test_very_many_classes_leave_room_for_the_picture():
     names = [f"class {row}" for row in range(300)]
-    classes = match_classes(class_table([["background", *names]]), class_table([["background", *names, "extra"]]))
+    classes = common_classes(class_table([["background", *names]]), class_table([["background", *names, "extra"]]))
     codes = Codes(classes)
     view = open_view("side", (240, 320), Panels(classes, codes), classes, ("old", "new"))
     mask = np.arange(240 * 320, dtype=np.int32).reshape(240, 320) % 300

@@ -5,10 +5,10 @@ import pytest
 from servers import Wrapped, client_of, jpeg, picture, png, rows_of, unpng, write_model
 from triton_server import metadata_of
 
+from rcil.core.errors import RunError
 from rcil_serve.http.app import make_app
 from rcil_serve.http.options import HttpOptions
 from rcil_serve.runtime.backends import open_backend
-from rcil_serve.runtime.backends.protocol import RunError
 from rcil_serve.runtime.painter import Painter
 
 IMAGE = picture(3)

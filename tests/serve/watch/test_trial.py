@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from rcil.core.errors import ConfigError
+from rcil.model.class_match import match_classes
 from rcil.model.metadata import class_table
-from rcil_serve.watch.measures.classes import match
 from rcil_serve.watch.trial import Trial, TrialRule
 
 CURRENT = class_table([["background", "a", "b"]])
@@ -20,7 +20,7 @@ def strip(*counts):
 
 
 def trial(**rule):
-    return Trial(match(CURRENT, NEW), TrialRule(**({"frames": 3, "agreement": 0.9, "min_share": 0.01} | rule)))
+    return Trial(match_classes(CURRENT, NEW), TrialRule(**({"frames": 3, "agreement": 0.9, "min_share": 0.01} | rule)))
 
 
 def test_a_verdict_comes_after_the_stated_frames_and_not_before():

@@ -9,9 +9,9 @@ from typing import Any
 from rcil.classify.memory import read_memory
 from rcil.classify.task import ClassifyTask
 from rcil.data.class_names import read_names
-from rcil.site.request import RECORD, Request, check_claim
+from rcil.site.request import RECORD, Request, check_folder
 from rcil.site.run import read_report
-from rcil.train import run_record as claim
+from rcil.train.run_record import TASK_RECORD, record_task
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import damaged, damaged_json
 from tools.fuzz.readers.tasks import odd_yaml
@@ -38,12 +38,12 @@ def read(folder: Path) -> None:
             read_memory(path, images=10)
         case "names.txt":
             read_names(str(path))
-        case claim.RECORD:
-            claim.claim(folder, ClassifyTask(), resume=True)
+        case "task.yaml":
+            record_task(folder, ClassifyTask(), resume=True)
         case _:
             model = folder.parent / "m.safetensors"
             model.touch()
-            check_claim(folder, Request(**{**ASKED, "model": model}), resume=True)
+            check_folder(folder, Request(**{**ASKED, "model": model}), resume=True)
 
 
 def make(random: Random) -> Case:
@@ -56,6 +56,6 @@ def make(random: Random) -> Case:
         case 2:
             return {"names.txt": damaged(random, NAMES)}
         case 3:
-            return {claim.RECORD: damaged_json(random, NOTED, odd_yaml)}
+            return {TASK_RECORD: damaged_json(random, NOTED, odd_yaml)}
         case _:
             return {RECORD: damaged_json(random, ASKED, odd_yaml)}

@@ -13,7 +13,7 @@ import yaml
 
 from rcil.classify.task import load_classify_task
 from rcil.methods import make_method
-from rcil.train.run_record import claim
+from rcil.train.run_record import record_task
 from rcil.train.task import load_task
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import Raw, Tree, as_json, damaged, grown_wrong, odd_value
@@ -72,8 +72,8 @@ def read_classify(folder: Path) -> None:
 def _noted(task: Any, run: Path) -> None:
     """The record of a run, where something in it may be of any form."""
     if task.method.options or task.method.others:
-        claim(run, task, resume=False)
-        claim(run, task, resume=True)
+        record_task(run, task, resume=False)
+        record_task(run, task, resume=True)
 
 
 def _loaded(load: Callable[[Path, list[str]], Any], folder: Path) -> Any:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.errors import RcilError
+from rcil.core.errors import RcilError, RunError
 from rcil.core.images import Image
 from rcil.model.architecture import Architecture
-from rcil_export.check.artefact import Artefact, RunError
+from rcil.model.class_match import ClassMatch, match_classes
+from rcil_export.check.artefact import Artefact
 from rcil_export.check.layers.layer_alignment import CLASSIFIER, FULL_SIZE, PlacedNetwork, placed
 from rcil_export.check.limits import limits_for
-from rcil_export.check.outputs.class_match import ClassMatch, match_classes
 from rcil_export.check.outputs.images import CheckImage, common_shape, fit
 from rcil_export.check.result import Item, Result
 from rcil_export.runtime.sessions import SessionError
@@ -97,7 +97,7 @@ def bisect(a: Artefact, b: Artefact, image: Image, tolerance: float | None = Non
     check_same_network(a, b)
     limit = limits_for(a.precision, b.precision).node if tolerance is None else tolerance
     pixels = fit(CheckImage("", image), common_shape(a.shape, b.shape)).pixels
-    first, second, match = placed(a), placed(b), match_classes(a.metadata, b.metadata)
+    first, second, match = placed(a), placed(b), match_classes(a.metadata.classes, b.metadata.classes)
     common = [place for place in first.output_of if place in second.output_of]
     if not match.complete:
         common = [place for place in common if place != FULL_SIZE]  # cannot be fed: b needs rows that a lacks
@@ -157,7 +157,7 @@ def _feeds(place: str, match: ClassMatch) -> bool:
 def _in_rows_of_b(place: str, values: Array, match: ClassMatch) -> Array:
     if place not in (CLASSIFIER, FULL_SIZE):
         return values
-    return values[:, [match.rows_a[match.rows_b.index(row)] for row in range(len(match.rows_b))]]
+    return values[:, match.old_rows[np.argsort(match.new_rows)]]
 
 
 def _error(place: str, reference: Array, found: Array | None, match: ClassMatch) -> float:
@@ -172,7 +172,7 @@ def _error(place: str, reference: Array, found: Array | None, match: ClassMatch)
     if found is None:
         return float("inf")
     if place in (CLASSIFIER, FULL_SIZE):
-        reference, found = reference[:, list(match.rows_a)], found[:, list(match.rows_b)]
+        reference, found = reference[:, match.old_rows], found[:, match.new_rows]
     if reference.shape[1:] != found.shape[1:]:
         return float("inf")
     reference, found = reference.astype(np.float32, copy=False), found.astype(np.float32, copy=False)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rcil.core.errors import RunError
 from rcil.core.images import Image
-from rcil_export.check.artefact import GraphArtefact, Prediction, RunError
+from rcil.model.class_match import match_classes
+from rcil_export.check.artefact import GraphArtefact, Prediction
 from rcil_export.check.limits import DEFAULTS, Limits
-from rcil_export.check.outputs.class_match import match_classes
 from rcil_export.check.outputs.images import CheckImages, fit
 from rcil_export.check.outputs.pixels import compare_pixels
 from rcil_export.check.result import Item
@@ -119,7 +120,7 @@ def _limits_of_rows(artefact: GraphArtefact, limits: Limits) -> Limits:
 def _compared(
     artefact: GraphArtefact, row: int, batch: int, alone: Prediction, found: Prediction, limits: Limits
 ) -> _Row:
-    match = match_classes(artefact.metadata, artefact.metadata)
+    match = match_classes(artefact.metadata.classes, artefact.metadata.classes)
     pixels = compare_pixels(match, (alone.logits, found.logits), (alone.mask, found.mask), tie=limits.tie)
     share = 1 - float(pixels.differs.mean())
     error = 0.0 if pixels.errors is None else float(pixels.errors.max())

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from rcil.data.types import SegmentationData
 from rcil.evaluation.evaluate import rows_by_value
 from rcil.evaluation.metrics import Confusion, mean_iou
+from rcil.model.class_match import match_classes
+from rcil.model.metadata import Metadata
 from rcil_export.check.artefact import Artefact, GraphArtefact, Prediction
 from rcil_export.check.limits import Limits, limits_for
 from rcil_export.check.outputs.batch import batch_item
-from rcil_export.check.outputs.class_match import ClassMatch, match_classes
 from rcil_export.check.outputs.disagreement import Disagreements
 from rcil_export.check.outputs.images import CheckImage, CheckImages, common_shape, fit
 from rcil_export.check.outputs.log_histogram import LogHistogram
@@ -56,7 +57,7 @@ def compare_outputs(
     """
     shape = common_shape(a.shape, b.shape)
     limits = limits or limits_for(a.precision, b.precision)
-    tally = _Tally(match_classes(a.metadata, b.metadata), limits, images)
+    tally = _Tally(a.metadata, b.metadata, limits, images)
     for done, image in enumerate(images, 1):
         fitted = fit(image, shape)
         first, second = a.predict(fitted.pixels), b.predict(fitted.pixels)
@@ -67,6 +68,12 @@ def compare_outputs(
         further.append(batch_item(b, images, limits) if isinstance(b, GraphArtefact) else None)
         further += size_items(a, b, images.readers[0](), limits)
     return tally.report(a.name, b.name, tuple(item for item in further if item is not None))
+
+
+def _of_latest_step(names: Sequence[str], later: Metadata) -> NDArray[np.bool_]:
+    """Whether each class came with the step of the later model, [names]."""
+    step_of = {c.name: c.step for c in later.classes}
+    return np.array([step_of[name] >= later.step for name in names])
 
 
 def _one_class(tally: _Tally) -> Item | None:
@@ -83,15 +90,16 @@ def _one_class(tally: _Tally) -> Item | None:
 class _Tally:
     """Sums over images; of the images themselves only the worst is kept, and small."""
 
-    def __init__(self, match: ClassMatch, limits: Limits, images: CheckImages) -> None:
-        self.match = match
+    def __init__(self, a: Metadata, b: Metadata, limits: Limits, images: CheckImages) -> None:
+        self.match = match = match_classes(a.classes, b.classes)
+        newest = _of_latest_step(match.names, b if b.step >= a.step else a)
         self.limits = limits
         self.source = images
         self.table = _rows_of_truth(images.data, match.names)
         self.rows = {
             "all": np.arange(len(match.names)),
-            "old": np.flatnonzero(~match.new),
-            "new": np.flatnonzero(match.new),
+            "old": np.flatnonzero(~newest),
+            "new": np.flatnonzero(newest),
         }
         self.histograms = {part: LogHistogram() for part in PARTS}
         self.agreements = {part: Agreement(0, 0, 0) for part in PARTS}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil_export.check.outputs.class_match import ClassMatch
+from rcil.model.class_match import ClassMatch, Rows
 from rcil_export.check.outputs.disagreement import top2_margins
 
 Logits = NDArray[np.float32]
@@ -58,12 +57,12 @@ def compare_pixels(
             range, in a (in b, if a has no logits).
     """
     a, b = (
-        None if values is None else values[list(rows)]
-        for values, rows in zip(logits, (match.rows_a, match.rows_b), strict=True)
+        None if values is None else values[rows]
+        for values, rows in zip(logits, (match.old_rows, match.new_rows), strict=True)
     )
     mask_a, mask_b = (
         _common_mask(mask, values, rows, complete=match.complete)
-        for mask, values, rows in zip(masks, (a, b), (match.rows_a, match.rows_b), strict=True)
+        for mask, values, rows in zip(masks, (a, b), (match.old_rows, match.new_rows), strict=True)
     )
     named = (mask_a >= 0) & (mask_b >= 0)
     known = np.ones_like(named) if match.complete else named
@@ -90,12 +89,12 @@ def range_of(logits: Logits) -> float:
     return max(float(finite.max()) - float(finite.min()), 1e-30) if finite.size else 1e-30
 
 
-def _common_mask(mask: Mask, logits: Logits | None, rows: Sequence[int], *, complete: bool) -> Mask:
+def _common_mask(mask: Mask, logits: Logits | None, rows: Rows, *, complete: bool) -> Mask:
     if not complete and logits is not None:
         return np.asarray(logits.argmax(0), np.int64)
-    table = np.full(max(rows) + 2, -1, np.int64)
-    table[list(rows)] = np.arange(len(rows))
-    common: Mask = table[np.where((mask >= 0) & (mask <= max(rows)), mask, max(rows) + 1)]
+    table = np.full(rows.max() + 2, -1, np.int64)
+    table[rows] = np.arange(len(rows))
+    common: Mask = table[np.where((mask >= 0) & (mask <= rows.max()), mask, rows.max() + 1)]
     return common
 
 

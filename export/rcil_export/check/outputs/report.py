@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.images import Image
+from rcil.model.class_match import ClassMatch
 from rcil_export.check.limits import Limits
-from rcil_export.check.outputs.class_match import ClassMatch
 from rcil_export.check.outputs.disagreement import Swap
 from rcil_export.check.outputs.log_histogram import LogHistogram
 from rcil_export.check.result import Item, Result
@@ -176,7 +176,7 @@ class OutputsReport:
         if match.complete:
             measured = f"the same {len(match.names)}" + ("" if match.same_rows else ", in other rows; matched by name")
         else:
-            lists = (("only in the first", match.only_a), ("only in the second", match.only_b))
+            lists = (("only in the first", match.gone), ("only in the second", match.added))
             apart = "; ".join(f"{where}: {', '.join(names)}" for where, names in lists if names)
             measured = f"{len(match.names)} in common; {apart}"
         return Item("classes", "Same classes", match.complete, measured, "the same names")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
+from rcil.core.errors import RunError
+from rcil.model.class_match import match_classes
 from rcil.train.memory import free_memory
-from rcil_export.check.artefact import Artefact, GraphArtefact, RunError
+from rcil_export.check.artefact import Artefact, GraphArtefact
 from rcil_export.check.limits import Limits
-from rcil_export.check.outputs.class_match import match_classes
 from rcil_export.check.outputs.images import CheckImage, common_shape, fit
 from rcil_export.check.outputs.pixels import compare_pixels
 from rcil_export.check.result import Item
@@ -146,7 +147,7 @@ def _compared(a: Artefact, b: Artefact, image: CheckImage, size: Size, limits: L
     for found, name in ((first, a.name), (second, b.name)):
         if found.mask.shape != size or (found.logits is not None and found.logits.shape[1:] != size):
             raise RunError(f"{name} gives a mask of {size_text(found.mask.shape)}", "Export it again.")
-    match = match_classes(a.metadata, b.metadata)
+    match = match_classes(a.metadata.classes, b.metadata.classes)
     compared = compare_pixels(match, (first.logits, second.logits), (first.mask, second.mask), tie=limits.tie)
     error = 0.0 if compared.errors is None else float(compared.errors.max())
     share = 1 - float(compared.differs.mean())

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rcil.core.errors import CheckpointError, TrustError, first_line
+from rcil.core.errors import CheckpointError, RunError, TrustError, first_line
 from rcil.core.files import sha256_of
 from rcil_export.graph.description import parse_description
 from rcil_export.graph.interface import INPUT_NAME
@@ -16,7 +16,7 @@ from rcil_export.graph.onnx_texts import damaged, read_texts
 from rcil_export.runtime.forms import choose_provider, needs_wide_sums
 from rcil_export.runtime.providers import CPU, CUDA, TENSORRT, is_listed
 from rcil_export.runtime.sessions import SessionError, open_session
-from rcil_serve.runtime.backends.protocol import Outputs, RunError, outputs_of
+from rcil_serve.runtime.backends.protocol import Outputs, outputs_of
 
 TITLES = {CPU: "CPU", CUDA: "GPU (CUDA)", TENSORRT: "GPU (TensorRT)"}
 

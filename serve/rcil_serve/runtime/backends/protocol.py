@@ -7,18 +7,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.errors import RcilError
+from rcil.core.errors import RunError
 from rcil.model.metadata import Metadata
 from rcil_export.graph.interface import Interface
 
 Mask = NDArray[Any]
 """Class rows [..., H, W]: uint8 up to 256 classes, int32 beyond."""
-
-
-class RunError(RcilError):
-    """A model that loads but does not run."""
-
-    exit_code = 5
 
 
 class Outputs(NamedTuple):

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.images import Image
+from rcil.model.class_match import ClassMatch, match_classes
 from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.painter import BACKGROUND
-from rcil_serve.watch.measures.classes import Matching, match
 from rcil_serve.watch.measures.overlap import Overlap, Pixels, overlap_of, pair_counts
 from rcil_serve.watch.measures.shares import Reference
 
@@ -126,7 +126,7 @@ class OverlapWindow:
         sights: Number of times a class must be seen within the window for a firm reading.
     """
 
-    def __init__(self, matching: Matching, seconds: float, min_share: float, sights: int = 1) -> None:
+    def __init__(self, matching: ClassMatch, seconds: float, min_share: float, sights: int = 1) -> None:
         self._matching, self._min_share, self._sights = matching, min_share, sights
         self._window = Window(seconds, 3 * len(matching.names))
 
@@ -153,7 +153,7 @@ class OverlapWindow:
 class AgreementMeter:
     """IoU of every old class between the previous step and the current one; see `OverlapWindow`."""
 
-    def __init__(self, matching: Matching, seconds: float, min_share: float) -> None:
+    def __init__(self, matching: ClassMatch, seconds: float, min_share: float) -> None:
         self._matching = matching
         self._window = OverlapWindow(matching, seconds, min_share)
 
@@ -177,7 +177,7 @@ class FlickerMeter:
     """
 
     def __init__(self, classes: Sequence[ClassInfo], seconds: float, min_share: float, still: float) -> None:
-        self._matching = match(classes, classes)
+        self._matching = match_classes(classes, classes)
         self._window = OverlapWindow(self._matching, seconds, min_share, FLICKER_SIGHTS)
         self._stillness = Stillness(still)
         self._before: Mask | None = None

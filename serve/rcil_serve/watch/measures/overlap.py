@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.images import Image
+from rcil.model.class_match import ClassMatch
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.painter import BACKGROUND
-from rcil_serve.watch.measures.classes import Matching
 
 Pixels = NDArray[np.int64]
 
@@ -50,13 +50,13 @@ def pair_counts(old: Mask, new: Mask, counts: tuple[int, int], where: Image | No
     return np.bincount(chosen, minlength=counts[0] * counts[1]).reshape(counts)
 
 
-def plain_overlap(pairs: Pixels, matching: Matching) -> Overlap:
+def plain_overlap(pairs: Pixels, matching: ClassMatch) -> Overlap:
     """Overlap of the classes that two models share, without exceptions; see `overlap_of` for the arguments."""
     both = pairs[matching.old_rows, matching.new_rows]
     return Overlap(both, pairs.sum(axis=1)[matching.old_rows] + pairs.sum(axis=0)[matching.new_rows] - both)
 
 
-def overlap_of(pairs: Pixels, matching: Matching) -> Overlap:
+def overlap_of(pairs: Pixels, matching: ClassMatch) -> Overlap:
     """Overlap of the classes that two models share, to judge whether they are forgotten.
 
     Pixels that an old class loses to a new class count against the old class, because that is forgetting. The

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from rcil.core.documents import write_json
+from rcil.model.class_match import match_classes
 from rcil.model.metadata import ClassInfo
 from rcil_export.graph.description import read_described
 from rcil_serve.stream.frames import Counts
 from rcil_serve.stream.outputs.timeline import Timeline, draw_timeline
-from rcil_serve.watch.measures.classes import match
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -112,7 +112,7 @@ class History:
 
     def add(self, time: float, classes: Sequence[ClassInfo], shares: NDArray[np.float64]) -> None:
         """Add the shares [classes] of one frame from a model with these classes."""
-        matching = match(self._classes, classes)
+        matching = match_classes(self._classes, classes)
         row = np.zeros(len(self._classes))
         row[matching.old_rows] = shares[matching.new_rows]
         self.timeline.add(time, row)

@@ -7,11 +7,11 @@ import pytest
 from sites import make_site
 
 from rcil.core.errors import RcilError
+from rcil.model.class_match import match_classes
 from rcil.model.metadata import Metadata, class_table
 from rcil_export.check.artefact import Artefact, OnnxArtefact, Prediction
 from rcil_export.check.limits import DEFAULTS
 from rcil_export.check.outputs import batch as batch_module
-from rcil_export.check.outputs.class_match import match_classes
 from rcil_export.check.outputs.compare import compare_outputs, shrink
 from rcil_export.check.outputs.images import CheckImage, CheckImages, generated_images, images_for
 from rcil_export.check.outputs.pixels import compare_pixels
@@ -118,7 +118,7 @@ def test_rows_are_matched_by_name():
 def test_other_classes_are_an_item_and_the_common_ones_are_compared():
     parent = Fixed(REFERENCE[:2], steps=STEPS[:1], step=0)
     report = compare_outputs(parent, Fixed(REFERENCE), image_of(4))
-    assert report.match.only_b == ("crate",)
+    assert report.match.added == ("crate",)
     assert report.parts["all"].errors.max == 0
     assert report.parts["all"].agreement.differing == 0  # among the common classes
     assert report.parts["new"].classes == ()
@@ -128,7 +128,9 @@ def test_other_classes_are_an_item_and_the_common_ones_are_compared():
 
 
 def test_masks_alone_with_other_classes_count_common_pixels_only():
-    match = match_classes(Fixed(REFERENCE).metadata, Fixed(REFERENCE[:2], steps=STEPS[:1], step=0).metadata)
+    match = match_classes(
+        Fixed(REFERENCE).metadata.classes, Fixed(REFERENCE[:2], steps=STEPS[:1], step=0).metadata.classes
+    )
     masks = (np.array([[0, 1, 2, 1]]), np.array([[0, 0, 0, 1]]))
     found = compare_pixels(match, (None, None), masks, tie=1e-5)
     assert found.known.tolist() == [[True, True, False, True]]

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from rcil_serve.runtime.backends.protocol import RunError, outputs_of
+from rcil.core.errors import RunError
+from rcil_serve.runtime.backends.protocol import outputs_of
 
 MASK = np.zeros((2, 4, 5), np.uint8)
 

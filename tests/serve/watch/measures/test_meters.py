@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from rcil.model.class_match import match_classes
 from rcil.model.metadata import class_table
-from rcil_serve.watch.measures.classes import match
 from rcil_serve.watch.measures.meters import (
     BINS,
     BLUR,
@@ -35,7 +35,7 @@ def by_name(meter):
 
 
 def test_agreement_adds_pixels_up_over_the_window():
-    meter = AgreementMeter(match(OLD, NEW), 10.0, min_share=0.01)
+    meter = AgreementMeter(match_classes(OLD, NEW), 10.0, min_share=0.01)
     assert by_name(meter) == dict.fromkeys(("background", "a", "b"), (None, False))
     meter.add(0.0, strip(40), strip(40))
     meter.add(1.0, strip(20), strip(10))
@@ -48,13 +48,13 @@ def test_agreement_adds_pixels_up_over_the_window():
 
 
 def test_what_a_new_class_takes_counts_against_old_ones_but_not_against_the_background():
-    meter = AgreementMeter(match(OLD, NEW), 10.0, min_share=0.01)
+    meter = AgreementMeter(match_classes(OLD, NEW), 10.0, min_share=0.01)
     meter.add(0.0, strip(40), strip(30, 0, 30))
     assert by_name(meter) == {"background": (1.0, True), "a": (0.75, True), "b": (None, False)}
 
 
 def test_a_few_pixels_are_shown_but_not_firm():
-    meter = AgreementMeter(match(OLD, NEW), 10.0, min_share=0.05)
+    meter = AgreementMeter(match_classes(OLD, NEW), 10.0, min_share=0.05)
     meter.add(0.0, strip(4), strip(0))
     assert by_name(meter)["a"] == (0.0, False)
     meter.add(0.5, strip(5), strip(5))

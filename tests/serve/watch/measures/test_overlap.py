@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from rcil.model.class_match import match_classes
 from rcil.model.metadata import class_table
-from rcil_serve.watch.measures.classes import match
 from rcil_serve.watch.measures.overlap import overlap_of, pair_counts
 
 OLD = class_table([["background", "a", "b"]])
@@ -23,7 +23,7 @@ def test_overlap_by_hand():
     """Class a: two pixels before, one of them lost to the new c; b: one pixel in both; d came out of the background."""
     old = np.array([[0, 0, 0, 1], [0, 0, 2, 1]], np.uint8)
     new = np.array([[0, 0, 4, 2], [0, 2, 1, 3]], np.uint8)
-    matching = match(OLD, NEW)
+    matching = match_classes(OLD, NEW)
     found = overlap_of(pair_counts(old, new, matching.counts), matching)
     assert matching.names == ("background", "a", "b")
     assert found.both.tolist() == [3, 1, 1]
@@ -32,13 +32,13 @@ def test_overlap_by_hand():
 
 
 def test_a_class_that_nobody_sees_has_no_iou():
-    matching = match(OLD, OLD)
+    matching = match_classes(OLD, OLD)
     empty = np.zeros((2, 2), np.uint8)
     assert overlap_of(pair_counts(empty, empty, matching.counts), matching).iou() == [1.0, None, None]
 
 
 def test_classes_that_the_newer_model_lacks_do_not_count_against_the_background():
-    matching = match(NEW, OLD)
+    matching = match_classes(NEW, OLD)
     before, after = np.array([[0, 0, 3, 4]], np.uint8), np.array([[0, 1, 0, 0]], np.uint8)
     found = overlap_of(pair_counts(before, after, matching.counts), matching)
     assert found.iou() == [1 / 2, None, 0.0]
