@@ -17,7 +17,7 @@ from rcil.classify.heads import CosineClassifier, kmeans
 from rcil.classify.losses import heads_distillation, nca, pod_flat, pod_spatial
 from rcil.classify.network import HeadSpec, ImageClassifier, Outputs
 from rcil.classify.task import MethodName, Positive
-from rcil.losses._maps import class_schedule
+from rcil.losses.maps import class_schedule
 from rcil.methods.base import LossTerms
 from rcil.model.architecture import RC, BranchWeight, DropChance, FrozenModel, MixKind
 from rcil.nn.classifier import IncrementalClassifier

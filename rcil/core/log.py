@@ -1,4 +1,4 @@
-"""The one logger, `rcil`: what -v shows beside results, and what -q leaves out."""
+"""The logger `rcil`, which -v makes verbose and -q silences."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Notify = Callable[[str], None]
 
 
 def is_quiet() -> bool:
-    """Whether only results and errors are wanted."""
+    """Whether only results and errors are shown."""
     return not log.isEnabledFor(logging.WARNING)
 
 
 @contextlib.contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Tell how long the block took."""
+    """Log how long the block took."""
     start = time.perf_counter()
     yield
     log.info("%s: %.2f s", name, time.perf_counter() - start)
@@ -27,7 +27,7 @@ def stage(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def listening(level: int) -> Iterator[None]:
-    """Messages from `level` on go to standard error; afterwards all is as before, which matters to a library's user."""
+    """Send messages from `level` on to standard error inside the block, then restore the logger for library users."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     before = log.level, log.propagate

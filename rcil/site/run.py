@@ -23,8 +23,7 @@ from rcil.data.scan import data_digest
 from rcil.data.site import read_site
 from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.hardware.determinism import deterministic
-from rcil.hardware.followers import told_once
-from rcil.hardware.processes import Processes, join
+from rcil.hardware.processes import Processes, join, report_once
 from rcil.methods import StepInfo, make_method
 from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
@@ -82,7 +81,7 @@ def add_class(
 def _teach(request: Request, output: Path, resume: bool, display: Display, processes: Processes) -> dict[str, Any]:
     """Every process checks, trains and compares its share of the images; the first one alone writes the results."""
     finished = output / "report.json"
-    with told_once(processes):
+    with report_once(processes):
         check_folder(output, request, resume=resume)
         processes.wait()  # all have seen the folder as it was
         if finished.exists():

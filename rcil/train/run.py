@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from rcil.checkpoint.file import load, load_backbone, save
-from rcil.checkpoint.imagenet import installed_weights
+from rcil.checkpoint.importers import installed_weights
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.core.files import replacing, sha256_of, working_in

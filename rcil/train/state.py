@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rcil.checkpoint.importers.torch_file import holds_its_numbers
+from rcil.checkpoint.importers.torch_file import is_fully_stored
 from rcil.core.errors import TrainingError, first_line
 from rcil.core.files import replacing
 from rcil.methods import Method
@@ -111,8 +111,8 @@ def read_state(path: Path) -> dict[str, Any]:
     """A state file's content."""
     try:
         document: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-        if not all(map(holds_its_numbers, _tensors_in(document))):
-            raise ValueError("a tensor stands for more numbers than it holds")
+        if not all(map(is_fully_stored, _tensors_in(document))):
+            raise ValueError("a tensor claims more numbers than it stores")
     except Exception as error:
         raise TrainingError(f"cannot read the state in {path}", "Delete the step's folder to train it anew.") from error
     return document

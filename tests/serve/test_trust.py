@@ -54,7 +54,10 @@ SPOILED = {
     "changed": (change, "model.onnx was changed"),
     "added": (lambda folder: (folder / "model.engine").write_bytes(b"x"), "model.engine was added"),
     "another key": (lambda folder: sign(folder, folder.parent / "stranger.pem"), "another key"),
-    "truncated": (lambda folder: (folder / "model.sig").write_bytes(b'{"media'), "model.sig is no statement"),
+    "truncated": (
+        lambda folder: (folder / "model.sig").write_bytes(b'{"media'),
+        "model.sig is not a model signing statement",
+    ),
 }
 spoiled = pytest.mark.parametrize(("spoil", "words"), SPOILED.values(), ids=SPOILED)
 
@@ -126,7 +129,7 @@ def test_the_checkpoint_of_an_overlay_is_verified_too(site):
 
 def test_a_public_key_that_is_none_is_a_wrong_request(site):
     done = call("rcil-serve video", *COMMANDS["video"].split(), "--trust", "friend.pem")
-    assert done.code == 2 and "friend.pem is no public key" in done.err
+    assert done.code == 2 and "friend.pem is not a public key" in done.err
 
 
 @spoiled

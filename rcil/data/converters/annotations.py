@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
 from rcil.core.errors import ConfigError
-from rcil.core.images import decoded, refuse_before_decoding
+from rcil.core.images import check_encoded, decoded
 from rcil.core.masks import Mask
 from rcil.core.reading import DataError, read_bytes
 from rcil.data.types import IGNORE
@@ -135,7 +135,7 @@ def read_json(path: Path, model: type[_Model], hint: str) -> _Model:
 def read_colours(path: Path) -> npt.NDArray[np.uint8]:
     """An image as it is shown, that is, turned the way its EXIF tag says: [height, width, BGR]."""
     data = read_bytes(path, "Export it again, or give the image folder.")
-    refuse_before_decoding(path, data)
+    check_encoded(path, data)
     image = decoded(data)
     if image is None:
         raise DataError(f"{path} is not an image that can be decoded", "Copy or export it again.")

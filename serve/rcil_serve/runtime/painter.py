@@ -1,4 +1,4 @@
-"""Draws masks over images with one table look-up and one blend."""
+"""Paints masks over images in class colours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.drawing import legend
+from rcil.core.drawing import blend, legend
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
@@ -38,10 +38,10 @@ class Painter:
         painted = [row for row, c in enumerate(classes) if row != BACKGROUND and (not only or c.name in only)]
         rows = max(256, len(classes))
         self._colours = np.zeros((rows, 3), np.uint8)
-        self._left = np.full(rows, 255, np.uint8)  # 255 where the image stays unpainted
+        self._untouched = np.full(rows, 255, np.uint8)
         for row in painted:
             self._colours[row] = classes[row].colour
-            self._left[row] = 0
+            self._untouched[row] = 0
         self._alpha = alpha
         self._entries = [(classes[row].name, classes[row].colour) for row in painted]
         self._with_legend = with_legend
@@ -49,19 +49,9 @@ class Painter:
 
     def paint(self, image: Image, mask: Mask) -> Image:
         """Paint class rows [H, W] over an RGB image [H, W, 3]; returns a new image."""
-        drawn = self._blend(image, mask)
+        drawn = blend(image, mask, self._colours, self._untouched, self._alpha)
         if self._with_legend and self._entries:
             self._add_legend(drawn)
-        return drawn
-
-    def _blend(self, image: Image, mask: Mask) -> Image:
-        if mask.dtype == np.uint8:  # OpenCV's table look-ups are several times faster than numpy's
-            colours = cv2.applyColorMap(mask, self._colours[:256, None])
-            left = cv2.LUT(mask, self._left[:256])
-        else:
-            colours, left = self._colours[mask], self._left[mask]
-        drawn = np.asarray(cv2.addWeighted(image, 1 - self._alpha, colours, self._alpha, 0), np.uint8)
-        cv2.copyTo(image, left, drawn)
         return drawn
 
     def _add_legend(self, drawn: Image) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from rcil.core.errors import RcilError
 from rcil.core.images import Image
+from rcil.core.log_histogram import LogHistogram
 
 
 class SourceError(RcilError):
@@ -98,31 +98,26 @@ class Counts:
     """Why a live source was lost for good; empty otherwise."""
 
 
-MIN_SECONDS, MAX_SECONDS, STEP = 1e-6, 1e4, 1.01
-"""Range in seconds, and ratio of the edges of a bin; bins are one percent wide."""
-
-
 class Latencies:
-    """A histogram of durations with logarithmic bins: percentiles to within one percent, in constant memory."""
+    """Percentiles of any number of durations, from a microsecond to three hours, to within one percent."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(int(math.log(MAX_SECONDS / MIN_SECONDS) / math.log(STEP)) + 2, np.int64)
-        self.count = 0
+        self._histogram = LogHistogram(low=-6, high=4, per_decade=232)
         self.total = 0.0
+
+    @property
+    def count(self) -> int:
+        """Number of durations."""
+        return self._histogram.total
 
     def add(self, seconds: float) -> None:
         """Add one duration."""
-        index = int(math.log(max(seconds, MIN_SECONDS) / MIN_SECONDS) / math.log(STEP))
-        self._counts[min(index, len(self._counts) - 1)] += 1
-        self.count += 1
+        self._histogram.add(np.array(seconds))
         self.total += seconds
 
     def percentile(self, percent: float) -> float:
         """Return a percentile in seconds; 0 if there are no durations."""
-        if not self.count:
-            return 0.0
-        index = int(np.searchsorted(self._counts.cumsum(), percent / 100 * self.count))
-        return float(MIN_SECONDS * STEP ** (index + 0.5))
+        return self._histogram.quantile(percent / 100) if self.count else 0.0
 
     def as_document(self) -> dict[str, float]:
         """Count, percentiles and mean in milliseconds, JSON-ready."""

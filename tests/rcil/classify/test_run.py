@@ -106,7 +106,7 @@ def test_segmenters_and_classifiers_are_told_apart(finished, tmp_path):
     path = finished["eeil"][1] / "step0.safetensors"
     with pytest.raises(CheckpointError, match="classifier of whole images, not a segmenter"):
         load(path)
-    with pytest.raises(CheckpointError, match="gives no masks"):
+    with pytest.raises(CheckpointError, match="does not output masks"):
         Metadata.model_validate_json(read_header(path).metadata.model_dump_json())
     model = at_step(small_arch(), 0)
     save(tmp_path / "s.safetensors", model, Metadata(architecture=model.arch, classes=class_table([list(model.names)])))

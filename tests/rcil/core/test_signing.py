@@ -124,7 +124,7 @@ def test_an_engine_needs_the_statement_of_its_folder(tmp_path, keys):
 def test_a_truncated_statement_is_refused(delivered, keys, length):
     path = delivered / "model.sig"
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(TrustError, match=r"model\.sig is no statement"):
+    with pytest.raises(TrustError, match=r"model\.sig is not a model signing statement"):
         verify(delivered, [keys.public])
 
 
