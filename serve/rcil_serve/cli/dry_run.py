@@ -16,6 +16,7 @@ from rcil_serve.diff.classes import common_classes
 from rcil_serve.diff.views import VIEWS, unknown_view
 from rcil_serve.runtime.painter import Painter
 from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.outputs.receipt import summarize_model
 
 if TYPE_CHECKING:
     from rcil.model.metadata import ClassInfo
@@ -68,14 +69,13 @@ def _dry_run(
         for path, backend in zip(models, backends, strict=True):
             predictor = Predictor(backend, request.layout)
             seconds += _seconds(predictor, info.size)
-            reads[str(path)] = f"step {backend.metadata.step}, {len(predictor.classes)} classes, {backend.device}"
-    height, width = info.size
+            reads[str(path)] = summarize_model(backend)
     count = f"{info.frames} frames" if info.frames is not None else "an unknown number of frames"
     needs = {"inference": f"{1000 * seconds:.0f} ms per frame"}
     if info.frames is not None:
         needs["time"] = f"{seconds * info.frames:.0f} s for the whole source, plus decoding and encoding"
     return DryRun(
-        {**reads, info.name: f"{count} of {width}x{height}, {float(info.rate):.3f} fps"},
+        {**reads, info.name: f"{count} of {info.summary}"},
         {str(path): name for name, path in outputs.items()},
         needs,
     )

@@ -23,7 +23,7 @@ from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Stages
 from rcil_serve.stream.options import StreamOptions
 from rcil_serve.stream.output_checks import check_no_overwrite
-from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model
+from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model, summarize_model
 from rcil_serve.stream.pipeline import run_pipeline
 from rcil_serve.stream.recorder import Recorder, Show
 from rcil_serve.stream.sources import Source
@@ -98,7 +98,7 @@ def run_diff(
         for path in (request.old, request.new):
             backend = request.open_backend(path)
             stack.callback(backend.close)
-            notify(f"{path}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
+            notify(f"{path}: {summarize_model(backend)}")
             backends.append(backend)
         old, new = backends
         warnings = warnings_about(old, new)
@@ -107,8 +107,7 @@ def run_diff(
         pair = Pair(Predictor(old, request.layout), Predictor(new, request.layout))
         source = request.open_source(request.source)
         stack.callback(source.close)
-        height, width = source.info.size
-        notify(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} fps")
+        notify(f"{source.info.name}: {source.info.summary}")
         stack.enter_context(working_in(request.out))
         return _Run(request, (old, new), pair, source, warnings, show).run()
 
@@ -230,7 +229,7 @@ def facts_of(backends: tuple[Backend, Backend], source: Source, found: Findings,
     return {
         "Old model": old,
         "New model": new,
-        "Source": f"{info.name}: {info.size[1]}x{info.size[0]}, {float(info.rate):.3f} fps",
+        "Source": f"{info.name}: {info.summary}",
         "Frames": f"{found.frames} compared{lost}{ENDINGS[status]}",
         "Classes": "; ".join([", ".join(shared), *(f"{where}: {', '.join(n)}" for where, n in only.items() if n)]),
     }

@@ -72,6 +72,11 @@ class SourceInfo:
     sound: Any = None
     """PyAV audio stream, whose parameters are copied to outputs."""
 
+    @property
+    def summary(self) -> str:
+        """Size and frame rate for messages: `640x480, 25.000 fps`."""
+        return f"{self.size[1]}x{self.size[0]}, {float(self.rate):.3f} fps"
+
 
 @dataclass
 class Counts:

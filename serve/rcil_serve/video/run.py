@@ -17,7 +17,7 @@ from rcil_serve.stream.options import StreamOptions
 from rcil_serve.stream.output_checks import check_free_folders, check_no_overwrite
 from rcil_serve.stream.outputs.masks import is_folder
 from rcil_serve.stream.outputs.movie import check_suffix
-from rcil_serve.stream.outputs.receipt import Receipt
+from rcil_serve.stream.outputs.receipt import Receipt, summarize_model
 from rcil_serve.stream.outputs.sink import FileSink, Smoother, Targets
 from rcil_serve.stream.pipeline import run_pipeline
 from rcil_serve.stream.recorder import Recorder, Show
@@ -87,14 +87,11 @@ def run_video(
     with contextlib.ExitStack() as stack:
         backend = request.open_backend(request.model)
         stack.callback(backend.close)
-        notify(
-            f"{request.model}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}"
-        )
+        notify(f"{request.model}: {summarize_model(backend)}")
         predictor = Predictor(backend, request.layout)
         source = request.open_source(request.source)
         stack.callback(source.close)
-        height, width = source.info.size
-        notify(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} fps")
+        notify(f"{source.info.name}: {source.info.summary}")
         for path in request.outputs().values():
             stack.enter_context(working_in(path))
         receipt = Receipt(request.receipt, backend, source.info, request.source, request.as_document())

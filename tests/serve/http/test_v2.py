@@ -84,7 +84,7 @@ def test_asynchronous_requests(client):
     ("name", "version", "images", "output", "status", "words"),
     [
         ("other", "", IMAGES, "mask", "404", "unknown model 'other'"),
-        ("rcil", "7", IMAGES, "mask", "404", "no version 7"),
+        ("rcil", "7", IMAGES, "mask", "404", "unknown version 7"),
         ("rcil", "", IMAGES, "logits", "400", "unknown output 'logits'"),
         ("rcil", "", IMAGES[:, :4], "mask", "400", "image UINT8 [1 to 4, 8 to 512, 8 to 512, 3]"),
         ("rcil", "", np.zeros((2, 200, 200, 3), np.uint8), "mask", "413", "more than 40000 pixels"),

@@ -97,6 +97,11 @@ def describe_model(backend: Backend) -> dict[str, Any]:
     }
 
 
+def summarize_model(backend: Backend) -> str:
+    """One-line summary of a model for messages: `step 1, 3 classes, CPU`."""
+    return f"step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}"
+
+
 def _file_facts(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}

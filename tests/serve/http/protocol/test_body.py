@@ -93,11 +93,11 @@ def test_too_many_pixels_are_refused_before_decoding():
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "no PNG or JPEG"),
-        (b"GIF89a", "no PNG or JPEG"),
-        (png(IMAGE)[:20], "no PNG or JPEG"),
-        (jpeg(IMAGE)[:30], "no PNG or JPEG"),
-        (b"\xff\xd8" + b"\xff\xe1\x00\x00" * 20, "no PNG or JPEG"),
+        (b"", "neither PNG nor JPEG"),
+        (b"GIF89a", "neither PNG nor JPEG"),
+        (png(IMAGE)[:20], "neither PNG nor JPEG"),
+        (jpeg(IMAGE)[:30], "neither PNG nor JPEG"),
+        (b"\xff\xd8" + b"\xff\xe1\x00\x00" * 20, "neither PNG nor JPEG"),
         (jpeg(IMAGE)[:-300], "truncated"),
         (png(IMAGE)[:40], "cannot be decoded"),
     ],
