@@ -162,10 +162,10 @@ def test_a_model_is_promoted_only_while_it_verifies(site):
     promotion.check(model)
     (site / "step1" / "report.html").write_text("added later")
     with pytest.raises(TrustError, match=r"report\.html was added"):
-        promotion.carry_out(model, sha256_of(model))
+        promotion.apply(model, sha256_of(model))
     assert link.resolve() == (site / "step0").resolve()
     (site / "step1" / "report.html").unlink()
-    promotion.carry_out(model, sha256_of(model))
+    promotion.apply(model, sha256_of(model))
     open_backend(link / "model.onnx", "cpu", 1, trust)
 
 

@@ -104,8 +104,8 @@ class _Second:
     def add(self, frame: Frame, codes: Mask, shares: Shares) -> None:
         self.sums += shares
         self.frames += 1
-        least = harm_of(np.zeros(len(KINDS)) if self.worst is None else self.worst[2])
-        if harm_of(shares) > least:
+        worst = harm_of(np.zeros(len(KINDS)) if self.worst is None else self.worst[2])
+        if harm_of(shares) > worst:
             self.worst = frame, codes, shares
 
 

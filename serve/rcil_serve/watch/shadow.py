@@ -86,10 +86,10 @@ class Shadow:
         self.alive = False
         self.close()
         replaced = describe_model(self._current.backend)
-        least = min(verdict.agreement.values(), default=1.0)
+        lowest = min(verdict.agreement.values(), default=1.0)
         text = (
             f"promoted {self._path} (step {self.predictor.backend.metadata.step}) after {verdict.frames} frames; "
-            f"old classes agree with an IoU of at least {least:.3f}"
+            f"old classes agree with an IoU of at least {lowest:.3f}"
         )
         self._log.add(Event("promoted", time, text, facts | {"replaced": replaced}))
         return True

@@ -66,7 +66,7 @@ def test_the_worst_seconds_are_those_of_a_full_sort():
 
 
 def test_seconds_without_harm_are_left_out_and_of_equals_the_earlier_comes_first():
-    worst = WorstSeconds(lambda frame, codes: b"", most=2)
+    worst = WorstSeconds(lambda frame, codes: b"", limit=2)
     harmless = shares_of(learned=0.5, appeared=0.2)
     harm = shares_of(forgotten=0.1)
     for second, shares in enumerate([harmless, harm, harmless, harm, harm]):

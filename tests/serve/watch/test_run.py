@@ -201,7 +201,7 @@ def test_metrics_are_served_while_it_runs(site, tmp_path, threads):
         (["--previous", "none.onnx"], CheckpointError, "No such file"),
         (["--baseline-from", "none.json"], CheckpointError, r"cannot read none\.json"),
         (["--max-drift", "0"], ConfigError, "must be positive"),
-        (["--window", "0"], ConfigError, "is empty"),
+        (["--window", "0"], ConfigError, "the window is 0 s long"),
         (["--start", "100"], SourceError, "delivered no frames"),
     ],
 )

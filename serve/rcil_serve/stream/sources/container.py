@@ -25,7 +25,7 @@ PLAYLISTS = ("hls", "concat", "dash", "sdp", "imf")
 """Formats that make FFmpeg open other files."""
 PROBED = 2**20
 """Number of bytes from which FFmpeg detects the format."""
-FIRST_PICTURE_S = 60.0
+FIRST_FRAME_S = 60.0
 """Seconds to search for the first intact frame."""
 HINT = "Check the file with another player, or convert it to MP4 with H.264."
 
@@ -112,8 +112,8 @@ def whole_frames(packet: Any, counts: Counts) -> Iterator[Any]:
 
 
 def first_frame(container: Any, stream: Any) -> Any | None:
-    """Decode the first intact frame; None if there is none within `FIRST_PICTURE_S`."""
-    end = time.monotonic() + FIRST_PICTURE_S
+    """Decode the first intact frame; None if there is none within `FIRST_FRAME_S`."""
+    end = time.monotonic() + FIRST_FRAME_S
     for packet in container.demux(stream):
         for frame in whole_frames(packet, Counts()):
             return frame

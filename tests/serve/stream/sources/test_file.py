@@ -69,7 +69,7 @@ def test_a_damaged_first_packet_does_not_refuse_the_rest(tmp_path):
 def test_nothing_but_damage_is_not_looked_at_forever(tmp_path, monkeypatch):
     make_clip(tmp_path / "a.mp4", 12)
     monkeypatch.setattr(container, "whole_frames", lambda packet, counts: iter(()))
-    monkeypatch.setattr(container, "FIRST_PICTURE_S", 0.0)
+    monkeypatch.setattr(container, "FIRST_FRAME_S", 0.0)
     with pytest.raises(SourceError, match="has no frame that can be decoded"):
         open_source(str(tmp_path / "a.mp4"))
 
