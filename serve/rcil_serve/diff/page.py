@@ -18,6 +18,9 @@ from rcil_serve.diff.findings import Findings, headline, percent
 from rcil_serve.diff.tally import BadSecond, Shares
 from rcil_serve.runtime.painter import BACKGROUND
 
+MAX_STRENGTH = 60
+"""Opacity in percent of a cell that holds its whole row; text on it stays readable in light and dark mode."""
+
 MAX_TRANSITIONS = 12
 OWN_STYLE = """
 .headline { max-width: 60rem; margin: .6rem 0; font-size: 1.2rem; line-height: 1.4 }
@@ -174,10 +177,6 @@ def clock(second: int) -> str:
     """Format 3725 as `1:02:05`."""
     hours, rest = divmod(second, 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
-
-
-MAX_STRENGTH = 60
-"""Opacity in percent of a cell that holds its whole row; text on it stays readable in light and dark mode."""
 
 
 def matrix_table(found: Findings) -> list[str]:

@@ -28,6 +28,13 @@ from rcil_serve.stream.pipeline import run_pipeline
 from rcil_serve.stream.recorder import Recorder, Show
 from rcil_serve.stream.sources import Source
 
+ENDINGS: dict[Status, str] = {
+    "running": "",
+    "done": "",
+    "interrupted": "; interrupted by the user",
+    "failed": "; the run failed",
+}
+
 
 @dataclass(frozen=True)
 class DiffRequest(StreamOptions):
@@ -184,14 +191,6 @@ class _Run:
         facts = facts_of(self._backends, self._source, found, status)
         write_page(outputs["report"], found, self._pair.classes.table, facts, self._warnings)
         return found
-
-
-ENDINGS: dict[Status, str] = {
-    "running": "",
-    "done": "",
-    "interrupted": "; interrupted by the user",
-    "failed": "; the run failed",
-}
 
 
 def warnings_about(old: Backend, new: Backend) -> list[str]:

@@ -30,6 +30,8 @@ from rcil_serve.http.service import Service
 from rcil_serve.http.workers import Workers
 from rcil_serve.runtime.backends import open_backend
 
+_REFERENCE = "#/components/schemas/{model}"
+
 log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/v2/health/live", "/v2/health/ready", *routes_page.PARTS})
 """Paths that need no token."""
@@ -95,9 +97,6 @@ async def _explain(_: Request, error: Exception) -> JSONResponse:
             return JSONResponse({"error": "the client disconnected"}, 499)
         case _:
             return JSONResponse({"error": "internal server error; see the server's log"}, 500)
-
-
-_REFERENCE = "#/components/schemas/{model}"
 
 
 def schema_of(app: FastAPI) -> dict[str, Any]:

@@ -18,6 +18,15 @@ from rcil_serve.runtime.painter import BACKGROUND
 from rcil_serve.watch.measures.overlap import Overlap, Pixels, overlap_of, pair_counts
 from rcil_serve.watch.measures.shares import Reference
 
+BINS = 60
+"""Number of bins of a sliding window."""
+BLUR = 5
+"""Side of the box blur that keeps camera noise from counting as motion."""
+REACH = 9
+"""Side of the square around a moved pixel that also counts as moved, because a model uses its surroundings."""
+FLICKER_SIGHTS = 25
+"""Frames that must show a class before its flicker is judged, so that a single appearance does not count."""
+
 
 class Measure(StrEnum):
     """A quantity that can raise an alarm."""
@@ -43,9 +52,6 @@ class Reading:
     """None if there is nothing to measure."""
     firm: bool = True
     """Whether there is enough data to judge; other readings are reported but raise no alarm."""
-
-
-BINS = 60
 
 
 class Window:
@@ -84,12 +90,6 @@ class Window:
         return self._newest - self._first >= BINS - 1
 
 
-BLUR = 5
-"""Side of the box blur that keeps camera noise from counting as motion."""
-REACH = 9
-"""Side of the square around a moved pixel that also counts as moved, because a model uses its surroundings."""
-
-
 class Stillness:
     """Finds the still parts of consecutive images.
 
@@ -110,10 +110,6 @@ class Stillness:
         moved = (cv2.absdiff(grey, before) > self._levels).astype(np.uint8)
         reached = cv2.dilate(moved, np.ones((REACH, REACH), np.uint8))
         return np.asarray(255 * (1 - reached), np.uint8)
-
-
-FLICKER_SIGHTS = 25
-"""Frames that must show a class before its flicker is judged, so that a single appearance does not count."""
 
 
 class OverlapWindow:
