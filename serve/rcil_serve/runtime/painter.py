@@ -1,4 +1,4 @@
-"""Paints masks over images, with the tables of colours prepared once."""
+"""Paints masks over images in class colours."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.backends.protocol import Mask
 
 BACKGROUND = 0
-"""The row that is never painted."""
+"""Row of the background, which is never painted."""
 
 
 class Painter:
     """Paints the masks of one model.
 
     Args:
-        classes: Of the model, in the order of mask rows.
-        alpha: Weight of the colours, 0 to 1.
-        only: Names of the classes to paint; none: all. The background is never painted.
-        with_legend: Put the names of the painted classes into the lower left corner.
+        classes: Classes of the model, in the order of mask rows.
+        alpha: Opacity of the colours, 0 to 1.
+        only: Names of the classes to paint; all classes if empty. The background is never painted.
+        with_legend: Draw a legend of the painted classes in the lower left corner.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Painter:
         self._legends: dict[int, Image] = {}
 
     def paint(self, image: Image, mask: Mask) -> Image:
-        """RGB [H, W, 3] and class rows [H, W] -> a new RGB image [H, W, 3]."""
+        """Paint class rows [H, W] over an RGB image [H, W, 3]; returns a new image."""
         drawn = blend(image, mask, self._colours, self._untouched, self._alpha)
         if self._with_legend and self._entries:
             self._add_legend(drawn)
@@ -64,7 +64,7 @@ class Painter:
 
 
 def _panel(entries: list[tuple[str, tuple[int, int, int]]], width: int) -> Image:
-    """A legend in proportion to a picture of this width."""
+    """A legend scaled to an image of this width."""
     scale = min(2.0, max(0.45, width / 1000))
     panel = legend(entries, max(120, round(0.6 * width / scale)))
     sides = round(panel.shape[1] * scale), round(panel.shape[0] * scale)
@@ -74,7 +74,7 @@ def _panel(entries: list[tuple[str, tuple[int, int, int]]], width: int) -> Image
 
 
 def shares(mask: Mask, count: int) -> NDArray[np.float64]:
-    """Share of the pixels that each of `count` rows has, [count]."""
+    """Share of the pixels that each of `count` class rows covers, [count]."""
     if mask.dtype == np.uint8:
         pixels = cv2.calcHist([np.ascontiguousarray(mask)], [0], None, [256], [0, 256]).ravel()[:count]
         return np.asarray(pixels, np.float64) / mask.size
