@@ -15,7 +15,7 @@ from rcil import __version__
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError, RcilError, did_you_mean
 from rcil.core.files import scratch, sha256_of, working_in
-from rcil.core.log import stage
+from rcil.core.log import StageRecord, recorded_stages
 from rcil.core.signing import PARENT_NAME, SIGNATURE_NAME
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
@@ -47,7 +47,8 @@ from rcil_export.precision.convert import convert, deployed_metadata
 from rcil_export.precision.converted import Converted, Say
 from rcil_export.precision.int8.convert import Vnni
 from rcil_export.precision.int8.quantise import CalibrationOptions
-from rcil_export.preflight import preflight
+from rcil_export.preflight import Prepared, preflight
+from rcil_export.stages import part, stages_document
 from rcil_export.timing.interleaved import LatencyOptions
 from rcil_export.triton.repository import publish
 from rcil_export.triton.serving import Serving
@@ -104,6 +105,8 @@ class Exported:
     files: dict[str, Path]
     results: tuple[Result, ...]
     document: dict[str, Any]
+    stages: tuple[StageRecord, ...] = ()
+    """Where the time went."""
 
     @property
     def ok(self) -> bool:
@@ -130,53 +133,49 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
         say: Told what is going on, a line at a time.
         listen: Progress of the engine build.
     """
-    prepared = preflight(request)
-    model, metadata, images = prepared.model, prepared.metadata, prepared.images
-    deployed = deployed_metadata(metadata, request.model)
-    with workshop(request.output) as folder:
-        say(f"ONNX: {request.interface.precision}, {request.interface.shape}")
-        with stage("conversion"):
-            converted = convert(
-                model,
-                deployed,
-                request.interface,
-                calibrate=request.calibrate,
-                images=request.images,
-                limits=limits_for("fp32", request.interface.precision, request.limits),
-                calibration=request.calibration,
-                vnni=request.vnni or "auto",
-                say=say,
-            )
-        made = [folder / ONNX_NAME]
-        write_onnx(made[0], converted.document)
-        sidecar = None
-        if "engine" in request.targets:
-            say("engine: building")
-            with stage("engine"):
-                sidecar = _build(request, made[0], folder / ENGINE_NAME, listen)
-            made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
-        say("checking")
-        with stage("checks"):
-            results, outputs = _check(request, model, metadata, made[0], converted, images)
-            if sidecar is not None:
-                result, more = check_engine(made[0], made[1], sidecar, images, request.limits)
-                results, outputs = (*results, result), (*outputs, *more)
-        ok = all(result.ok for result in results)
-        facts = _facts(request, metadata, converted, sidecar, folder)
-        document = {
-            "facts": facts,
-            "sha256": hashes_of(request.model, made),
-            "model": deployed.model_dump(mode="json"),
-            "conversion": converted.notes,
-            **as_document(results, outputs),
-        }
-        html, json = report_paths(folder, ok=ok)
-        write_html(html, f"Export of {request.model.name}", facts, results, outputs)
-        write_json(json, document)
-        reports = [html, json]
-        search = [path.parent for path in (request.model, request.parent) if path is not None]
-        whole = complete([*made, *reports], document, deployed, request.signing, search) if ok else reports
-        files = put_into(request.output, whole)
+    with recorded_stages() as stages:
+        with part("reading"):
+            prepared = preflight(request)
+        metadata, images = prepared.metadata, prepared.images
+        deployed = deployed_metadata(metadata, request.model)
+        with workshop(request.output) as folder:
+            say(f"ONNX: {request.interface.precision}, {request.interface.shape}")
+            with part("conversion"):
+                converted = _converted(request, prepared.model, deployed, say)
+                made = [folder / ONNX_NAME]
+                write_onnx(made[0], converted.document)
+            sidecar = None
+            if "engine" in request.targets:
+                say("engine: building")
+                with part("engine"):
+                    sidecar = _build(request, made[0], folder / ENGINE_NAME, listen)
+                made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
+            say("checking")
+            with part("checks"):
+                results, outputs = _check_outputs(request, prepared, made[0], converted)
+                del prepared  # the network with both branches has done its part
+                results += _check_cost_and_step(request, made[0], images, converted)
+                if sidecar is not None:
+                    with part("outputs of the engine"):
+                        result, more = check_engine(made[0], made[1], sidecar, images, request.limits)
+                    results, outputs = [*results, result], [*outputs, *more]
+            ok = all(result.ok for result in results)
+            facts = _facts(request, metadata, converted, sidecar, folder)
+            document = {
+                "facts": facts,
+                "sha256": hashes_of(request.model, made),
+                "model": deployed.model_dump(mode="json"),
+                "conversion": converted.notes,
+                **as_document(results, outputs),
+                "stages": stages_document(stages.records),
+            }
+            html, json = report_paths(folder, ok=ok)
+            write_html(html, f"Export of {request.model.name}", facts, results, outputs)
+            write_json(json, document)
+            reports = [html, json]
+            search = [path.parent for path in (request.model, request.parent) if path is not None]
+            whole = complete([*made, *reports], document, deployed, request.signing, search) if ok else reports
+            files = put_into(request.output, whole)
     if ok and request.triton is not None:
         version = publish(
             files[ENGINE_NAME if _classic(sidecar) else ONNX_NAME],
@@ -189,7 +188,7 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
             force=request.force,
         )
         say(f"Triton: {version}")
-    return Exported(files, results, document)
+    return Exported(files, tuple(results), document, tuple(stages.records))
 
 
 def _classic(sidecar: EngineSidecar | None) -> bool:
@@ -256,40 +255,63 @@ def _build(request: Request, source: Path, target: Path, listen: Listener | None
     return build_engine(source, target, options, listen)
 
 
-def _check(
-    request: Request, model: Segmenter, metadata: Metadata, graph: Path, converted: Converted, images: CheckImages
-) -> tuple[tuple[Result, ...], tuple[OutputsReport, ...]]:
-    """The checkpoint against the graph, the graph against the plain twin's, the step against its parent."""
-    reference = CheckpointArtefact(request.model.name, model, metadata)
+def _converted(request: Request, model: Segmenter, deployed: Metadata, say: Say) -> Converted:
+    return convert(
+        model,
+        deployed,
+        request.interface,
+        calibrate=request.calibrate,
+        images=request.images,
+        limits=limits_for("fp32", request.interface.precision, request.limits),
+        calibration=request.calibration,
+        vnni=request.vnni or "auto",
+        say=say,
+    )
+
+
+def _check_outputs(
+    request: Request, prepared: Prepared, graph: Path, converted: Converted
+) -> tuple[list[Result], list[OutputsReport]]:
+    """The graph against the checkpoint: what it is, what it and its layers give; for int8 also how it was rounded."""
+    kept = (*converted.notes.get("kept_fp32", ()), *converted.notes.get("fp32_convs", ()))
+    document = check_document(graph, request.model, prepared.metadata, kept=kept)
+    reference = CheckpointArtefact(request.model.name, prepared.model, prepared.metadata)
     with open_artefact(graph) as candidate:
         candidate.name = graph.name
         limits = limits_for("fp32", request.interface.precision, request.limits)
-        outputs = compare_outputs(reference, candidate, images, limits)
-        first, rebuilt = layer_reference(reference, candidate)
-        layers = bisect(first, candidate, next(iter(images)).pixels, limits.node)
-        rounding = []
+        with part("outputs"):
+            outputs = compare_outputs(reference, candidate, prepared.images, limits)
+        with part("layers"):
+            first, rebuilt = layer_reference(reference, candidate)
+            layers = bisect(first, candidate, next(iter(prepared.images)).pixels, limits.node)
+        results = [*document, outputs.as_result(), layers.as_result()]
         if rebuilt is not None and isinstance(candidate, OnnxArtefact) and converted.record is not None:
-            ranges = converted.record.ranges
-            rounding.append(quantisation_result(reference, candidate, None, measured=ranges, rebuilt=rebuilt))
+            with part("rounding"):
+                ranges = converted.record.ranges
+                results.append(quantisation_result(reference, candidate, None, measured=ranges, rebuilt=rebuilt))
+    return results, [outputs]
+
+
+def _check_cost_and_step(request: Request, graph: Path, images: CheckImages, converted: Converted) -> list[Result]:
+    """The graph against the plain twin's, and the step against its parent."""
     latency = (
         LatencyOptions(rounds=request.rounds, warmup=1, threads=torch.get_num_threads()) if request.rounds else None
     )
-    certificate = certify(
-        graph,
-        request.model,
-        request.interface,
-        engine="engine" in request.targets,
-        latency=latency,
-        memory=latency is not None,
-        gpus=request.gpus or ENGINE_GPUS,
-        replays=converted.repeat,
-    )
-    kept = (*converted.notes.get("kept_fp32", ()), *converted.notes.get("fp32_convs", ()))
-    document = check_document(graph, request.model, metadata, kept=kept)
-    results = [*document, outputs.as_result(), layers.as_result(), *rounding, certificate]
-    if request.parent is not None:
-        results.append(_since_parent(request, images))
-    return tuple(results), (outputs,)
+    with part("certificate"):
+        certificate = certify(
+            graph,
+            request.model,
+            request.interface,
+            engine="engine" in request.targets,
+            latency=latency,
+            memory=latency is not None,
+            gpus=request.gpus or ENGINE_GPUS,
+            replays=converted.repeat,
+        )
+    if request.parent is None:
+        return [certificate]
+    with part("comparison with the step before"):
+        return [certificate, _since_parent(request, images)]
 
 
 def _since_parent(request: Request, images: CheckImages) -> Result:

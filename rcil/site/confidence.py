@@ -1,4 +1,4 @@
-"""How sure a model is of every pixel."""
+"""The confidence of a model for every pixel."""
 
 from __future__ import annotations
 

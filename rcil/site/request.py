@@ -1,4 +1,4 @@
-"""What was asked of `rcil add-class`, as it is kept beside the result."""
+"""The request of `rcil add-class`, which is recorded next to the result."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rcil.train.task import MethodSection, Scale, TrainingSection, apply_overrid
 
 RECORD = "add_class.yaml"
 SECTIONS = ("training", "method")
-"""What overrides may change; all else has an option of its own."""
+"""Sections that overrides may change; everything else has its own option."""
 
 
 class Request(FrozenModel):
-    """Which class, from which images, how, and how much may be forgotten."""
+    """The classes to add, the images, the method and the allowed forgetting."""
 
     model: Path
     """The checkpoint to start from."""
@@ -29,19 +29,19 @@ class Request(FrozenModel):
     classes: tuple[str, ...]
     method: MethodSection = MethodSection()
     training: TrainingSection = TrainingSection()
-    """Both numbers of a pair are the same: there is only one step."""
+    """Both numbers of a pair are equal, because there is only one step."""
     scale: Scale = 1.0
-    """Size at which the network sees images, as a factor."""
+    """Factor by which images are resized for the network."""
     max_drop: Annotated[float, Field(ge=0)] = 5.0
-    """Points that an old class may lose."""
+    """Maximum drop in IoU points of an old class."""
     seed: Annotated[int, Field(ge=0)] = 0
 
 
 def make_request(fields: dict[str, Any], overrides: Sequence[str] = ()) -> Request:
-    """A checked request.
+    """Validate the fields of a request.
 
     Args:
-        fields: Of `Request`; `training` and `method` as dictionaries.
+        fields: Fields of `Request`, with `training` and `method` as dictionaries.
         overrides: Dotted keys with YAML values, for example `training.momentum=0.8`.
     """
     document = {**fields, "training": dict(fields.get("training", {})), "method": dict(fields.get("method", {}))}

@@ -1,1 +1,1 @@
-"""Running deployed models and showing what they see. Nothing here imports torch."""
+"""Runs deployed models on images, video and HTTP requests. Nothing here imports torch."""

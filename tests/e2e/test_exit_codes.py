@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 MEANINGS = {
     1: {"RcilError", "OutputError", "DiskFullError", "PromotionError", "RefusalError"},
     2: {"ConfigError"},
-    3: {"CheckpointError"},
+    3: {"CheckpointError", "RecordError"},
     4: {"MissingDependencyError"},
     5: {
         "CheckFailedError",
@@ -32,6 +32,7 @@ MEANINGS = {
     10: {"NoGpuError"},
     11: {"EngineError"},
     12: {"TrustError"},
+    13: {"VerifyError"},
 }
 """A new error that shares a number must mean the same: that is decided here."""
 

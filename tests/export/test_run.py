@@ -56,6 +56,10 @@ def test_one_command_makes_everything_and_the_report_says_so(checkpoint, tmp_pat
     titles = {item["key"]: item["passed"] for result in document["results"] for item in result["items"]}
     assert titles["graph"] and titles["parameters"] and titles["macs"] and titles["error"] and titles["agreement"]
     assert "<img" in (out / "report.html").read_text()
+    stages = {stage["name"]: stage for stage in document["stages"]}
+    assert {"reading", "conversion", "checks", "checks / outputs", "checks / certificate / latency"} <= stages.keys()
+    assert stages["checks"]["seconds"] >= stages["checks / layers"]["seconds"] > 0
+    assert [stage.name for stage in exported.stages] == list(stages)
     file = read_onnx(out / "model.onnx")
     assert file.metadata.architecture.folded
     assert file.metadata.lineage[-1].parent_sha256 == sha256_of(checkpoint)

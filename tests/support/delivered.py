@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 from exports import described
@@ -46,10 +47,10 @@ def save_checkpoint(folder: Path, backbone: str = "resnet18", step: int = 2, **c
     return folder / "step.safetensors"
 
 
-def deliver(checkpoint: Path, interface: Interface) -> Delivered:
+def deliver(checkpoint: Path, interface: Interface, **options: Any) -> Delivered:
     """Export a checkpoint as `rcil-export` does, beside it."""
     model, metadata = load_for_inference(checkpoint)
-    converted = convert(model, deployed_metadata(metadata, checkpoint), interface)
+    converted = convert(model, deployed_metadata(metadata, checkpoint), interface, **options)
     path = checkpoint.with_name("model.onnx")
     write_onnx(path, converted.document)
     return Delivered(checkpoint, path, interface, converted)

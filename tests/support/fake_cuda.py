@@ -203,6 +203,8 @@ def fake_cuda() -> Iterator[Watch]:
             (nn.Module, "_apply", _apply),
             (torch.cuda, "is_available", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
+            (torch.cuda, "_exchange_device", lambda index: 0),
+            (torch.cuda, "_maybe_exchange_device", lambda index: 0),
             (torch.cuda, "is_bf16_supported", lambda: True),
             (torch.cuda, "get_rng_state", lambda device="cuda": torch.get_rng_state()),
             (torch.cuda, "set_rng_state", lambda state, device="cuda": None),

@@ -125,8 +125,16 @@ def whole_export(backbone: str, size: tuple[int, int]) -> None:
         start = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    print(f"{backbone}, {sides}: fold, ONNX, fp16, engine and all checks in {seconds:.0f} s, {peak:.1f} GiB at most")
+        stages = json.loads(Path(folder, "out", "report.json").read_text(encoding="utf-8"))["stages"]
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    peak = max(stage["peak_bytes"] or 0 for stage in stages) / 2**30
+    print(
+        f"{backbone}, {sides}: fold, ONNX, fp16, engine and all checks in {seconds:.0f} s, "
+        f"{usage.ru_utime + usage.ru_stime:.0f} s of processor time, {peak:.1f} GiB at most"
+    )
+    for stage in stages:
+        size = (stage["peak_bytes"] or 0) / 2**30
+        print(f"  {stage['name']:40} {stage['seconds']:7.1f} s {stage['processor_seconds']:7.1f} s {size:5.2f} GiB")
 
 
 def main() -> None:

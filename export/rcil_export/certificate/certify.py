@@ -28,6 +28,7 @@ from rcil_export.graph.interface import Interface, Precision
 from rcil_export.graph.shapes import InputShape
 from rcil_export.precision.convert import deployed_metadata
 from rcil_export.precision.converted import Conversion
+from rcil_export.stages import part
 from rcil_export.timing.interleaved import LatencyOptions
 
 TITLE = "No extra cost over a plain network"
@@ -64,36 +65,46 @@ def certify(
         gpus: Compute capabilities to build for.
         replays: The conversion of the export, by precision, for another fp32 graph with the same names.
     """
-    content = delivered.read_bytes()
-    sha256 = {"model": hashlib.sha256(content).hexdigest(), "checkpoint": sha256_of(checkpoint)}
-    own = _parsed(content, delivered)
+    sha256, own = _read(delivered)
+    sha256["checkpoint"] = sha256_of(checkpoint)
     stored = read_header(checkpoint).metadata
     batch, height, width = interface.shape.usual
     shape = tuple(int(side) for side in input_dims(InputShape.of(height, width, batch), interface))
-    items = cost_items(own, deployed_counts(stored, (height, width)), shape)
+    with part("counts"):
+        items = cost_items(own, deployed_counts(stored, (height, width)), shape)
     replay = (replays or {}).get(interface.precision)
     if interface.precision != "fp32" and replay is None:
         return Result("certificate", TITLE, (*_not_replayed(interface.precision), *items), sha256)
-    twin = twin_document(checkpoint, deployed_metadata(stored, checkpoint), interface)
-    twin = twin if replay is None else replay(twin)
-    structure = graph_item(own, twin)
-    items = [structure, *([weights_item(own, twin)] if structure.passed else []), *items]
-    if engine:
-        items.append(_engines(own, twin, structure, shape, interface.precision, gpus))
-    if latency is not None or memory:
-        with tempfile.TemporaryDirectory(prefix="rcil-certificate-") as folder:
-            plain = Path(folder) / "plain.onnx"
+    with part("twin"):
+        twin = twin_document(checkpoint, deployed_metadata(stored, checkpoint), interface)
+        twin = twin if replay is None else replay(twin)
+    with part("graph"):
+        structure = graph_item(own, twin)
+    with part("weights"):
+        items = [structure, *([weights_item(own, twin)] if structure.passed else []), *items]
+    with tempfile.TemporaryDirectory(prefix="rcil-certificate-") as folder:
+        plain = Path(folder) / "plain.onnx"
+        if latency is not None or memory:
             plain.write_bytes(twin.SerializeToString())
-            if latency is not None:
+        files = _canonical_files(own, twin, structure, shape, Path(folder)) if engine else None
+        del own, twin  # what follows needs as much memory again
+        if files is not None:
+            with part("engine"):
+                items.append(engine_item(*files, interface.precision, gpus))
+        if latency is not None:
+            with part("latency"):
                 items.append(latency_item(delivered, plain, shape, latency))
-            if memory:
+        if memory:
+            with part("memory"):
                 items.append(memory_item(delivered, plain, shape, 1 if latency is None else latency.threads))
     return Result("certificate", TITLE, tuple(items), sha256)
 
 
-def _parsed(content: bytes, path: Path) -> onnx.ModelProto:
+def _read(path: Path) -> tuple[dict[str, str], onnx.ModelProto]:
+    """The hash of a file and the graph in it, from the same bytes."""
+    content = path.read_bytes()
     try:
-        return onnx.ModelProto.FromString(content)
+        return {"model": hashlib.sha256(content).hexdigest()}, onnx.ModelProto.FromString(content)
     except DecodeError as error:
         raise CheckpointError(f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export.") from error
 
@@ -156,21 +167,18 @@ def cost_items(own: onnx.ModelProto, expected: Counts, shape: tuple[int, ...]) -
     ]
 
 
-def _engines(
-    own: onnx.ModelProto,
-    twin: onnx.ModelProto,
-    structure: Item,
-    shape: tuple[int, ...],
-    precision: Precision,
-    gpus: tuple[str, ...],
-) -> Item:
-    """Engines of both graphs at the usual size; the twin has the delivered weights, which are compared on their own."""
-    with tempfile.TemporaryDirectory(prefix="rcil-certificate-") as folder:
-        files = Path(folder) / "delivered.onnx", Path(folder) / "plain.onnx"
-        files[0].write_bytes(with_fixed_size(canonical(own), shape).SerializeToString())
-        plain = with_weights_of(twin, own) if structure.passed else canonical(twin)
-        files[1].write_bytes(with_fixed_size(plain, shape).SerializeToString())
-        return engine_item(*files, precision, gpus)
+def _canonical_files(
+    own: onnx.ModelProto, twin: onnx.ModelProto, structure: Item, shape: tuple[int, ...], folder: Path
+) -> tuple[Path, Path]:
+    """Both graphs at the usual size; the twin has the delivered weights, which are compared on their own."""
+    files = folder / "delivered.canonical.onnx", folder / "plain.canonical.onnx"
+    _write_at_size(files[0], canonical(own), shape)
+    _write_at_size(files[1], with_weights_of(twin, own) if structure.passed else canonical(twin), shape)
+    return files
+
+
+def _write_at_size(path: Path, document: onnx.ModelProto, shape: tuple[int, ...]) -> None:
+    path.write_bytes(with_fixed_size(document, shape).SerializeToString(deterministic=True))
 
 
 def _not_replayed(precision: Precision) -> list[Item]:

@@ -81,6 +81,13 @@ def _canonical_names(
     return names | {name: f"v{index}" for index, name in enumerate(made) if name not in kept}
 
 
+def constants_by_canonical_name(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """The constants of a graph, by the names that `canonical` gives them."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    names = _canonical_names(graph, ordered(graph), constants)
+    return {names[name]: tensor for name, tensor in constants.items()}
+
+
 def _position(name: str) -> int:
     """Where a constant stands; one that is an output of the graph too keeps its name and comes first."""
     return int(name[1:]) if name[1:].isdigit() else -1

@@ -30,9 +30,8 @@ from rcil_export.graph.interface import INPUT_NAME, Interface, Precision
 from rcil_export.graph.onnx_file import read_onnx
 from rcil_export.graph.shapes import InputShape
 from rcil_export.precision.compare import with_rounding
-from rcil_export.precision.graph import with_outputs
 from rcil_export.precision.int8.cpu_features import kernels_are_exact
-from rcil_export.runtime.sessions import open_session
+from rcil_export.runtime.sessions import SessionError, open_session
 
 Logits = NDArray[np.float32]
 Mask = NDArray[np.int64]
@@ -119,6 +118,10 @@ class GraphArtefact(Artefact):
         for name, values in outputs.items():
             if len(values) != count:
                 raise RunError(f"{self.name} gives {len(values)} x {name} for {count} images", "Export it again.")
+            size = values.shape[1:3] if name == BY_PIXEL else values.shape[-2:]
+            if size != images[0].shape[:2]:
+                sides = f"{'x'.join(map(str, size))} for images of {'x'.join(map(str, images[0].shape[:2]))}"
+                raise RunError(f"{self.name} gives {name} of {sides}", "Export it again.")
         return (self._prediction({name: values[row] for name, values in outputs.items()}) for row in range(count))
 
     def _prediction(self, outputs: dict[str, NDArray[Any]]) -> Prediction:
@@ -157,16 +160,23 @@ class OnnxArtefact(GraphArtefact):
         super().__init__(name, metadata, interface)
         self.source = document
         self.precision = precision_of(document).precision
-        self.document = with_rounding(document) if self.precision in ("fp16", "bf16") else document
+        self.document = _rounded(name, document) if self.precision in ("fp16", "bf16") else document
         extra = [value] if (value := _logits_value(document)) is not None else []
         as_written = self.precision != "fp32" and not (
             self.precision == "int8" and interface.runtime == "cpu" and kernels_are_exact(document)
         )
-        self.session = open_session(with_outputs(self.document, extra), exact=as_written, name=name)
+        self.session = open_session(self.document, exact=as_written, outputs=extra, name=name)
 
     def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """See `GraphArtefact.run`."""
         return run_session(self.session, {INPUT_NAME: batch}, self.name)
+
+
+def _rounded(name: str, document: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return with_rounding(document)
+    except onnx.shape_inference.InferenceError as error:
+        raise SessionError(f"{name} is not valid ONNX: {first_line(error)}", "Export it again.") from error
 
 
 def _logits_value(document: onnx.ModelProto) -> str | None:

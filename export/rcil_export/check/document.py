@@ -12,6 +12,7 @@ from rcil_export.check.structure.check import structure_result
 from rcil_export.check.structure.description_match import description_result
 from rcil_export.graph.description import parse_any_description
 from rcil_export.graph.onnx_file import load_document, texts_of
+from rcil_export.stages import part
 
 
 def check_document(
@@ -25,9 +26,11 @@ def check_document(
         metadata: The checkpoint's description.
         kept: Convs that the conversion left in fp32 on purpose.
     """
-    document = load_document(graph)
-    found = parse_any_description(texts_of(document), graph)
-    return (
-        structure_result(graph.name, document, *found, checkpoint=metadata, kept=kept),
-        description_result(graph.name, found.metadata, checkpoint.name, metadata, [sha256_of(checkpoint)]),
-    )
+    with part("structure"):
+        document = load_document(graph)
+        found = parse_any_description(texts_of(document), graph)
+        structure = structure_result(graph.name, document, *found, checkpoint=metadata, kept=kept)
+        del document
+    with part("description"):
+        hashes = [sha256_of(checkpoint)]
+        return structure, description_result(graph.name, found.metadata, checkpoint.name, metadata, hashes)

@@ -11,15 +11,18 @@ import torch
 
 from rcil import __version__
 from rcil.classify.checkpoint import load_classifier
-from rcil.classify.network import fold_classifier
+from rcil.classify.network import ImageClassifier, fold_classifier
 from rcil.core.documents import write_json
 from rcil.core.files import sha256_of
+from rcil.core.images import Image
+from rcil.core.log import recorded_stages
 from rcil.model.metadata import ClassifierMetadata
 from rcil_export.certificate.certify import certify
 from rcil_export.certificate.engine import ENGINE_GPUS
 from rcil_export.check.document import check_document
 from rcil_export.check.limits import limits_for
 from rcil_export.check.report import as_document, write_html
+from rcil_export.check.result import Result
 from rcil_export.classify.check import IMAGES, check_images, with_variants
 from rcil_export.classify.checks import compare_scores
 from rcil_export.classify.interface import ClassifierInterface
@@ -46,6 +49,7 @@ from rcil_export.run import (
     report_paths,
     workshop,
 )
+from rcil_export.stages import part, stages_document
 from rcil_export.timing.interleaved import LatencyOptions
 
 
@@ -77,58 +81,79 @@ def export_classifier(
         say: Told what is going on, a line at a time.
         listen: Progress of the engine build.
     """
-    classifier_preflight(request)
-    model, metadata = load_classifier(request.model)
-    deployed = deployed_metadata(metadata, request.model)
-    assert isinstance(deployed, ClassifierMetadata)
-    folded = model if model.arch.folded else fold_classifier(model)[0]
-    images = check_images(request.images, request.interface.shape, IMAGES)
-    with workshop(request.output) as folder:
-        say(f"ONNX: fp32, {request.interface.shape}")
-        document = classifier_to_onnx(folded, deployed, request.interface)
-        made = [folder / ONNX_NAME]
-        write_onnx(made[0], document)
-        if "engine" in request.targets:
-            say("engine: building")
-            profile = request.interface.shape.profile
-            options = EngineOptions(flavour=request.flavour, gpus=request.gpus, profile=profile)
-            build_engine(made[0], folder / ENGINE_NAME, options, listen)
-            made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
-        say("checking")
-        limits = limits_for("fp32", "fp32", request.limits)
-        threads = torch.get_num_threads()
-        latency = LatencyOptions(rounds=request.rounds, warmup=1, threads=threads) if request.rounds else None
-        outputs = compare_scores(model, folded, document, deployed, request.interface, images, limits)
+    with recorded_stages() as stages:
+        with part("reading"):
+            classifier_preflight(request)
+            model, metadata = load_classifier(request.model)
+            images = check_images(request.images, request.interface.shape, IMAGES)
+        deployed = deployed_metadata(metadata, request.model)
+        assert isinstance(deployed, ClassifierMetadata)
+        with workshop(request.output) as folder:
+            say(f"ONNX: fp32, {request.interface.shape}")
+            with part("conversion"):
+                folded = model if model.arch.folded else fold_classifier(model)[0]
+                document = classifier_to_onnx(folded, deployed, request.interface)
+                made = [folder / ONNX_NAME]
+                write_onnx(made[0], document)
+            if "engine" in request.targets:
+                say("engine: building")
+                with part("engine"):
+                    profile = request.interface.shape.profile
+                    options = EngineOptions(flavour=request.flavour, gpus=request.gpus, profile=profile)
+                    build_engine(made[0], folder / ENGINE_NAME, options, listen)
+                made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
+            say("checking")
+            with part("checks"):
+                results = _check(request, model, folded, document, metadata, deployed, images, made[0])
+            ok = all(result.ok for result in results)
+            facts = _facts(request, deployed, document, made)
+            report = {
+                "facts": facts,
+                "sha256": hashes_of(request.model, made),
+                "model": deployed.model_dump(mode="json"),
+                **as_document(results),
+                "stages": stages_document(stages.records),
+            }
+            html, json = report_paths(folder, ok=ok)
+            write_html(html, f"Export of {request.model.name}", facts, results)
+            write_json(json, report)
+            reports = [html, json]
+            search = [request.model.parent]
+            whole = complete([*made, *reports], report, deployed, request.signing, search) if ok else reports
+            files = put_into(request.output, whole)
+    return Exported(files, results, report, tuple(stages.records))
+
+
+def _check(
+    request: ClassifierRequest,
+    model: ImageClassifier,
+    folded: ImageClassifier,
+    document: onnx.ModelProto,
+    metadata: ClassifierMetadata,
+    deployed: ClassifierMetadata,
+    images: list[Image],
+    graph: Path,
+) -> tuple[Result, ...]:
+    """Structure and description, scores on images, and the certificate."""
+    limits = limits_for("fp32", "fp32", request.limits)
+    threads = torch.get_num_threads()
+    latency = LatencyOptions(rounds=request.rounds, warmup=1, threads=threads) if request.rounds else None
+    with part("outputs"):
+        compared = compare_scores(model, folded, document, deployed, request.interface, images, limits)
         scored = ScoredGraph(document, deployed, request.interface)
-        results = (
-            *check_document(made[0], request.model, metadata),
-            with_variants(outputs, folded, scored, images, limits),
-            certify(
-                made[0],
-                request.model,
-                request.interface,
-                engine=True,
-                latency=latency,
-                memory=latency is not None,
-                gpus=request.gpus or ENGINE_GPUS,
-            ),
+        outputs = with_variants(compared, folded, scored, images, limits)
+    structure, description = check_document(graph, request.model, metadata)
+    with part("certificate"):
+        certificate = certify(
+            graph,
+            request.model,
+            request.interface,
+            engine=True,
+            latency=latency,
+            memory=latency is not None,
+            gpus=request.gpus or ENGINE_GPUS,
         )
-        ok = all(result.ok for result in results)
-        facts = _facts(request, deployed, document, made)
-        report = {
-            "facts": facts,
-            "sha256": hashes_of(request.model, made),
-            "model": deployed.model_dump(mode="json"),
-            **as_document(results),
-        }
-        html, json = report_paths(folder, ok=ok)
-        write_html(html, f"Export of {request.model.name}", facts, results)
-        write_json(json, report)
-        reports = [html, json]
-        search = [request.model.parent]
-        whole = complete([*made, *reports], report, deployed, request.signing, search) if ok else reports
-        files = put_into(request.output, whole)
-    return Exported(files, results, report)
+    return structure, description, outputs, certificate
 
 
 def _facts(

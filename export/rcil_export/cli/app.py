@@ -14,6 +14,7 @@ from rcil.core.errors import ConfigError, did_you_mean
 from rcil_export.allocator import keep_freed_memory
 from rcil_export.cli import options as o
 from rcil_export.cli.sign import sign, verify_signature
+from rcil_export.cli.verify import verify
 
 if TYPE_CHECKING:
     from rcil_export.graph.interface import Interface
@@ -130,6 +131,7 @@ def export(
     from rcil_export.delivery.signing_options import Signing
     from rcil_export.precision.int8.quantise import CalibrationOptions
     from rcil_export.run import FAILED_HTML_NAME, CheckFailedError, Request, parse_targets, run_export
+    from rcil_export.stages import stages_text
     from rcil_export.triton.serving import Serving, parse_devices
 
     targets = parse_targets(target)
@@ -171,6 +173,7 @@ def export(
         print_json(exported.document)
     else:
         typer.echo(as_text(exported.results))
+        say(stages_text(exported.stages))
         typer.echo("\n".join(f"  {path}" for path in exported.files.values()))
     if not exported.ok:
         raise CheckFailedError(
@@ -354,6 +357,7 @@ def check(
         )
 
 
+app.command()(verify)
 app.command()(sign)
 app.command()(verify_signature)
 

@@ -161,6 +161,7 @@ def _how_to_verify(document: Mapping[str, Any], signed: bool) -> str:
     if signed:
         commands["rcil-export verify-signature . --trust key.pub"] = "all files are as they were signed"
         commands["rcil info . --chain --trust key.pub"] = "the steps that led here, and who signed them"
+    commands[f"rcil-export verify . {checkpoint}"] = "all files are what the checkpoint gives, without trust in anyone"
     commands[f"rcil-export check {checkpoint} model.onnx"] = "the same outputs as the checkpoint"
     width = max(map(len, commands))
     block = "\n".join(f"{command:{width}}  # {why}" for command, why in commands.items())

@@ -50,17 +50,19 @@ def finished(
     metadata: Metadata,
     interface: Interface | ClassifierInterface,
 ) -> onnx.ModelProto:
-    """The model of these nodes with its description, checked."""
+    """The model of these nodes with its description, checked; the list of nodes gives its constants away."""
     kind = TensorProto.UINT8 if interface.input == "uint8" else TensorProto.FLOAT
     image = helper.make_tensor_value_info(INPUT_NAME, kind, input_dims(interface.shape, interface))
     opset = helper.make_opsetid("", interface.opset)
     document = helper.make_model(
-        helper.make_graph(nodes.nodes, "rcil", [image], list(outputs), list(nodes.constants.values())),
+        helper.make_graph(nodes.nodes, "rcil", [image], list(outputs)),
         opset_imports=[opset],
         ir_version=helper.find_min_ir_version_for([opset]),
         producer_name="rcil",
         producer_version=__version__,
     )
+    for name in list(nodes.constants):  # moved, not copied: they are most of a network's memory
+        document.graph.initializer.append(nodes.constants.pop(name))
     describe(document, metadata, interface)
     check_graph(document, interface)
     return document

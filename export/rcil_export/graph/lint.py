@@ -11,6 +11,7 @@ from onnx import TensorProto, numpy_helper
 from rcil.core.errors import RcilError
 from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.precision.graph import with_declared_constants
 
 NETWORK = {"Conv", "LeakyRelu", "Relu", "Clip", "Add", "Concat", "MaxPool", "GlobalAveragePool", "AveragePool", "Pad"}
 """`Pad` replicates the borders of a windowed mean and nothing else."""
@@ -22,6 +23,10 @@ BY_OUTPUT = {
 VARYING = {"Shape", "Gather"}
 BRANCHES = {"BatchNormalization", "Mul", "Sub"}
 QUANTISED = {"QuantizeLinear", "DequantizeLinear"}
+
+
+LARGE = 4096
+"""Bytes of a constant that is checked on its own."""
 
 
 class GraphError(RcilError):
@@ -41,9 +46,15 @@ def check_graph(document: onnx.ModelProto, interface: Interface | ClassifierInte
 
 
 def invalid_onnx(document: onnx.ModelProto) -> str | None:
-    """What ONNX's own checker says against the graph, types and shapes included; None if it is valid."""
+    """What ONNX's own checker says against the graph, types and shapes included; None if it is valid.
+
+    Large constants are checked one by one, because the checker copies a model several times.
+    """
+    context = onnx.checker.DEFAULT_CONTEXT
     try:
-        onnx.checker.check_model(document, full_check=True)
+        for tensor in document.graph.initializer:
+            onnx.checker.check_tensor(tensor, context)
+        onnx.checker.check_model(with_declared_constants(document, LARGE), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         return str(error)
     return None

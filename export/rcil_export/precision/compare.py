@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rcil_export.graph.ends import full_logits
 from rcil_export.precision.feeds import Feed
-from rcil_export.precision.graph import with_outputs
+from rcil_export.precision.graph import without_constants
 from rcil_export.precision.ranges import float_values
 from rcil_export.runtime.sessions import open_session
 
@@ -33,7 +33,7 @@ def rows_of(document: onnx.ModelProto, feeds: Iterable[Feed], *, exact: bool = T
 def logits_of(document: onnx.ModelProto, feeds: Iterable[Feed], *, exact: bool) -> Iterator[NDArray[np.float32]]:
     """Full-size logits of every batch, whatever the graph's outputs are; the axis of classes is `full_logits`'s."""
     name = full_logits(document)[0]
-    session = open_session(with_outputs(document, [name], only=True), exact=exact)
+    session = open_session(document, exact=exact, outputs=[name], only=True)
     return (session.run([name], feed)[0] for feed in feeds)
 
 
@@ -51,12 +51,14 @@ def with_rounding(document: onnx.ModelProto) -> onnx.ModelProto:
     A graph without half values comes back as a copy.
     """
     half = {name: kind for name, kind in float_values(document).items() if kind != TensorProto.FLOAT}
-    copy = onnx.ModelProto.FromString(document.SerializeToString())
+    copy = without_constants(document)
     graph = copy.graph
-    for tensor in graph.initializer:
+    for tensor in document.graph.initializer:
         if tensor.data_type in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
             values = numpy_helper.to_array(tensor).astype(np.float32)
-            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+            graph.initializer.append(numpy_helper.from_array(values, tensor.name))
+        else:
+            graph.initializer.append(tensor)
     nodes: list[onnx.NodeProto] = []
     for node in document.graph.node:
         same = onnx.NodeProto.FromString(node.SerializeToString())

@@ -58,9 +58,8 @@ def convert(
         vnni: Whether the CPU that will run an int8 graph has VNNI; `auto`: as this machine.
         say: Told what is going on.
     """
-    folded = model if model.arch.folded else fold(model)[0]
     exact = interface.model_copy(update={"precision": "fp32"})
-    document = to_onnx(folded, metadata, exact)
+    document = to_onnx(model if model.arch.folded else fold(model)[0], metadata, exact)
     if interface.precision == "fp32":
         return Converted(document)
     if calibrate is None:

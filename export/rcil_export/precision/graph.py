@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import onnx
+from onnx import TensorProto, helper
 
 ACTIVATIONS = frozenset({"LeakyRelu", "Relu", "Clip"})
 
@@ -14,14 +16,44 @@ def constants_of(document: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     return {tensor.name: tensor for tensor in document.graph.initializer}
 
 
-def with_outputs(document: onnx.ModelProto, names: Iterable[str], *, only: bool = False) -> onnx.ModelProto:
-    """A copy that also gives these values, or gives them alone; ONNX Runtime leaves out what does not lead to them."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(document)
-    if only:
-        del copy.graph.output[:]
-    copy.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
-    return copy
+def without_constants(document: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of all but the constants, which are nearly all of a file's bytes."""
+    light = onnx.ModelProto()
+    _copy_fields(document, light, "graph")
+    _copy_fields(document.graph, light.graph, "initializer")
+    return light
+
+
+def _copy_fields(source: Any, target: Any, left_out: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == left_out:
+            continue
+        if isinstance(value, str | bytes | int | float):
+            setattr(target, field.name, value)
+        elif isinstance(value, Iterable):
+            getattr(target, field.name).extend(value)
+        else:
+            getattr(target, field.name).CopyFrom(value)
+
+
+def with_declared_constants(document: onnx.ModelProto, min_bytes: int = 0) -> onnx.ModelProto:
+    """A copy whose constants are inputs of the same type and shape, so that looking at types copies no weights.
+
+    Integers of 64 bits, on which shapes may depend, stay constants, and so do those that are inputs or exist twice.
+
+    Args:
+        document: Any graph.
+        min_bytes: Constants with less raw data stay too.
+    """
+    light = without_constants(document)
+    taken = {value.name for value in document.graph.input}
+    for tensor in document.graph.initializer:
+        if tensor.data_type == TensorProto.INT64 or tensor.name in taken or tensor.ByteSize() < min_bytes:
+            light.graph.initializer.append(tensor)
+        else:
+            light.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+        taken.add(tensor.name)
+    return light
 
 
 def readers_of(nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rcil.core.errors import ConfigError
 from rcil_export.precision.document import finish, fp32_interface
-from rcil_export.precision.graph import constants_of, replace_nodes
+from rcil_export.precision.graph import constants_of, replace_nodes, without_constants
 from rcil_export.precision.ranges import Ranges, float_values
 
 HalfKind = Literal["fp16", "bf16"]
@@ -195,11 +195,11 @@ def _convert(
     document: onnx.ModelProto, kind: HalfKind, kinds: dict[str, int], half_nodes: set[str]
 ) -> tuple[onnx.ModelProto, int]:
     """The graph with these nodes in the short format, and the number of casts."""
-    copy = onnx.ModelProto.FromString(document.SerializeToString())
+    copy = without_constants(document)
     graph = copy.graph
     outputs = {output.name for output in graph.output}
     floats = {value.name for value in graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT} | set(kinds)
-    constants = {name: t for name, t in constants_of(copy).items() if t.data_type == TensorProto.FLOAT}
+    constants = {name: t for name, t in constants_of(document).items() if t.data_type == TensorProto.FLOAT}
     is_half = {name: node.name in half_nodes for node in graph.node for name in node.output}
     nodes: dict[str, onnx.NodeProto] = {}
     short: dict[str, onnx.TensorProto] = {}
@@ -232,8 +232,9 @@ def _convert(
         nodes[node.name] = node
         if leaves:
             in_format(written, half=False)
-    graph.initializer.extend(short.values())
     replace_nodes(copy, nodes.values())
+    read = {name for node in graph.node for name in node.input}
+    graph.initializer.extend(t for t in (*document.graph.initializer, *short.values()) if t.name in read)
     _plain_constant_names(copy, kind)
     return copy, sum(node.op_type == "Cast" for node in copy.graph.node) - sum(
         node.op_type == "Cast" for node in document.graph.node

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil_export.precision.feeds import Feed
-from rcil_export.precision.graph import constants_of, with_outputs
+from rcil_export.precision.graph import with_declared_constants, without_constants
 from rcil_export.runtime.sessions import open_session
 
 SUMS = ("Conv", "GlobalAveragePool", "AveragePool")
@@ -29,7 +29,7 @@ class Ranges:
 def float_values(document: onnx.ModelProto) -> dict[str, int]:
     """Element type of every floating-point value that a node writes, in the order of execution."""
     kinds = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    graph = onnx.shape_inference.infer_shapes(document, strict_mode=True, data_prop=True).graph
+    graph = onnx.shape_inference.infer_shapes(with_declared_constants(document), strict_mode=True, data_prop=True).graph
     typed = {value.name: value.type.tensor_type.elem_type for value in [*graph.value_info, *graph.output]}
     written = (name for node in document.graph.node for name in node.output)
     return {name: typed[name] for name in written if typed.get(name) in kinds}
@@ -44,8 +44,7 @@ def measure_ranges(document: onnx.ModelProto, feeds: Iterable[Feed]) -> Ranges:
     """
     names = list(float_values(document))
     sums = [node.name for node in document.graph.node if node.op_type in SUMS]
-    probe = _with_tops(document, names)
-    session = open_session(probe)
+    session = open_session(_with_tops(document, names), constants=document.graph.initializer, early=True)
     largest = np.zeros(len(names) + len(sums))
     for feed in feeds:
         largest = np.maximum(largest, [float(value) for value in session.run(None, feed)])
@@ -54,14 +53,17 @@ def measure_ranges(document: onnx.ModelProto, feeds: Iterable[Feed]) -> Ranges:
 
 
 def _with_tops(document: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
-    """The graph with the largest magnitude of each of these values as its outputs, then that of each sum."""
-    probe = with_outputs(document, [], only=True)
+    """The graph with the largest magnitude of each of these values as its outputs, then that of each sum.
+
+    It lacks the constants of `document`.
+    """
+    probe = without_constants(document)
+    del probe.graph.output[:]
     for name in names:
         _add_top(probe.graph, f"{name}/size", name, magnitude=True)
-    constants = constants_of(document)
     for node in document.graph.node:
         if node.op_type in SUMS:
-            _add_sum(probe.graph, node, constants)
+            _add_sum(probe.graph, node)
     return probe
 
 
@@ -75,7 +77,7 @@ def _add_top(graph: onnx.GraphProto, name: str, source: str, *, magnitude: bool)
     graph.output.append(helper.make_tensor_value_info(top, TensorProto.FLOAT, []))
 
 
-def _add_sum(graph: onnx.GraphProto, node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> None:
+def _add_sum(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
     """One more output: the largest sum of magnitudes of a node, for a conv that of |x| with |w| plus |b|."""
     x, total = f"{node.name}/x", f"{node.name}/sum"
     graph.node.append(helper.make_node("Abs", [node.input[0]], [x], name=x))
@@ -87,9 +89,8 @@ def _add_sum(graph: onnx.GraphProto, node: onnx.NodeProto, constants: dict[str, 
         same = onnx.NodeProto.FromString(node.SerializeToString())
         same.name, same.output[0], same.input[0] = total, total, x
         for at, name in enumerate(node.input[1:], 1):
-            same.input[at] = f"{name}/magnitude"
-            magnitude = np.abs(numpy_helper.to_array(constants[name]))
-            graph.initializer.append(numpy_helper.from_array(magnitude, same.input[at]))
+            same.input[at] = f"{node.name}/{name}/magnitude"
+            graph.node.append(helper.make_node("Abs", [name], [same.input[at]], name=same.input[at]))
         graph.node.append(same)
     if node.op_type == "AveragePool":
         kernel = next(a.ints for a in node.attribute if a.name == "kernel_shape")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,10 @@ def open_session(
     *,
     exact: bool = False,
     wide_sums: bool = False,
+    outputs: Sequence[str] = (),
+    only: bool = False,
+    constants: Iterable[onnx.TensorProto] = (),
+    early: bool = False,
     name: str = "the graph",
 ) -> ort.InferenceSession:
     """A session that runs on the first of `providers`, or an error: ONNX Runtime itself would fall back silently.
@@ -64,6 +68,10 @@ def open_session(
         exact: Run it node by node as it is written; otherwise ONNX Runtime may fuse and reorder.
         wide_sums: For int8 graphs with 8-bit weights. CPUs without VNNI add pairs of their products in 16 bits, which
             overflow; ONNX Runtime then takes slower instructions that do not.
+        outputs: Values to give besides the outputs of a graph in memory.
+        only: Whether to give `outputs` alone; what leads to none of them is left out.
+        constants: Further constants of a graph in memory, so that a variant of a graph needs no copy of its weights.
+        early: Run every node as soon as its inputs are there, which frees the values that side branches read.
         name: For messages.
     """
     check_providers(providers)
@@ -74,9 +82,18 @@ def open_session(
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if wide_sums:
         options.add_session_config_entry("session.x64quantprecision", "1")
+    if early:
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     if exact:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    source = str(model) if isinstance(model, Path) else model if isinstance(model, bytes) else model.SerializeToString()
+    if isinstance(model, Path | bytes):
+        assert not outputs and not only, "outputs are added to graphs in memory"
+        source = str(model) if isinstance(model, Path) else model
+    else:
+        from rcil_export.shared_weights import split  # here, because serving opens files and needs no onnx
+
+        source, shared = split(model, outputs, only=only, constants=constants)
+        options.add_external_initializers(list(shared), list(shared.values()))
     try:
         session = ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
     except Exception as error:  # its exceptions have no common root

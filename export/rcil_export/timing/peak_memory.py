@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rcil.core.errors import RcilError
+from rcil.core.resident import STATUS, resident_bytes
 from rcil_export.runtime.sessions import open_session
 from rcil_export.timing.interleaved import run_of
-
-STATUS = Path("/proc/self/status")
 
 
 class MemoryMeasureError(RcilError):
@@ -46,16 +45,10 @@ def peak_memory(model: Path, shape: Sequence[int], threads: int = 1) -> int:
 
 
 def _measure(model: Path, shape: Sequence[int], threads: int) -> int:
-    before = _status_bytes("VmRSS")
+    before = resident_bytes("VmRSS")
     session = open_session(model, threads)
     run_of(session, shape)()
-    return _status_bytes("VmHWM") - before
-
-
-def _status_bytes(field: str) -> int:
-    """A size from the process's status, which has it in KiB."""
-    line = next(line for line in STATUS.read_text(encoding="ascii").splitlines() if line.startswith(f"{field}:"))
-    return 1024 * int(line.split()[1])
+    return resident_bytes("VmHWM") - before
 
 
 if __name__ == "__main__":

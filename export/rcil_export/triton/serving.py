@@ -111,3 +111,26 @@ def _accelerator(serving: Serving, precision: Precision) -> str:
         "optimization {\n  execution_accelerators {\n    gpu_execution_accelerator [ {\n"
         f'      name: "tensorrt"\n{lines}    }} ]\n  }}\n}}\n'
     )
+
+
+def stated_serving(config: str) -> Serving:
+    """What a `config.pbtxt` says about running the model; the inverse of `serving_text` for what that writes."""
+
+    def found(pattern: str) -> str | None:
+        match = re.search(pattern, config, re.MULTILINE)
+        return None if match is None else match[1]
+
+    kind = found(r"^instance_group .*kind: KIND_(AUTO|CPU|GPU)")
+    instances, gpus = (
+        found(r"^instance_group .*count: ([0-9]{1,9}) "),
+        found(r"^instance_group .*gpus: \[ ([0-9, ]+) \]"),
+    )
+    threads = found(r'"intra_op_thread_count" value { string_value: "([0-9]{1,9})"')
+    return Serving(
+        instances=None if instances is None else int(instances),
+        kind=next((known for known in get_args(Kind) if known == (kind or "").lower()), "auto"),
+        gpus=() if gpus is None else tuple(int(number) for number in gpus.split(", ")),
+        threads=None if threads is None else int(threads),
+        accelerator="none" if found(r'^ *name: ("tensorrt")$') is None else "tensorrt",
+        cache=found(r'"trt_engine_cache_path" value: "([^"\\\n]*)"') or "",
+    )

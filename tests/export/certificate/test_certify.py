@@ -1,3 +1,4 @@
+import importlib.util
 import json
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from rcil_export.certificate import certify as module
 from rcil_export.certificate import engine as engine_module
 from rcil_export.certificate.certify import certify
 from rcil_export.certificate.engine import engine_item
+from rcil_export.check.limits import limits_for
 from rcil_export.engine.errors import EngineError
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
@@ -74,6 +76,30 @@ def test_a_file_in_another_precision_is_compared_in_that_precision(checkpoint, t
     assert item.passed is False and "backbone.stages.1.0.conv1.0" in item.measured and "1 of" in item.measured
     rounded = replace(given, interface=FIXED)
     assert by_key(rounded.certified(replays={}))["graph"].passed is False, "an fp32 file was asked for"
+
+
+@pytest.mark.parametrize("runtime", ["tensorrt", "cpu"])
+def test_an_int8_file_is_compared_with_the_twin_in_int8(checkpoint, tmp_path, runtime):
+    (tmp_path / "step.safetensors").write_bytes(checkpoint.read_bytes())
+    interface = FIXED.model_copy(update={"precision": "int8", "runtime": runtime})
+    given = deliver(tmp_path / "step.safetensors", interface, limits=limits_for("fp32", "int8", {"miou_drop": 100.0}))
+    has_engines = runtime == "tensorrt" and importlib.util.find_spec("tensorrt_rtx") is not None
+    items = by_key(given.certified(engine=has_engines))
+    assert {item.passed for item in items.values()} == {True} and ("engine_int8" in items) == has_engines
+
+    def steps(document):
+        name = next(t.name for t in document.graph.initializer if t.data_type == 3 and len(t.dims) == 4)
+        values = numpy_helper.to_array(constant(document, name)).copy()
+        constant(document, name).CopyFrom(numpy_helper.from_array(values - np.sign(values), name))
+
+    def ranges(document):
+        node = next(node for node in document.graph.node if node.op_type == "QuantizeLinear")
+        scale = constant(document, node.input[1])
+        scale.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(scale), scale.name))
+
+    for change in (steps, ranges):
+        item = by_key(given.certified(change))["weights"]
+        assert item.passed is False and "Linear)" in item.measured
 
 
 def test_a_conversion_that_cannot_be_repeated_is_not_proved(delivered):
@@ -259,11 +285,15 @@ def test_engines_are_byte_identical_and_other_weights_are_not(checkpoint, tmp_pa
     assert item.passed is True and item.kind == "proved"
     assert item.detail["delivered"]["sha256"] == item.detail["plain"]["sha256"]
     assert item.detail["delivered"]["bytes"] > 10_000 and len(item.detail["plain"]["sha256"]) == 64
+    assert item.detail["same_input"] is True and "the same bytes" in item.measured
     if (precision, interface) == ("fp32", FIXED):
+        twice = engine_item(given.model, given.model, "fp32", ("sm86",), build_both=True)
+        assert twice.passed is True and twice.detail["same_input"] is False
         stranger = onnx.load(given.model)
         swap_rows(stranger)
         (tmp_path / "stranger.onnx").write_bytes(stranger.SerializeToString())
-        assert engine_item(given.model, tmp_path / "stranger.onnx", "fp32", ("sm86",)).passed is False
+        other = engine_item(given.model, tmp_path / "stranger.onnx", "fp32", ("sm86",))
+        assert other.passed is False and other.detail["same_input"] is False
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,18 @@ def test_a_difference_is_told_in_steps_of_the_format(document, steps):
         assert f"{STEM} (Conv), {name}: 1 of 864 numbers differ" in str(found)
 
 
+def test_many_numbers_that_are_off_by_one_step_are_a_difference(document):
+    name = f"{STEM}.weight"
+
+    def nudge(d):
+        array = values(d, name)
+        array[:2] = np.nextafter(array[:2], np.float32(np.inf))
+        store(d, name, array)
+
+    found = first_weight_difference(changed(document, nudge), document)
+    assert found.constant == name and found.count == 2 * 27 and found.ulps <= 1
+
+
 def test_all_differing_layers_are_listed_in_order(document):
     names = [f"{STEM}.bias", "head.pool.0.bias", "classifier.groups.0.bias"]
 

@@ -89,6 +89,21 @@ def test_every_pair_of_sessions_is_fresh_and_a_slow_network_gets_fewer():
     assert opened == list(range(4))
 
 
+def test_the_first_runs_of_a_slow_network_count(monkeypatch):
+    def pair():
+        calls = []
+        return {name: lambda name=name: calls.append(name) for name in ("delivered", "plain")}, calls
+
+    fast, calls = pair()
+    assert len(time_in_sessions(lambda turn: fast, LatencyOptions(rounds=32, warmup=2), seconds=0.0)) == 4
+    assert len(calls) == 4 * 2 * (2 + 4)
+    monkeypatch.setattr(module, "SLOW_SECONDS", -1.0)
+    slow, calls = pair()
+    times = time_in_sessions(lambda turn: slow, LatencyOptions(rounds=32, warmup=2), seconds=0.0)
+    assert len(calls) == 4 * 2 * 4
+    assert all(len(found[clock][name]) == 4 for found in times for clock in found for name in found[clock])
+
+
 def convs(path, width):
     """image uint8 [1, 64, 64, 3] -> two convs of this width."""
     random = np.random.default_rng(0)

@@ -4,6 +4,7 @@ import check_models as models
 import numpy as np
 import pytest
 import torch
+from onnx import numpy_helper
 
 from rcil.core.errors import CheckpointError, ConfigError, RcilError, RunError
 from rcil.evaluation.evaluate import as_input
@@ -103,6 +104,16 @@ def test_a_graph_that_does_not_run_is_explained(image):
     artefact = models.graph(models.folded())
     with pytest.raises(RunError, match="ONNX Runtime cannot run graph"):
         artefact.predict(image[:32])
+
+
+def test_a_mask_of_another_size_is_explained(image):
+    document = models.document(models.folded())
+    tensor = next(tensor for tensor in document.graph.initializer if tensor.name == "full_size")
+    sides = numpy_helper.to_array(tensor)
+    tensor.CopyFrom(numpy_helper.from_array(np.where(sides == models.SIZE[0], sides - 1, sides), tensor.name))
+    artefact = OnnxArtefact("graph", document, models.metadata(models.folded()), models.INTERFACE)
+    with pytest.raises(RunError, match="gives mask of 63x80 for images of 64x80"):
+        artefact.predict(image)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorrt_rtx") is None, reason="tensorrt-rtx is not installed")

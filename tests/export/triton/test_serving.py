@@ -5,7 +5,7 @@ from rcil.core.errors import ConfigError
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape
 from rcil_export.triton.config import Queue, config_text
-from rcil_export.triton.serving import Serving, check_serving, parse_devices, serving_text
+from rcil_export.triton.serving import Serving, check_serving, parse_devices, serving_text, stated_serving
 from rcil_export.triton.signature import signature_of
 
 
@@ -76,3 +76,20 @@ def test_engines_take_no_options_of_onnx_runtime(options):
     with pytest.raises(ConfigError, match="is for ONNX models"):
         check_serving(Serving(**options), "tensorrt", "fp32")
     check_serving(Serving(instances=2, kind="gpu"), "tensorrt", "fp32")
+
+
+@pytest.mark.parametrize(
+    "serving",
+    [
+        Serving(),
+        Serving(instances=3),
+        Serving(kind="cpu", threads=4),
+        Serving(2, "gpu", (0, 12), 4, "tensorrt", "/var/engines"),
+        Serving(kind="gpu", accelerator="tensorrt"),
+    ],
+)
+def test_a_configuration_states_how_the_model_is_run(serving):
+    shape = InputShape.of(64, 96)
+    signature = signature_of(Interface(shape=shape), 5)
+    text = config_text("yard", signature, shape, backend="onnxruntime", queue=Queue(), serving=serving)
+    assert stated_serving(text) == serving

@@ -11,6 +11,7 @@ OF_METHODS = {
     "plop": {"prepare": 2},  # its thresholds are read from a histogram on the host
     "rcil-plus": {"start": 100, "finish": 100},  # L-BFGS looks at its loss; images are copied one by one
     "rcil-plus, pseudo": {"prepare": 2, "finish": 100},
+    "rcil-plus, sigmoid": {"finish": 100},
     "joint, refit": {"finish": 100},
 }
 OPTIONS = {

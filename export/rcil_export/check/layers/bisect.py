@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,10 @@ from rcil.core.errors import RcilError, RunError
 from rcil.core.images import Image
 from rcil.model.architecture import Architecture
 from rcil.model.class_match import ClassMatch, match_classes
+from rcil_export.allocator import give_back_memory
 from rcil_export.check.artefact import Artefact
 from rcil_export.check.layers.layer_alignment import CLASSIFIER, FULL_SIZE, PlacedNetwork, placed
+from rcil_export.check.layers.layer_walk import walk
 from rcil_export.check.limits import limits_for
 from rcil_export.check.outputs.images import CheckImage, common_shape, fit
 from rcil_export.check.result import Item, Result
@@ -21,6 +24,8 @@ from rcil_export.runtime.sessions import SessionError
 
 FLAT = 1e-3
 """A map whose range is below this share of its values is flat, and its range is rounding alone."""
+TRIM_AFTER = 8
+"""Layers after which freed memory goes back to the system."""
 Array = NDArray[Any]
 
 
@@ -101,17 +106,7 @@ def bisect(a: Artefact, b: Artefact, image: Image, tolerance: float | None = Non
     common = [place for place in first.output_of if place in second.output_of]
     if not match.complete:
         common = [place for place in common if place != FULL_SIZE]  # cannot be fed: b needs rows that a lacks
-    reference = {place: values[:1] for place, values in first.run(pixels).items() if place in common}
-    fed = {place: _in_rows_of_b(place, values, match) for place, values in reference.items() if _feeds(place, match)}
-    whole = _run_if_possible(second, pixels)
-    layers = tuple(
-        LayerError(
-            place,
-            _error(place, reference[place], _feed_if_possible(second, place, pixels, fed), match),
-            None if whole is None else _error(place, reference[place], whole[place], match),
-        )
-        for place in common
-    )
+    layers = _compared(first, second, pixels, common, match)
     wrong = next((layer for layer in layers if layer.own > limit), None)
     divergence = None
     if wrong is not None:
@@ -135,19 +130,74 @@ def _shape_of(arch: Architecture) -> dict[str, object]:
     return shape if arch.backbone == "efficientnet_lite0" else {**shape, "blocks": arch.stage_blocks}
 
 
-def _run_if_possible(network: PlacedNetwork, image: Image) -> dict[str, Array] | None:
-    """All places, or None where a layer of another shape stops the rest."""
-    try:
-        return network.run(image)
-    except (RunError, SessionError, RuntimeError):
-        return None
+def _compared(
+    first: PlacedNetwork, second: PlacedNetwork, pixels: Image, common: Sequence[str], match: ClassMatch
+) -> tuple[LayerError, ...]:
+    """Both networks, layer by layer; a value is kept only until the last layer that reads it has run."""
+    errors: dict[str, LayerError] = {}
+    given = [place for place in common if _feeds(place, match)]
+    of_a, of_b = list(first.output_of), {place: second.reads(place, given) for place in common}
+    needs = {_Task("a", place): [_Task("a", source) for source in first.reads(place, of_a)] for place in of_a}
+    needs |= {
+        _Task("b", place): [_Task("a", place)] + [_Task(side, source) for source in sources for side in ("a", "b")]
+        for place, sources in of_b.items()
+    }
+
+    def compute(task: _Task, values: Mapping[_Task, Array | None]) -> Array | None:
+        if task.side == "a":
+            return first.layer(task.place, pixels, of_a)(_of_first(values))[:1]
+        reference = _of_first(values)
+        fed = {source: _in_rows_of_b(source, reference[source], match) for source in of_b[task.place]}
+        own = {source: values[_Task("b", source)] for source in of_b[task.place]}
+        found, carried = _run_if_possible(second, task.place, pixels, given, fed, own)
+        errors[task.place] = LayerError(
+            task.place,
+            _error(task.place, reference[task.place], found, match),
+            None if carried is None else _error(task.place, reference[task.place], carried, match),
+        )
+        return carried
+
+    for done, _ in enumerate(walk(needs, compute, lambda task: task.side == "b"), 1):
+        if done % TRIM_AFTER == 0:  # buffers of layers have all sizes, and those of one do not fit into holes of others
+            give_back_memory()
+    whole = all(layer.accumulated is not None for layer in errors.values())
+    return tuple(errors[place] if whole else replace(errors[place], accumulated=None) for place in common)
 
 
-def _feed_if_possible(network: PlacedNetwork, place: str, image: Image, given: dict[str, Array]) -> Array | None:
+def _of_first(values: Mapping[_Task, Array | None]) -> dict[str, Array]:
+    """What the layers of the first network gave, as far as it is still known."""
+    return {task.place: value for task, value in values.items() if task.side == "a" and value is not None}
+
+
+class _Task(NamedTuple):
+    """A layer of the first or of the second network."""
+
+    side: Literal["a", "b"]
+    place: str
+
+
+def _run_if_possible(
+    network: PlacedNetwork,
+    place: str,
+    image: Image,
+    others: Sequence[str],
+    fed: Mapping[str, Array],
+    own: Mapping[str, Array | None],
+) -> tuple[Array | None, Array | None]:
+    """What a layer gives for the inputs of the reference, and for its own; None where it does not run."""
+    errors = (RunError, SessionError, RuntimeError)
     try:
-        return network.feed(place, image, given)
-    except (RunError, SessionError, RuntimeError):
-        return None
+        layer = network.layer(place, image, others)
+    except errors:
+        return None, None
+    results: list[Array | None] = []
+    for inputs in (fed, own) if own else (fed,):
+        known = {source: values for source, values in inputs.items() if values is not None}
+        try:
+            results.append(layer(known) if len(known) == len(inputs) else None)
+        except errors:
+            results.append(None)
+    return results[0], results[-1]
 
 
 def _feeds(place: str, match: ClassMatch) -> bool:

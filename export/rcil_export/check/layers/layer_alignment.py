@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +38,8 @@ from rcil_export.check.artefact import (
 from rcil_export.graph.ends import BY_PIXEL
 from rcil_export.graph.image_input import image_input
 from rcil_export.graph.interface import INPUT_NAME
-from rcil_export.graph.trace import intermediates, trace, value_name
-from rcil_export.precision.graph import with_outputs
+from rcil_export.graph.trace import trace, value_name
+from rcil_export.precision.graph import with_declared_constants
 from rcil_export.runtime.sessions import open_session
 
 Array = NDArray[Any]
@@ -61,8 +61,13 @@ class Value:
     """Whether it may be what comes out of a place."""
 
 
+Layer = Callable[[Mapping[str, Array]], Array]
+"""What comes out of the others, by place [1, C, H, W] or [N, C, H, W] -> what comes out of this one [N, C, H, W]; N is
+the number of equal images that the network takes at once."""
+
+
 class PlacedNetwork(ABC):
-    """A network that runs as a whole or place by place.
+    """A network that runs place by place.
 
     Args:
         metadata: Names its architecture and its classes.
@@ -85,12 +90,18 @@ class PlacedNetwork(ABC):
         return " -> ".join(self._texts[place])
 
     @abstractmethod
-    def run(self, image: Image) -> dict[str, Array]:
-        """What comes out of every place [N, C, H, W], for one RGB image [H, W, 3] or a batch of N times the same."""
+    def reads(self, place: str, others: Iterable[str]) -> list[str]:
+        """Which of the `others` a place depends on, if they are given to it."""
 
     @abstractmethod
-    def feed(self, place: str, image: Image, given: Mapping[str, Array]) -> Array:
-        """What comes out of one place [N, C, H, W] if `given`, by place [1, C, H, W], had come out of the others."""
+    def layer(self, place: str, image: Image, others: Iterable[str]) -> Layer:
+        """One place of the network, ready to run.
+
+        Args:
+            place: Which.
+            image: RGB [H, W, 3]; a place that needs none of the others starts from it.
+            others: Places whose values are given; what stands between them and the place runs too.
+        """
 
 
 def placed(artefact: Artefact) -> PlacedNetwork:
@@ -169,31 +180,47 @@ class TorchPlaces(PlacedNetwork):
             return " ".join(str(self.model.get_submodule(str(node.target))).split())
         return str(getattr(node.target, "__name__", node.target))
 
-    def run(self, image: Image) -> dict[str, Array]:
-        """See `PlacedNetwork.run`."""
-        values = intermediates(self.model, as_input(self.metadata, image)[None])
-        return {place: values[name].numpy() for place, name in self.output_of.items()}
+    def reads(self, place: str, others: Iterable[str]) -> list[str]:
+        """See `PlacedNetwork.reads`."""
+        stops = self._stops(place, others)
+        found: dict[str, None] = {}
+        seen: set[fx.Node] = set()
+        queue = [self._nodes[self.output_of[place]]]
+        while queue:
+            node = queue.pop()
+            if node in stops:
+                found[stops[node]] = None
+            elif node not in seen:
+                seen.add(node)
+                queue += node.all_input_nodes
+        return list(found)
 
-    @torch.no_grad()
-    def feed(self, place: str, image: Image, given: Mapping[str, Array]) -> Array:
-        """See `PlacedNetwork.feed`."""
-        target = self._nodes[self.output_of[place]]
-        stops = {self._nodes[self.output_of[source]]: values for source, values in given.items() if source != place}
-        env: dict[fx.Node, Any] = {}
+    def _stops(self, place: str, others: Iterable[str]) -> dict[fx.Node, str]:
+        return {self._nodes[self.output_of[other]]: other for other in others if other != place}
 
-        def value(node: fx.Node) -> Any:
-            if node not in env:
-                if node in stops:  # copied, because activations work in place
-                    env[node] = torch.from_numpy(np.array(stops[node], np.float32))
-                elif node.op == "placeholder":
-                    env[node] = as_input(self.metadata, image)[None]
-                else:
-                    args, kwargs = (fx.map_arg(part, value) for part in (node.args, node.kwargs))
-                    env[node] = getattr(self._interpreter, node.op)(node.target, args, kwargs)
-            return env[node]
+    def layer(self, place: str, image: Image, others: Iterable[str]) -> Layer:
+        """See `PlacedNetwork.layer`."""
+        target, stops = self._nodes[self.output_of[place]], self._stops(place, others)
 
-        result: Tensor = value(target)
-        return result.numpy()
+        @torch.no_grad()
+        def run(given: Mapping[str, Array]) -> Array:
+            env: dict[fx.Node, Any] = {}
+
+            def value(node: fx.Node) -> Any:
+                if node not in env:
+                    if node in stops:  # copied, because activations work in place
+                        env[node] = torch.from_numpy(np.array(given[stops[node]], np.float32))
+                    elif node.op == "placeholder":
+                        env[node] = as_input(self.metadata, image)[None]
+                    else:
+                        args, kwargs = (fx.map_arg(part, value) for part in (node.args, node.kwargs))
+                        env[node] = getattr(self._interpreter, node.op)(node.target, args, kwargs)
+                return env[node]
+
+            result: Tensor = value(target)
+            return result.numpy()
+
+        return run
 
 
 def _is_map(node: fx.Node) -> bool:
@@ -220,7 +247,7 @@ class OnnxPlaces(PlacedNetwork):
             for node in graph.node
         ]
         super().__init__(artefact.metadata, values)
-        inferred = onnx.shape_inference.infer_shapes(self.document).graph
+        inferred = onnx.shape_inference.infer_shapes(with_declared_constants(self.document)).graph
         self._kinds = {
             v.name: v.type.tensor_type.elem_type for v in (*inferred.input, *inferred.output, *inferred.value_info)
         }
@@ -229,19 +256,18 @@ class OnnxPlaces(PlacedNetwork):
         interface = self.artefact.interface
         return np.stack([image_input(self.metadata, interface, image)] * interface.shape.batch.low)
 
-    def run(self, image: Image) -> dict[str, Array]:
-        """See `PlacedNetwork.run`."""
-        given = {output.name for output in self.document.graph.output}
-        wanted = [name for name in self.output_of.values() if name not in given]
-        session = open_session(with_outputs(self.document, wanted), exact=True, name=self.artefact.name)
-        values = run_session(session, {INPUT_NAME: self._batch(image)}, self.artefact.name)
-        return {place: _as_nchw(name, values[name]) for place, name in self.output_of.items()}
+    def reads(self, place: str, others: Iterable[str]) -> list[str]:
+        """See `PlacedNetwork.reads`."""
+        stops = self._stops(place, others)
+        return [stops[name] for name in self._behind(self.output_of[place], stops.keys())[1] if name in stops]
 
-    def feed(self, place: str, image: Image, given: Mapping[str, Array]) -> Array:
-        """See `PlacedNetwork.feed`."""
+    def _stops(self, place: str, others: Iterable[str]) -> dict[str, str]:
+        return {self.output_of[other]: other for other in others if other != place}
+
+    def layer(self, place: str, image: Image, others: Iterable[str]) -> Layer:
+        """See `PlacedNetwork.layer`."""
         target = self.output_of[place]
-        batch = self._batch(image)
-        stops = {self.output_of[source]: values for source, values in given.items() if source != place}
+        stops = self._stops(place, others)
         nodes, reads = self._behind(target, stops.keys())
         graph = helper.make_graph(
             nodes,
@@ -255,13 +281,18 @@ class OnnxPlaces(PlacedNetwork):
             [self._constants[name] for name in reads if name in self._constants],
         )
         part = helper.make_model(graph, opset_imports=self.document.opset_import, ir_version=self.document.ir_version)
-        feeds = {
-            name: batch if name == INPUT_NAME else self._as_stored(name, stops[name], len(batch))
-            for name in reads
-            if name not in self._constants
-        }
         name = f"{place} of {self.artefact.name}"
-        return _as_nchw(target, run_session(open_session(part, exact=True, name=name), feeds, name)[target])
+        session = open_session(part, exact=True, name=name)
+
+        def run(given: Mapping[str, Array]) -> Array:
+            feeds = {
+                name: self._batch(image) if name == INPUT_NAME else self._as_stored(name, given[stops[name]])
+                for name in reads
+                if name not in self._constants
+            }
+            return _as_nchw(target, run_session(session, feeds, name)[target])
+
+        return run
 
     def _behind(self, target: str, stops: Iterable[str]) -> tuple[list[onnx.NodeProto], list[str]]:
         """The nodes between `stops` (or image and constants) and `target`, in order, and what they read beyond."""
@@ -281,8 +312,9 @@ class OnnxPlaces(PlacedNetwork):
     def _kind(self, name: str) -> int:
         return self._kinds.get(name, TensorProto.FLOAT)
 
-    def _as_stored(self, name: str, values: Array, batch: int) -> Array:
-        """What a place gave, in the layout and type that the graph has there."""
+    def _as_stored(self, name: str, values: Array) -> Array:
+        """What a place gave for one image or for all, in the layout and type that the graph has there."""
+        batch = self.artefact.interface.shape.batch.low // len(values)
         stored = np.moveaxis(values, 1, -1) if name == BY_PIXEL else values
         kind = helper.tensor_dtype_to_np_dtype(self._kind(name))
         return np.ascontiguousarray(np.repeat(stored, batch, axis=0).astype(kind))

@@ -21,7 +21,8 @@ def description_result(
 ) -> Result:
     """Compare a file's description with its reference's.
 
-    Two steps of one network may differ in what a step changes: further classes, step, method and lineage.
+    Two steps of one network may differ in what a step changes: further classes, step, method and lineage. A file that
+    was made from the reference, by its lineage, is of the same step.
 
     Args:
         name: Of the file, for reports.
@@ -30,7 +31,8 @@ def description_result(
         reference: The description of the checkpoint that the file must be a form of.
         hashes: sha256 of the reference's file, if it is a checkpoint.
     """
-    other_step = described.step != reference.step
+    made_from_it = not set(hashes).isdisjoint(_deployed_from(described.lineage))
+    other_step = described.step != reference.step and not made_from_it
     table = list(_table_differences(described, reference, other_step=other_step))
     fields = list(_field_differences(described, reference, other_step=other_step))
     items = [

@@ -104,3 +104,8 @@ def test_another_step_may_differ_in_what_a_step_changes():
     assert result.ok and result.items[-1].passed is None and not result.items[-1].not_checked
     recoloured = with_class(1, colour=(9, 9, 9)).model_copy(update={"step": 3})
     assert "classes[1].colour" in failed(recoloured)["class_table"]
+
+
+def test_what_was_made_from_the_reference_is_of_its_step():
+    assert failed(exported(step=3))["description"] == "step is 3, not 2"
+    assert "description" not in failed(exported(step=3), ("e" * 64,))

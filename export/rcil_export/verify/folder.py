@@ -1,0 +1,85 @@
+"""A delivered folder: model, engine with sidecar, report, model card, statements, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rcil.core.errors import CheckpointError
+from rcil.core.signing import PARENT_NAME, SIGNATURE_NAME
+from rcil_export.delivery.card import CARD_NAME, card_text
+from rcil_export.engine.progress import Listener
+from rcil_export.engine.running.runtime_cache import cache_path
+from rcil_export.engine.sidecar import sidecar_path
+from rcil_export.run import (
+    ENGINE_NAME,
+    FAILED_HTML_NAME,
+    FAILED_JSON_NAME,
+    HTML_NAME,
+    JSON_NAME,
+    ONNX_NAME,
+)
+from rcil_export.verify.engine import verify_engine
+from rcil_export.verify.fields import compare_lines
+from rcil_export.verify.findings import Findings
+from rcil_export.verify.onnx_model import verify_onnx
+from rcil_export.verify.rebuild import Source
+from rcil_export.verify.report_file import NUMBERS, verify_report
+
+SIDECAR_NAME = sidecar_path(Path(ENGINE_NAME)).name
+REPORTS = (HTML_NAME, FAILED_HTML_NAME, FAILED_JSON_NAME)
+"""Files of an export that hold measurements and pictures only."""
+KNOWN = {ONNX_NAME, ENGINE_NAME, SIDECAR_NAME, JSON_NAME, CARD_NAME, SIGNATURE_NAME, *REPORTS}
+EXTRA = "Nothing but what an export writes"
+CARD, SIGNED = "Model card of this report", "Signature"
+
+
+def verify_folder(folder: Path, source: Source, findings: Findings, listen: Listener | None = None) -> None:
+    """Claims about every file in a folder that `rcil-export` wrote."""
+    model, engine = folder / ONNX_NAME, folder / ENGINE_NAME
+    if not model.is_file():
+        raise CheckpointError(
+            f"{folder} has no {ONNX_NAME} and is no Triton model repository", "Name the folder that rcil-export wrote."
+        )
+    graph = verify_onnx(model, source, findings)
+    if engine.exists() and graph is not None:
+        verify_engine(engine, graph, findings, listen)
+    elif engine.exists():
+        findings.not_proved(engine, "engine", "Engine of this graph", f"{ONNX_NAME} does not say what it is")
+    elif (folder / SIDECAR_NAME).exists():
+        findings.wrong(folder / SIDECAR_NAME, "sidecar", "Sidecar of an engine", f"there is no {ENGINE_NAME}")
+    report = verify_report(folder / JSON_NAME, graph, source, findings) if (folder / JSON_NAME).exists() else None
+    if (folder / CARD_NAME).exists():
+        verify_card(folder / CARD_NAME, report, source, findings)
+    for path in (folder / name for name in REPORTS):
+        if path.exists():
+            findings.read(path)
+            findings.not_proved(path, "numbers", NUMBERS, "they were measured, and are not measured again")
+    for path in sorted(folder.iterdir()):
+        if path.name == SIGNATURE_NAME or PARENT_NAME.fullmatch(path.name):
+            findings.not_proved(path, "signature", SIGNED, "rcil-export verify-signature does that, with a key")
+    for path in extra_files(folder, KNOWN):
+        if not PARENT_NAME.fullmatch(path.name) or path.is_symlink() or path.is_dir():
+            own = cache_path(engine).name == path.name
+            findings.wrong(path, "extra", EXTRA, "kernels of one machine: delete it" if own else "an unknown file")
+
+
+def verify_card(path: Path, report: dict[str, Any] | None, source: Source, findings: Findings) -> None:
+    """The model card is made from the report, so it must say what the report says."""
+    text = findings.read(path).decode("utf-8", "replace")
+    if report is None:
+        findings.not_proved(path, "card", CARD, f"there is no {JSON_NAME} that it could be made from")
+        return
+    names = (ONNX_NAME, ENGINE_NAME, SIDECAR_NAME, HTML_NAME, JSON_NAME)
+    files = [path.with_name(name) for name in names if path.with_name(name).exists()]
+    try:
+        wanted = card_text(report, source.metadata, files, signed=path.with_name(SIGNATURE_NAME).exists())
+    except (LookupError, TypeError, ValueError, AttributeError):
+        findings.wrong(path, "card", CARD, f"no card can be made from {JSON_NAME}")
+        return
+    findings.add(path, "card", CARD, "it says what the report says", compare_lines(path.name, text, wanted))
+
+
+def extra_files(folder: Path, known: set[str]) -> list[Path]:
+    """Everything in a folder that has no business there, links and hidden files among it."""
+    return [path for path in sorted(folder.iterdir()) if path.name not in known or path.is_symlink() or path.is_dir()]

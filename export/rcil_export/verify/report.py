@@ -1,0 +1,140 @@
+"""What `verify` found, as data and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from rcil.core.errors import RcilError
+
+Status = Literal["proved", "not proved", "wrong"]
+MAX_SHOWN = 20
+"""Differences of one claim that the text lists; the JSON document has all of them."""
+
+
+class VerifyError(RcilError):
+    """A delivered model that is not what its checkpoint gives."""
+
+    exit_code = 13
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that differs."""
+
+    where: str
+    """A layer, a node with its field, or the path of a field: `classes[2].colour`."""
+    delivered: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement about one delivered file."""
+
+    file: str
+    """Relative to what was delivered."""
+    key: str
+    """Short and stable, for JSON, for example `rebuild`."""
+    title: str
+    status: Status
+    text: str
+    """Why, in one line."""
+    differences: tuple[Difference, ...] = ()
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """All claims about what was delivered."""
+
+    delivered: str
+    checkpoint: str
+    checkpoint_sha256: str
+    claims: tuple[Claim, ...]
+    files: dict[str, str] = field(default_factory=dict)
+    """The sha256 of every delivered file that was looked at: the bytes that the claims are about."""
+    interfaces: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What each graph says that it takes and gives. The rebuild follows it, so only the receiver can judge it."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong; what could not be proved does not count."""
+        return all(claim.status != "wrong" for claim in self.claims)
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Those of all claims."""
+        return tuple(difference for claim in self.claims for difference in claim.differences)
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "ok": self.ok,
+            "delivered": self.delivered,
+            "checkpoint": self.checkpoint,
+            "checkpoint_sha256": self.checkpoint_sha256,
+            "files": self.files,
+            "interfaces": self.interfaces,
+            "claims": [claim.as_document() for claim in self.claims],
+        }
+
+
+def claim_of(file: str, key: str, title: str, proved: str, differences: Iterable[Difference]) -> Claim:
+    """Proved without differences, wrong with any."""
+    found = tuple(differences)
+    if not found:
+        return Claim(file, key, title, "proved", proved)
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return Claim(file, key, title, "wrong", f"{found[0].where}{more}", found)
+
+
+def as_text(report: VerifyReport) -> str:
+    """One block per file: its hash, its interface, each claim with its status, and what differs."""
+    lines = [f"{report.delivered} against {report.checkpoint}, sha256 {report.checkpoint_sha256}"]
+    width = max((len(claim.title) for claim in report.claims), default=0)
+    for file in dict.fromkeys(claim.file for claim in report.claims):
+        digest = report.files.get(file)
+        lines.append(f"{file}" + (f"  sha256 {digest}" if digest else ""))
+        if file in report.interfaces:
+            lines.append(f"  {'states':10}  {_summary(report.interfaces[file])}")
+        for claim in report.claims:
+            if claim.file == file:
+                lines.append(f"  {_STATUS[claim.status]:10}  {claim.title:{width}}  {claim.text}")
+                lines += _listed(claim.differences)
+    counts = {status: sum(claim.status == status for claim in report.claims) for status in _STATUS}
+    lines.append(", ".join(f"{count} {status}" for status, count in counts.items()))
+    return "\n".join(lines)
+
+
+_STATUS: dict[Status, str] = {"proved": "proved", "not proved": "not proved", "wrong": "WRONG"}
+
+
+def _listed(differences: Sequence[Difference]) -> list[str]:
+    lines = []
+    for difference in differences[:MAX_SHOWN]:
+        lines.append(f"              {difference.where}")
+        lines.append(f"                delivered: {difference.delivered}")
+        lines.append(f"                expected:  {difference.expected}")
+    if len(differences) > MAX_SHOWN:
+        lines.append(f"              and {len(differences) - MAX_SHOWN} more; --json lists all")
+    return lines
+
+
+def _summary(interface: dict[str, Any]) -> str:
+    """The interface in one line: what the receiver compares with what was ordered."""
+    sides = [interface["shape"][axis] for axis in ("batch", "height", "width")]
+    sizes = " x ".join(str(s["low"]) if s["low"] == s["high"] else f"{s['low']}..{s['high']}" for s in sides)
+    known = {
+        "": interface["precision"],
+        "size ": sizes,
+        "input ": interface["input"],
+        "outputs ": " and ".join(interface["outputs"]),
+        "opset ": interface["opset"],
+        "for ": interface.get("runtime"),
+    }
+    return ", ".join(f"{name}{value}" for name, value in known.items() if value is not None)
