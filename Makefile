@@ -1,4 +1,4 @@
-# Everything sets up .venv by itself; nothing is done twice.
+# Every target sets up .venv if needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
-# inplace-ABN has no wheels; it is compiled where a compiler is found, otherwise its tests are skipped.
+# inplace-ABN has no wheels. It is compiled if there is a compiler; otherwise its tests are skipped.
 $(ABN): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt setuptools setuptools-scm wheel ninja
 	MAX_JOBS=2 $(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation inplace-abn \
@@ -55,11 +55,11 @@ bench: setup
 	$(BIN)/python tools/bench/video.py --size 288x512 --frames 200 --rounds 2
 	$(BIN)/python tools/bench/serve_http.py
 
-# One table to paste into an issue: the masks and times of CPU, CUDA and TensorRT. Runs without a GPU too.
+# Prints the masks and times of CPU, CUDA and TensorRT as one table. Runs without a GPU too.
 gpu-check: setup
 	$(BIN)/python tools/gpu_check.py
 
-# Cell by cell, hours in all; CAMVID is a folder with CamVid. Interrupted, it goes on where it was.
+# Takes hours; CAMVID is a folder with CamVid. Run it again after an interruption to continue.
 CAMVID ?= data/camvid
 results: setup
 	$(BIN)/python -m tools.results --camvid $(CAMVID)
@@ -67,7 +67,7 @@ results: setup
 	$(BIN)/rcil compare docs/results/camvid.yaml -o results/camvid --methods fine-tuning,lwf,mib,plop,rcil,joint \
 		--set data.root=$(CAMVID)
 
-# Damaged inputs, killed processes, made-up requests: the figures of docs/reliability.md, more than an hour.
+# The figures of docs/reliability.md: damaged inputs, killed processes, generated requests. Takes more than an hour.
 reliability: setup
 	$(BIN)/python -m tools.fuzz --json docs/reliability/fuzz.json
 	$(BIN)/python -m tools.kill --json docs/reliability/kills.json

@@ -1,8 +1,9 @@
-"""Whether a GPU gives what the CPU gives: one model through every runtime that starts here, compared and timed.
+"""Compare GPU results with those of the CPU: one model runs in every runtime that starts on this machine.
 
 A small network is exported once per precision. Its masks on ONNX Runtime's CPU provider are the reference for the CUDA
-and TensorRT providers and for TensorRT engines of both flavours; all of them are timed in turns. One training step on
-the GPU is compared with the same step on the CPU. What cannot be tried here is listed with the reason.
+and TensorRT providers and for TensorRT engines of both flavours; all of them are timed, interleaved. One training step
+on the GPU is compared with the same step on the CPU. Runtimes that cannot be tested on this machine are listed with the
+reason.
 
 Examples:
     python tools/gpu_check.py
@@ -44,9 +45,9 @@ from rcil_export.timing.interleaved import interleaved, percentiles
 from rcil_serve.runtime.backends import open_backend
 
 MIN_AGREEMENT: dict[Precision, float] = {"fp32": 0.999, "fp16": 0.99}
-"""Share of pixels with the class that the CPU gives. Garbage, as a wrong memory layout gives it, is below 0.6."""
+"""Minimum share of pixels with the same class as on the CPU. A wrong memory layout gives a share below 0.6."""
 MAX_LOSS_ERROR = {"fp32": 1e-3, "bf16": 0.05, "fp16": 0.02}
-"""Relative difference of a training step's loss."""
+"""Maximum relative difference of the loss of a training step."""
 Image = NDArray[np.uint8]
 
 
@@ -56,7 +57,7 @@ class Row:
 
     path: str
     right: bool | None
-    """None: it could not be tried here."""
+    """None if it could not be tested on this machine."""
     found: str
     milliseconds: float | None = None
 
@@ -100,7 +101,7 @@ def ways(folder: Path, graphs: dict[Precision, Path]) -> Iterator[tuple[str, Pre
 def open_engine(flavour: FlavourName, precision: Precision, graph: Path, engine: Path) -> Any:
     gpus = tuple(gpu.capability for gpu in find_gpus()[:1])
     if not gpus:
-        raise NoGpuError("there is no NVIDIA GPU with its driver", "Run this on the machine with the GPU.")
+        raise NoGpuError("no NVIDIA GPU with a driver was found", "Run this on the machine with the GPU.")
     build_engine(graph, engine, EngineOptions(precision=precision, flavour=flavour, gpus=gpus))
     return open_backend(engine, "cuda")
 
@@ -117,7 +118,7 @@ def run_all(graphs: dict[Precision, Path], folder: Path, images: list[Image], ro
                 stack.callback(backend.close)
                 masks = [backend.run(image).mask for image in images]
             except RcilError as error:
-                rows[name] = Row(name, None, f"not here: {error.message}")
+                rows[name] = Row(name, None, f"not available: {error.message}")
                 continue
             reference = reference or masks
             agreement = float(np.mean([(a == b).mean() for a, b in zip(masks, reference, strict=True)]))
@@ -133,7 +134,7 @@ def run_all(graphs: dict[Precision, Path], folder: Path, images: list[Image], ro
 def training_rows(model: Segmenter) -> list[Row]:
     """The loss of one forward and backward pass on the GPU, in three precisions, against the CPU."""
     if not torch.cuda.is_available():
-        return [Row("training step, torch, CUDA", None, "not here: torch sees no CUDA device")]
+        return [Row("training step, torch, CUDA", None, "not available: torch sees no CUDA device")]
     torch.manual_seed(1)
     images, labels = torch.randn(2, 3, 96, 96), torch.randint(0, len(model.names), (2, 96, 96))
     expected = float(step_loss(model, images, labels, "cpu", None))
@@ -159,7 +160,7 @@ def step_loss(
 
 
 def facts() -> dict[str, str]:
-    """What this machine is, for the reader of the table."""
+    """Describe this machine, for the reader of the table."""
     import onnxruntime
 
     gpus = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in find_gpus()) or "none"
@@ -188,7 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="256x256", help="height x width of the images")
     parser.add_argument("--rounds", type=int, default=50, help="timed runs of each path")
-    parser.add_argument("--json", type=Path, help="also write the table here")
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
     options = parser.parse_args()
     model, metadata = network()
     size = parse_size(options.size)

@@ -1,4 +1,4 @@
-"""Saving and loading checkpoints: one safetensors file, no pickle, class rows matched by name."""
+"""Saving and loading of checkpoints: one safetensors file, no pickle, class rows matched by name."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rcil.core.log import log
 from rcil.model.architecture import Architecture
 from rcil.model.header import METADATA_KEY, Header, read_header
 from rcil.model.metadata import CLASSIFIER_HINT, CostInfo, Metadata
-from rcil.nn.add_branches import single_branch
 from rcil.nn.build import build, build_form, plain_twin
 from rcil.nn.cost import cost
 from rcil.nn.segmenter import Segmenter
+from rcil.nn.step import single_branch
 
 ROWS = ("classifier.weight", "classifier.bias")
 RESTORE = "Restore or import it again."
@@ -30,9 +30,9 @@ Shape = tuple[int, ...]
 
 
 def save(path: Path, model: Segmenter, metadata: Metadata) -> Metadata:
-    """Write `model` with its description; returns the metadata as stored, with architecture and cost of the model.
+    """Write `model` and its metadata; returns the stored metadata, which includes architecture and cost.
 
-    The class table must name the rows of the classifier in order. The file appears whole or not at all.
+    The class table must name the rows of the classifier in order. The file is written atomically.
     """
     names = [c.name for c in metadata.classes]
     if names != list(model.names):
@@ -66,14 +66,14 @@ def load(path: Path, *, norm: str | None = None) -> tuple[Segmenter, Metadata]:
             f"{path} holds a pretrained backbone, not a segmenter", "Give it as the start of a step-0 training."
         )
     arch = metadata.architecture if norm is None else _with_norm(metadata.architecture, norm)
-    _refuse_other_network(header, path)
+    _check_network(header, path)
     model = build(arch, metadata.names_by_step)
     load_into(model, path)
     return model.eval(), metadata
 
 
 def load_for_inference(path: Path) -> tuple[Segmenter, Metadata]:
-    """`load` without the compiled inplace-ABN, which saves memory in training only; `abs` computes the same."""
+    """`load`, with `abs` norms in place of inplace-ABN, which is equal and only saves memory in training."""
     stored = read_header(path).metadata.architecture.norm
     return load(path, norm="abs" if stored == "inplace" else None)
 
@@ -119,8 +119,8 @@ def load_backbone(model: Segmenter, path: Path) -> Metadata:
     return metadata
 
 
-def _refuse_other_network(header: Header, path: Path) -> None:
-    """Compare shapes before memory is taken for a network that only its description promises."""
+def _check_network(header: Header, path: Path) -> None:
+    """Compare tensor shapes with the described network before memory is allocated for it."""
     expected = _body_of(build_form(header.metadata.architecture, header.metadata.names_by_step))
     body = {name: shape for name, shape in header.shapes.items() if name not in ROWS}
     check_shapes({name: tuple(value.shape) for name, value in expected.items()}, body, path)
@@ -151,7 +151,7 @@ def _cost_of(model: Segmenter) -> CostInfo:
 
 @functools.lru_cache(maxsize=64)
 def _cost_of_form(architecture: str, steps: tuple[tuple[str, ...], ...]) -> CostInfo:
-    """An architecture and its classes decide the cost; a run saves many networks of the same form."""
+    """The cost depends on architecture and classes only, and a run saves many networks of the same form."""
     model = build_form(Architecture.model_validate_json(architecture), steps)
     with torch.device("meta"):
         twin = plain_twin(model)
@@ -160,15 +160,15 @@ def _cost_of_form(architecture: str, steps: tuple[tuple[str, ...], ...]) -> Cost
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: Metadata) -> None:
-    """One safetensors file with its description, whole or not at all; the same content gives the same bytes.
+    """Write one safetensors file with its metadata atomically; the same content gives the same bytes.
 
-    That is why the description is the only entry: safetensors writes several in an order that changes by the process.
+    The metadata is a single entry because safetensors writes several entries in an order that varies by process.
     """
     packed = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     with replacing(path) as part:
         try:
             save_file(packed, part, metadata={METADATA_KEY: metadata.model_dump_json()})
-        except SafetensorError as error:  # what safetensors makes of a full disk
+        except SafetensorError as error:  # safetensors reports a full disk like this
             raise CheckpointError(f"cannot write {path}: {error}", "Check free space and permissions.") from error
 
 
@@ -190,19 +190,19 @@ def _check_architecture(model: Segmenter, stored: Architecture, path: Path) -> N
 
 
 def _differences(mine: Mapping[str, object], theirs: Mapping[str, object]) -> str:
-    """What differs between two networks, in words; empty if nothing does."""
+    """The differences between two networks as text; empty if there are none."""
     differing = [key for key in mine if mine[key] != theirs[key]]
     return ", ".join(f"{key}: {theirs[key]!r} in the file, {mine[key]!r} in the model" for key in differing)
 
 
 def _essence(arch: Architecture) -> dict[str, object]:
-    """What the tensors depend on: the pooling window does not matter to them, and inplace-ABN can stand for `abs`."""
+    """The fields that tensors depend on: not the pooling window, and `abs` and inplace-ABN are the same."""
     fields = arch.model_dump(exclude={"pool_window"})
     return {**fields, "norm": "abs" if arch.norm == "inplace" else arch.norm}
 
 
 def _row_order(wanted: list[str], present: list[str], path: Path) -> list[int]:
-    """For each wanted class the row in the file."""
+    """The row in the file of each wanted class."""
     missing, extra = sorted(set(wanted) - set(present)), sorted(set(present) - set(wanted))
     if missing or extra:
         parts = [f"it lacks {missing}"] * bool(missing) + [f"it also has {extra}"] * bool(extra)
@@ -213,7 +213,7 @@ def _row_order(wanted: list[str], present: list[str], path: Path) -> list[int]:
 
 
 def check_tensors(expected: dict[str, Tensor], present: dict[str, Tensor], path: Path, hint: str = AGAIN) -> None:
-    """Refuse the tensors of `path` unless they have the names and shapes that the network expects."""
+    """Raise unless the tensors of `path` have the names and shapes that the network expects."""
     wanted, found = ({key: tuple(value.shape) for key, value in tensors.items()} for tensors in (expected, present))
     check_shapes(wanted, found, path, hint)
 

@@ -1,4 +1,4 @@
-"""Carrying norm weights between BatchNorm (scale gamma) and inplace-ABN (scale |gamma| + eps), exactly."""
+"""Exact conversion of norm weights between BatchNorm (scale gamma) and inplace-ABN (scale |gamma| + eps)."""
 
 from __future__ import annotations
 

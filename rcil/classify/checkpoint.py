@@ -1,4 +1,4 @@
-"""Saving and loading classifiers: one safetensors file that describes itself, no pickle."""
+"""Save and load classifiers as self-describing safetensors files, without pickle."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rcil.nn.cost import cost
 
 
 def save_classifier(path: Path, model: ImageClassifier, metadata: ClassifierMetadata) -> ClassifierMetadata:
-    """Write `model` with its description; returns the metadata as stored, with architecture and cost of the model."""
+    """Write `model` with its metadata; returns the stored metadata, with architecture and cost of the model."""
     names = [c.name for c in metadata.classes]
     if names != list(model.names):
         raise CheckpointError(
-            f"the class table names {names}, the head's rows are {list(model.names)}",
+            f"the class table names {names}, but the rows of the head are {list(model.names)}",
             "Describe the classes in the order of the rows.",
         )
     stored = metadata.model_copy(update={"architecture": model.arch, "cost": _cost_of(model, metadata.size)})
@@ -28,16 +28,16 @@ def save_classifier(path: Path, model: ImageClassifier, metadata: ClassifierMeta
 
 
 def load_classifier(path: Path) -> tuple[ImageClassifier, ClassifierMetadata]:
-    """The classifier of a checkpoint, in evaluation mode, and its metadata."""
+    """Load a classifier in evaluation mode, and its metadata."""
     metadata = read_header(path).metadata
     if not isinstance(metadata, ClassifierMetadata):
         raise CheckpointError(
-            f"{path} holds a {metadata.kind}, not a classifier of whole images",
+            f"{path} holds a {metadata.kind}, not an image classifier",
             "Give a file that `rcil classify` wrote.",
         )
     head = HeadSpec(metadata.head, metadata.proxies)
     tensors = read_tensors(path)
-    with torch.device("meta"):  # no memory before the shapes are known to be right
+    with torch.device("meta"):  # allocates no memory before the shapes are checked
         form = build_classifier(metadata.architecture, head, metadata.names_by_step)
     check_tensors(form.state_dict(), tensors, path)
     model = build_classifier(metadata.architecture, head, metadata.names_by_step)

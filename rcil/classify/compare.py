@@ -1,4 +1,4 @@
-"""Both methods without and with RC, over seeds; every cell a run of its own that can be continued."""
+"""Compare both methods without and with RC over seeds. Every cell is a separate run that can be continued."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, get_args
 import numpy as np
 
 from rcil.classify.methods import make_classify_method
-from rcil.classify.run import Say, run_classify
+from rcil.classify.run import run_classify
 from rcil.classify.task import ClassifyTask, MethodName, MethodSection
 from rcil.core.documents import write_json
 from rcil.core.files import replacing
+from rcil.core.log import Notify
 from rcil.report.compare_report import as_text
 from rcil.report.plots import COLOURS, MARKERS, as_png, make_figure
 from rcil.training.compare import summarise
@@ -26,23 +27,23 @@ def compare_classify(
     output: Path,
     *,
     listen: Listener = lambda event: None,
-    say: Say = lambda text: None,
+    say: Notify = lambda text: None,
 ) -> dict[str, Any]:
-    """Run {EEIL, PODNet} x {without, with RC} x seeds; returns what `compare.json` holds.
+    """Run {EEIL, PODNet} x {without, with RC} x seeds; returns the content of `compare.json`.
 
-    Finished steps are kept, so an interrupted comparison is started again with the same call. `method.options` of the
-    task are its own method's, `method.others` the other's; RC is compared under the same options.
+    The same call continues an interrupted comparison and keeps finished steps. `method.options` of the task apply to
+    its own method, `method.others` to the other one, both without and with RC.
 
     Args:
-        task: The task; its own seed is the first.
-        seeds: Runs of each cell.
+        task: The task; its seed is the first seed.
+        seeds: Number of runs per cell.
         output: Folder with one run per cell, `compare.json`, `compare.md` and `curves.png`.
-        listen: Told about every iteration.
-        say: Told about every cell and step.
+        listen: Called after every iteration.
+        say: Receives a line about every cell and step.
     """
     options = {**task.method.others, task.method.name: task.method.options}
     for name, chosen in options.items():
-        make_classify_method(name, chosen)  # complains before the long work
+        make_classify_method(name, chosen)  # raises before the long work
     rows: dict[str, Any] = {}
     sizes: list[int] = []
     for name in get_args(MethodName):
@@ -65,7 +66,7 @@ def compare_classify(
 
 
 def row_of(plain: Sequence[dict[str, Any]], rc: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One method from its results by seed: average incremental accuracy, the gain of RC, accuracy after each step."""
+    """Summarise one method over seeds: average incremental accuracy, gain of RC, accuracy after each step."""
     averages = [[run["average_incremental_accuracy"] for run in runs] for runs in (plain, rc)]
     gains = [after - before for before, after in zip(*averages, strict=True)]
     return {
@@ -76,7 +77,7 @@ def row_of(plain: Sequence[dict[str, Any]], rc: Sequence[dict[str, Any]]) -> dic
 
 
 def _curve(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and deviation over seeds after each step, for all, old and new classes; null for old ones in step 0."""
+    """Mean and standard deviation after each step for all, old and new classes; None for old ones in step 0."""
     after_steps = zip(*(run["steps"] for run in runs), strict=True)
     return [
         {group: _cell([s["accuracy"][group] for s in steps]) for group in ("all", "old", "new")}
@@ -90,7 +91,7 @@ def _cell(values: Sequence[float | None]) -> dict[str, Any] | None:
 
 
 def _gain_by_step(plain: Sequence[dict[str, Any]], rc: Sequence[dict[str, Any]]) -> list[float]:
-    """Mean over seeds of the difference after each step, on all classes so far."""
+    """Mean gain over seeds after each step, on all classes so far."""
     paired = [
         [a["accuracy"]["all"] - b["accuracy"]["all"] for a, b in zip(one["steps"], other["steps"], strict=True)]
         for one, other in zip(rc, plain, strict=True)
@@ -102,7 +103,7 @@ TITLES = {"eeil": "EEIL", "podnet": "PODNet"}
 
 
 def as_markdown(document: dict[str, Any]) -> str:
-    """The table as people paste it."""
+    """The table as Markdown."""
     seeds = document["seeds"]
     over = f"mean ± sd over {seeds} seeds" if seeds > 1 else "one seed"
     lines = [
@@ -118,7 +119,7 @@ def as_markdown(document: dict[str, Any]) -> str:
 
 
 def accuracy_curves(document: dict[str, Any]) -> bytes:
-    """Accuracy on all classes so far by their number: RC solid, without dashed; bands are one standard deviation."""
+    """Plot the accuracy over the number of classes: solid with RC, dashed without; bands are one standard deviation."""
     figure = make_figure((6.4, 4.4))
     axes = figure.add_subplot()
     counts = document["classes"]

@@ -1,4 +1,4 @@
-"""Images with one label each: handwritten digits, or a folder of images for every class. No torch here."""
+"""Labelled images: handwritten digits, or one folder of images per class. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from rcil.core.reading import DataError, existing_folder, is_text, printable, re
 TEST_SHARE = 0.3
 HELD_OUT_SHARE = 0.2
 SPLIT_SEED = 0
-"""One split for all runs: seeds change the order of the classes and the training, not what is tested."""
+"""All runs use the same split; seeds change the class order and the training, not the test images."""
 LAYOUT_HINT = "Put images into train/CLASS/ and val/CLASS/, the same classes in both."
 Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Images of one size, and the class of each."""
+    """Images of one size with their labels."""
 
     images: Image
     """RGB [N, S, S, 3]."""
     labels: Labels
-    """Places in the list of class names [N]."""
+    """Indices into the class names [N]."""
 
     def __getitem__(self, picked: NDArray[np.int64]) -> LabelledImages:
         return LabelledImages(self.images[picked], self.labels[picked])
 
     def of_class(self, label: int) -> NDArray[np.int64]:
-        """Where the images of a class are."""
+        """Indices of the images of a class."""
         return np.flatnonzero(self.labels == label)
 
 
 @dataclass(frozen=True)
 class ClassificationData:
-    """All that a run reads."""
+    """Training and test images."""
 
     names: tuple[str, ...]
     train: LabelledImages
@@ -55,7 +55,7 @@ class ClassificationData:
 
 
 def load_data(section: DataSection) -> ClassificationData:
-    """The images that a task names; with `evaluate: held_out` the test images are never looked at."""
+    """Load the images of a task; with `evaluate: held_out`, the test images are not used."""
     data = _digits(section.size) if section.root is None else _folder(section.root, section.size)
     if section.evaluate == "test":
         return data
@@ -64,10 +64,10 @@ def load_data(section: DataSection) -> ClassificationData:
 
 
 def stratified(labels: Labels, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places of the larger and the smaller part, in order; every class gives `share` of its images to the smaller."""
+    """Split indices into a larger and a smaller part, which gets `share` of the images of every class."""
     random = np.random.default_rng(seed)
     small = [random.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
-    second = np.sort(np.concatenate([places[: round(share * len(places))] for places in small]))
+    second = np.sort(np.concatenate([indices[: round(share * len(indices))] for indices in small]))
     return np.setdiff1d(np.arange(len(labels)), second), second
 
 
@@ -76,7 +76,7 @@ def _digits(size: int) -> ClassificationData:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            "the digits come with the package scikit-learn, which is not installed",
+            "the digits dataset needs the package scikit-learn, which is not installed",
             "Install it with: pip install 'rcil[classify]'",
         ) from error
     bunch = load_digits()
@@ -103,7 +103,7 @@ def _class_names(split: Path) -> tuple[str, ...]:
     if unreadable is not None:
         raise DataError(f"the name of {printable(unreadable)} is not UTF-8", "Rename the class's folder.")
     if not folders:
-        raise DataError(f"{split} has no folder of a class", LAYOUT_HINT)
+        raise DataError(f"{split} has no class folders", LAYOUT_HINT)
     return tuple(path.name for path in folders)
 
 
@@ -113,34 +113,34 @@ def _split(folder: Path, names: tuple[str, ...], size: int) -> LabelledImages:
     for label, name in enumerate(names):
         paths = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
         if not paths:
-            raise DataError(f"{folder / name} has no images", f"Known endings: {', '.join(SUFFIXES)}.")
+            raise DataError(f"{folder / name} has no images", f"Supported formats: {', '.join(SUFFIXES)}.")
         images += [_resized(read_rgb(path), size) for path in paths]
         labels += [label] * len(paths)
     return LabelledImages(np.stack(images), np.array(labels, np.int64))
 
 
 def _resized(image: Image, size: int) -> Image:
-    """[H, W, 3] -> [size, size, 3]; means of pixels where it shrinks."""
+    """Resize [H, W, 3] to [size, size, 3]; shrinking averages pixels."""
     smaller = size < min(image.shape[:2])
     resized = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR)
     return np.asarray(resized, np.uint8)
 
 
 def class_steps(names: Sequence[str], protocol: ProtocolSection, seed: int) -> tuple[tuple[str, ...], ...]:
-    """The class names of each step; the order is drawn from `seed`.
+    """Divide the class names into steps, in an order drawn from `seed`.
 
     Args:
         names: All classes.
-        protocol: How many come first, and over how many steps the rest is shared out.
-        seed: Of the task.
+        protocol: The number of classes in step 0 and the number of later steps.
+        seed: Seed of the task.
     """
     first = len(names) // 2 if protocol.first is None else protocol.first
     rest, later = len(names) - first, protocol.later_steps
     if first < 2 or rest < 0 or (later and (rest < later or rest % later)) or (not later and rest):
         raise ConfigError(
-            f"{len(names)} classes cannot be {first} first and then {later} equal steps",
+            f"{len(names)} classes cannot be divided into {first} first classes and {later} equal later steps",
             "Choose protocol.first (at least 2) and protocol.later_steps so that the rest divides evenly.",
         )
-    order = [names[place] for place in np.random.default_rng(seed).permutation(len(names))]
+    order = [names[index] for index in np.random.default_rng(seed).permutation(len(names))]
     size = rest // later if later else 1
     return (tuple(order[:first]), *(tuple(order[at : at + size]) for at in range(first, len(order), size)))

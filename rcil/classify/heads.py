@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from rcil.nn.classifier import check_names
 
 START_SCALE = 10.0
-"""Cosines lie within 2 of each other: with a scale of 1 a short training would spend itself on learning the scale."""
+"""Initial scale. Cosines differ by at most 2, so a short training with a scale of 1 would mostly learn the scale."""
 
 
 class CosineClassifier(nn.Module):
-    """Local similarity: a class has several proxies and scores by its cosines with them; the near ones count more.
+    """Local similarity classifier: a class has several proxies and is scored by the cosines with them.
 
     Args:
         inputs: Channels of the embedding.
         steps: Class names of each step.
-        proxies: Of each class.
+        proxies: Number of proxies per class.
     """
 
     def __init__(self, inputs: int, steps: Sequence[Sequence[str]], proxies: int) -> None:
@@ -40,9 +40,9 @@ class CosineClassifier(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The learned factor.
+        """The learned scale.
 
-        Learned by its logarithm: NCA's margin pulls it down until classes part, and below 0 it would turn them round.
+        Its logarithm is learned: the margin of NCA lowers the scale until classes separate, and it must stay positive.
         """
         return self.log_scale.exp()
 
@@ -82,13 +82,13 @@ class CosineClassifier(nn.Module):
 
 
 class FoldedCosine(nn.Module):
-    """A cosine classifier that no longer learns: its conv gives cosines, its scale is a number.
+    """A folded cosine classifier: its conv computes cosines, and its scale is a constant.
 
     Args:
         rows: Proxies of length 1 [classes * proxies, C, 1, 1], those of a class side by side.
         names: Class names in row order.
-        proxies: Of each class.
-        scale: Of the similarities.
+        proxies: Number of proxies per class.
+        scale: Scale of the similarities.
     """
 
     scale: Tensor
@@ -108,7 +108,7 @@ class FoldedCosine(nn.Module):
 
 
 def random_cosine(inputs: int, names: Sequence[str], proxies: int) -> FoldedCosine:
-    """A cosine classifier that never learned, with random proxies of length 1."""
+    """A folded cosine classifier with random proxies of length 1."""
     rows = F.normalize(torch.randn(len(names) * proxies, inputs, 1, 1), dim=1)
     return FoldedCosine(rows, names, proxies, torch.tensor(START_SCALE))
 
@@ -120,9 +120,9 @@ def norms_of(conv: nn.Conv2d) -> Tensor:
 
 
 def local_similarity(cosines: Tensor, proxies: int) -> Tensor:
-    """Cosines with all proxies [N, classes * proxies, 1, 1] -> one similarity a class [N, classes, 1, 1].
+    """Cosines with all proxies [N, classes * proxies, 1, 1] -> one similarity per class [N, classes, 1, 1].
 
-    A class's proxies are weighted by the softmax of their own cosines.
+    The proxies of a class are weighted by the softmax of their own cosines.
     """
     grouped = cosines.reshape(cosines.shape[0], -1, proxies, 1)
     return (grouped.softmax(dim=2) * grouped).sum(dim=2, keepdim=True)

@@ -1,4 +1,4 @@
-"""Training of one step, and what a network makes of images."""
+"""Train one step, and compute embeddings and predictions."""
 
 from __future__ import annotations
 
@@ -25,50 +25,50 @@ from rcil.training.loop import Event, Listener
 SCALE_LR = 0.01
 CPU = torch.device("cpu")
 CHUNK = 256
-"""Images that are looked at together where nothing is learned."""
+"""Batch size of inference."""
 
 
 @dataclass(frozen=True)
 class StepJob:
-    """All that one step needs."""
+    """Everything that the training of one step needs."""
 
     index: int
     heads: HeadSizes
     method: ClassifyMethod
     settings: TrainingSection
     generator: torch.Generator
-    """Decides order, shifts and flips of the images."""
+    """Draws the order, shifts and flips of the images."""
     listen: Listener
     device: torch.device = CPU
-    """Where the network is; images are prepared on the CPU, so that the same are drawn everywhere."""
+    """Device of the network. Images are augmented on the CPU, so that all devices see the same."""
 
     @property
     def lr(self) -> float:
-        """Of this step."""
+        """Learning rate of this step."""
         return self.settings.lr[min(self.index, 1)]
 
     @property
     def iterations(self) -> int:
-        """Of this step, the tuning on the memory aside."""
+        """Iterations of this step, without the fine-tuning on the memory."""
         return self.settings.iterations[min(self.index, 1)]
 
 
 def train_step(job: StepJob, student: ImageClassifier, teacher: ImageClassifier | None, data: LabelledImages) -> None:
-    """Train `student` on the images of a step: its own and the memory's."""
+    """Train `student` on the images of a step and of the memory."""
     student.train()
     trained = [p for p in student.parameters() if p.requires_grad]
     _optimise(job, student, teacher, data, trained, job.lr, job.iterations, done=0)
 
 
 def tune(job: StepJob, student: ImageClassifier, teacher: ImageClassifier | None, memory: LabelledImages) -> None:
-    """Train on the memory alone, which has as many images of every class."""
+    """Fine-tune on the memory, which has equally many images of every class."""
     trained = job.method.set_tuning(student)
     lr = job.lr * job.method.tune_lr
     _optimise(job, student, teacher, memory, trained, lr, job.settings.tune_iterations, done=job.iterations)
 
 
 def recalibrate(job: StepJob, student: ImageClassifier, data: LabelledImages) -> None:
-    """Take the norms' statistics again, on as many batches of the step's images as the task asks for."""
+    """Recalibrate batch norm on `training.settle` batches of the step."""
     if job.settings.settle:
         batches = _batches(data, job.settings.settle, job)
         recalibrate_norms(student, (images for images, _ in batches))
@@ -109,9 +109,9 @@ def _optimise(
 
 
 def _groups(trained: list[nn.Parameter], lr: float) -> list[dict[str, Any]]:
-    """Parameter groups with their learning rates; a single number, the scale of a cosine head, learns slowly.
+    """Parameter groups with their learning rates. The scale of a cosine head, a scalar, gets a lower rate.
 
-    At the rate of the weights, NCA's margin shrinks the scale to nothing before the classes part.
+    At the rate of the weights, the margin of NCA would shrink the scale to zero before the classes separate.
     """
     weights, scales = ([p for p in trained if (p.ndim > 0) == wanted] for wanted in (True, False))
     groups: list[dict[str, Any]] = [{"params": weights, "lr": lr}]
@@ -119,7 +119,7 @@ def _groups(trained: list[nn.Parameter], lr: float) -> list[dict[str, Any]]:
 
 
 def _batches(data: LabelledImages, iterations: int, job: StepJob) -> Iterator[tuple[Tensor, Tensor]]:
-    """Normalised images [N, 3, S, S] and labels [N] on the job's device; every image once before any comes again."""
+    """Normalised images [N, 3, S, S] and labels [N] on the device; all images are used once before any repeats."""
     images, labels = as_planes(data.images), torch.from_numpy(data.labels)
     waiting = torch.empty(0, dtype=torch.int64)
     size = min(job.settings.batch, len(labels))
@@ -132,7 +132,7 @@ def _batches(data: LabelledImages, iterations: int, job: StepJob) -> Iterator[tu
 
 
 def augmented(images: Tensor, settings: TrainingSection, generator: torch.Generator) -> Tensor:
-    """Images [N, 3, S, S], each moved by up to `shift` pixels either way, and mirrored if that is wanted."""
+    """Shift images [N, 3, S, S] by up to `shift` pixels in each direction and, if enabled, flip them."""
     side, shift = images.shape[-1], settings.shift
     if shift:
         wide = F.pad(images, (shift,) * 4, mode="replicate")
@@ -159,13 +159,13 @@ def embed(model: ImageClassifier, images: Image) -> Tensor:
 
 @torch.no_grad()
 def predict(model: ImageClassifier, images: Image) -> Tensor:
-    """Rows [N] that the network gives images [N, S, S, 3], on the CPU."""
+    """Predicted rows [N] of images [N, S, S, 3], on the CPU."""
     model.eval()
     return torch.cat([model(part).argmax(dim=1) for part in _parts(model, images)]).cpu()
 
 
 def _parts(model: ImageClassifier, images: Image) -> Iterator[Tensor]:
-    """Images [N, S, S, 3] as normalised batches where the network is."""
+    """Images [N, S, S, 3] as normalised batches on the device of the network."""
     device = next(model.parameters()).device
     return (part.to(device, non_blocking=True) for part in torch.split(as_planes(images), CHUNK))
 

@@ -12,9 +12,9 @@ TEMPERATURE = 2.0
 
 
 def heads_distillation(new: Tensor, old: Tensor, heads: Sequence[int], temperature: float = TEMPERATURE) -> Tensor:
-    """EEIL's: the binary cross entropy of the softened softmax of every old head with the teacher's, summed over heads.
+    """Distillation of EEIL: binary cross entropy between the softened softmaxes of every old head, summed over heads.
 
-    A head of a single class has a softmax of 1 whatever its score, so it has nothing to distil and adds 0.
+    The softmax of a head with a single class is always 1, so such a head adds 0.
 
     Args:
         new: The student's scores [N, classes], old classes first.
@@ -33,7 +33,7 @@ def heads_distillation(new: Tensor, old: Tensor, heads: Sequence[int], temperatu
 
 
 def nca(scores: Tensor, labels: Tensor, scale: Tensor, margin: float) -> Tensor:
-    """PODNet's: the true class must beat all others together by a margin; mean over samples.
+    """NCA loss of PODNet: the true class must exceed all others together by a margin; mean over samples.
 
     [ log sum_{i != y} exp(scale * s_i) - scale * (s_y - margin) ]_+
 
@@ -49,7 +49,7 @@ def nca(scores: Tensor, labels: Tensor, scale: Tensor, margin: float) -> Tensor:
 
 
 def pod_spatial(new: Sequence[Tensor], old: Sequence[Tensor]) -> Tensor:
-    """Distance of the sums over height and over width of squared maps, each sample's brought to length 1.
+    """Distance between the normalised sums over height and over width of squared maps.
 
     Args:
         new: The student's maps [N, C, H, W].

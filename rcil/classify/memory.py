@@ -1,4 +1,4 @@
-"""Which images of a class are kept: herding, and what a step noted."""
+"""The replay memory: choose images by herding, and read the list of a finished step."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from torch import Tensor
 from rcil.core.errors import TrainingError
 
 Memory = dict[str, list[int]]
-"""Places among the training images by class."""
+"""Indices of training images by class."""
 _STORED: TypeAdapter[Memory] = TypeAdapter(dict[str, list[Annotated[int, Field(ge=0)]]])
 
 
 def read_memory(path: Path, images: int) -> Memory:
-    """What the step before noted; refused where a place is not one of that many training images."""
+    """Read the memory of the previous step; raises if an index exceeds the number of training images."""
     try:
         memory = _STORED.validate_json(path.read_bytes())
-        if any(place >= images for places in memory.values() for place in places):
+        if any(index >= images for indices in memory.values() for index in indices):
             raise ValueError(f"there are {images} images")
     except (OSError, ValueError) as error:
         raise TrainingError(
-            f"{path} does not say which images are kept", "Delete it and its step's checkpoint to train the step anew."
+            f"{path} is not a valid list of images", "Delete it and the checkpoint of its step to train the step again."
         ) from error
     return memory
 
 
 @torch.no_grad()
 def herd(embeddings: Tensor, count: int) -> list[int]:
-    """Places of `count` samples, in the order of choice, whose running mean stays closest to the mean of all.
+    """Indices of `count` samples, in the order of choice, whose running mean stays closest to the overall mean.
 
-    All of them where there are fewer. Embeddings [N, C] are brought to length 1 first.
+    Returns all samples if there are fewer. Embeddings [N, C] are normalised first.
     """
     points = F.normalize(embeddings, dim=1)
     target = points.mean(dim=0)

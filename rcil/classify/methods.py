@@ -1,4 +1,4 @@
-"""EEIL and PODNet: how a step starts, which loss terms a batch has, what is tuned on the memory afterwards."""
+"""EEIL and PODNet: how a step starts, its loss terms, and what is fine-tuned on the memory."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from rcil.classify.heads import CosineClassifier, kmeans
 from rcil.classify.losses import heads_distillation, nca, pod_flat, pod_spatial
 from rcil.classify.network import HeadSpec, ImageClassifier, Outputs
 from rcil.classify.task import MethodName, Positive
-from rcil.losses._maps import class_schedule
+from rcil.losses.maps import class_schedule
 from rcil.methods.base import LossTerms
 from rcil.model.architecture import RC, BranchWeight, DropChance, FrozenModel, MixKind
 from rcil.nn.classifier import IncrementalClassifier
 from rcil.training.task import explained
 
 Embed = Callable[[], Sequence[Tensor]]
-"""Embeddings [N, C] of the training images of each new class, by the network before it learns them."""
+"""Computes the embeddings [N, C] of the training images of each new class before training."""
 Weight = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True)
 class HeadSizes:
-    """Classes that each step so far brought, the current one last."""
+    """Number of classes of each step so far, the current step last."""
 
     sizes: tuple[int, ...]
 
@@ -41,28 +41,28 @@ class HeadSizes:
 
 
 class ClassifyMethod(FrozenModel, ABC):
-    """A method's options; those of RC do nothing without it."""
+    """A method and its options; RC options have no effect without RC."""
 
     preserve: bool = False
-    """Start the new branch from the merged one, so that a step starts from the old function."""
+    """Initialise the new branch from the merged one, so that a step starts from the old function."""
     mix: MixKind = "drop_path"
-    """How the branches are weighted: at random while training, by one fixed weight, or by a learned one a channel."""
+    """How the branches are weighted: randomly in training, by a fixed weight, or by a learned weight per channel."""
     drop: DropChance = 1 / 3
-    """Drop-path: the chance that a channel sees the old branch alone, and again the new branch alone."""
+    """Drop-path: the probability that a channel uses only the old branch, and likewise only the new one."""
     old_weight: BranchWeight = 0.5
-    """Of the old branch when the mix is fixed."""
+    """Weight of the old branch if `mix` is fixed."""
     tune_lr: Positive = 0.01
-    """Learning rate on the balanced memory, as a factor of the step's."""
+    """Learning rate on the balanced memory, relative to that of the step."""
 
     @property
     def branches(self) -> RC:
-        """The two branches that step 0 starts with."""
+        """The RC branches of step 0."""
         return RC(mix=self.mix, drop=self.drop, old_weight=self.old_weight)
 
     @property
     @abstractmethod
     def head(self) -> HeadSpec:
-        """The head that the losses are made for."""
+        """The head that the losses require."""
 
     @abstractmethod
     def grow(self, model: ImageClassifier, new: Sequence[str], embed: Embed, generator: torch.Generator) -> None:
@@ -73,72 +73,72 @@ class ClassifyMethod(FrozenModel, ABC):
         """The loss terms of a batch.
 
         Args:
-            new: What the student returned.
-            old: What the previous network returned; None in step 0.
+            new: Outputs of the student.
+            old: Outputs of the previous network; None in step 0.
             labels: Rows [N].
             heads: The steps so far.
         """
 
     @abstractmethod
     def set_tuning(self, model: ImageClassifier) -> list[nn.Parameter]:
-        """Put the student into the mode that it is tuned on the memory in; returns what is tuned."""
+        """Set the mode of the student for fine-tuning on the memory; returns the parameters to tune."""
 
 
 class Eeil(ClassifyMethod):
-    """End-to-end incremental learning: cross entropy, distillation head by head, a balanced fine-tune of everything."""
+    """End-to-end incremental learning: cross entropy, distillation per head, balanced fine-tuning of all weights."""
 
     distillation: Weight = 1.0
     """Weight of the distillation."""
 
     @property
     def head(self) -> HeadSpec:
-        """One linear head a step."""
+        """One linear head per step."""
         return HeadSpec("linear")
 
     def grow(self, model: ImageClassifier, new: Sequence[str], embed: Embed, generator: torch.Generator) -> None:
-        """New rows start at random."""
+        """Add randomly initialised rows."""
         assert isinstance(model.head, IncrementalClassifier)
         model.head = model.head.extended(new, "random")
 
     def terms(self, new: Outputs, old: Outputs | None, labels: Tensor, heads: HeadSizes) -> LossTerms:
-        """Cross entropy over all heads, and the old heads' softened softmaxes."""
+        """Cross entropy over all heads, and distillation of the old heads."""
         terms = LossTerms(ce=F.cross_entropy(new.scores, labels))
         if old is not None:
             terms["kd"] = self.distillation * heads_distillation(new.scores, old.scores, heads.sizes[:-1])
         return terms
 
     def set_tuning(self, model: ImageClassifier) -> list[nn.Parameter]:
-        """All that trains."""
+        """Tune all trainable parameters."""
         model.train()
         return [p for p in model.parameters() if p.requires_grad]
 
 
 class PodNet(ClassifyMethod):
-    """Pooled outputs distillation: NCA on a cosine head, POD on the stages and the embedding, a tune of the head."""
+    """Pooled outputs distillation: NCA on a cosine head, POD on stages and embedding, and fine-tuning of the head."""
 
     proxies: Annotated[int, Field(ge=1)] = 10
-    """Of each class."""
+    """Number of proxies per class."""
     margin: Weight = 0.6
-    """Of the NCA loss, in cosines."""
+    """Margin of the NCA loss, in cosines."""
     spatial: Weight = 8.0
     """Weight of POD on the stage maps, times sqrt(classes so far / classes of this step)."""
     flat: Weight = 10.0
-    """The same for the embedding."""
+    """Weight of POD on the embedding, scaled in the same way."""
 
     @property
     def head(self) -> HeadSpec:
-        """Cosines with several proxies a class."""
+        """A cosine head with several proxies per class."""
         return HeadSpec("cosine", self.proxies)
 
     def grow(self, model: ImageClassifier, new: Sequence[str], embed: Embed, generator: torch.Generator) -> None:
-        """New proxies are imprinted: the centres of the class's embeddings."""
+        """Imprint new proxies: the cluster centres of the embeddings of each class."""
         assert isinstance(model.head, CosineClassifier)
         points = [F.normalize(embeddings, dim=1).cpu() for embeddings in embed()]
         starts = torch.stack([kmeans(one, self.proxies, generator) for one in points])
         model.head = model.head.extended(new, starts.to(next(model.parameters())))
 
     def terms(self, new: Outputs, old: Outputs | None, labels: Tensor, heads: HeadSizes) -> LossTerms:
-        """NCA and both PODs, on maps before their last activation."""
+        """NCA and both POD terms, on maps before the last activation."""
         terms = LossTerms(nca=nca(new.scores, labels, new.scale, self.margin))
         if old is not None:
             terms["pod"] = self.spatial * heads.schedule * pod_spatial(new.stages, old.stages)
@@ -146,7 +146,7 @@ class PodNet(ClassifyMethod):
         return terms
 
     def set_tuning(self, model: ImageClassifier) -> list[nn.Parameter]:
-        """The head alone; the backbone works as in evaluation."""
+        """Tune the head only, with the backbone in evaluation mode."""
         model.eval()
         return list(model.head.parameters())
 
@@ -155,7 +155,7 @@ METHODS: dict[MethodName, type[ClassifyMethod]] = {"eeil": Eeil, "podnet": PodNe
 
 
 def make_classify_method(name: MethodName, options: dict[str, Any]) -> ClassifyMethod:
-    """A method with its options; unknown ones get a suggestion."""
+    """Create a method with its options; unknown options get a suggestion."""
     try:
         return METHODS[name].model_validate(options)
     except ValidationError as error:

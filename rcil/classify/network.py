@@ -1,4 +1,4 @@
-"""The classifier of whole images: a backbone of RC blocks, the mean of its last map, a head that grows."""
+"""The image classifier: a backbone with RC blocks, global average pooling and an extensible head."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ HeadKind = Literal["linear", "cosine"]
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """Which head, as a checkpoint says it."""
+    """The kind of head, as stored in a checkpoint."""
 
     kind: HeadKind
     proxies: int = 1
-    """Of each class of a cosine head."""
+    """Number of proxies per class of a cosine head."""
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """All that losses read."""
+    """The inputs of the losses."""
 
     stages: tuple[Tensor, ...]
-    """Last map of each of the four stages [N, C_i, H_i, W_i], before or after the activation, as asked."""
+    """Last map of each of the four stages [N, C_i, H_i, W_i], before or after the activation."""
     embedding: Tensor
-    """What the head reads [N, C]."""
+    """Input of the head [N, C]."""
     scores: Tensor
-    """[N, classes]."""
+    """Class scores [N, classes]."""
     scale: Tensor
-    """The learned factor in the scores of a cosine head; 1 for a linear one."""
+    """The learned scale of a cosine head; 1 for a linear head."""
 
 
 class ImageClassifier(nn.Module):
-    """One label for an image; `build_classifier` makes one."""
+    """A network that predicts one label per image; see `build_classifier`."""
 
     def __init__(self, arch: Architecture, head: HeadSpec, steps: Sequence[Sequence[str]]) -> None:
         super().__init__()
@@ -93,11 +93,11 @@ class ImageClassifier(nn.Module):
 
 
 def build_classifier(arch: Architecture, head: HeadSpec, steps: Sequence[Sequence[str]]) -> ImageClassifier:
-    """A network with random weights: He-normal convs, the head with torch's own start.
+    """Build a network with random weights: He-normal convs and torch's default initialisation of the head.
 
     Args:
-        arch: Its backbone. A folded architecture gives the deployed form: convs with bias, no norms.
-        head: Its head.
+        arch: The backbone. A folded architecture gives the deployed form: convs with bias, no norms.
+        head: The head.
         steps: Class names of each step.
     """
     if arch.folded:
@@ -110,11 +110,11 @@ def build_classifier(arch: Architecture, head: HeadSpec, steps: Sequence[Sequenc
 
 
 def next_step(model: ImageClassifier, *, preserve: bool = False) -> ImageClassifier:
-    """The network at the start of a later step, before its head grows; `model` stays as it is and can teach.
+    """The network at the start of a later step, before its head is extended; `model` is not changed.
 
     Args:
         model: The network of the step before, not folded.
-        preserve: Start the new branches from the merged convs, so that the network still computes what it did.
+        preserve: Initialise the new branches from the merged convs, so that the function does not change.
     """
     student = next_branches(model, preserve=preserve)
     student.arch = next_architecture(model.arch, preserve=preserve)
@@ -122,7 +122,7 @@ def next_step(model: ImageClassifier, *, preserve: bool = False) -> ImageClassif
 
 
 def fold_classifier(model: ImageClassifier) -> tuple[ImageClassifier, FoldReport]:
-    """The deployed form of `model` in evaluation mode, and what was folded; `model` is not touched."""
+    """The deployed form of `model` in evaluation mode, and a report of the fold; `model` is not changed."""
     folded, report = fold_layers(model, {CosineClassifier: "classifier"})
     folded.arch = model.arch.replace(rc=None, folded=True, norm="batch")
     return folded, report

@@ -1,8 +1,7 @@
-"""A whole task: every step in turn, each finished step kept, accuracy on the test images after each."""
+"""Run a classification task: train every step, keep finished steps, and measure the accuracy after each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -23,6 +22,7 @@ from rcil.core.documents import write_json
 from rcil.core.dry_run import DryRun
 from rcil.core.errors import TrainingError
 from rcil.core.files import check_writable, sha256_of, working_in
+from rcil.core.log import Notify
 from rcil.hardware.devices import choose_device
 from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
@@ -30,35 +30,33 @@ from rcil.model.metadata import ClassifierMetadata, LineageEntry, class_table, r
 from rcil.training.loop import Listener
 from rcil.training.run_record import record_task
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class Setting:
-    """What stays the same over the steps of a run."""
+    """What all steps of a run share."""
 
     task: ClassifyTask
     method: ClassifyMethod
     steps: tuple[tuple[str, ...], ...]
     data: ClassificationData
-    """Labels are places in `order`."""
+    """The data; labels are indices into `order`."""
     digest: str
     output: Path
     listen: Listener
     device: torch.device
-    """Where networks train and are measured."""
+    """The device of training and evaluation."""
 
     @property
     def order(self) -> tuple[str, ...]:
-        """All classes; a class's place is its row."""
+        """All classes in row order."""
         return tuple(name for names in self.steps for name in names)
 
     def checkpoint(self, index: int) -> Path:
-        """Of a step; its being there says that the step is finished."""
+        """The checkpoint of a step; if it exists, the step is finished."""
         return self.output / f"step{index}.safetensors"
 
     def memory(self, index: int) -> Path:
-        """What is kept after a step."""
+        """The file that lists the images kept after a step."""
         return self.output / f"step{index}.memory.json"
 
 
@@ -67,17 +65,17 @@ def run_classify(
     output: Path,
     *,
     listen: Listener = lambda event: None,
-    say: Say = lambda text: None,
+    say: Notify = lambda text: None,
 ) -> dict[str, Any]:
-    """Train all steps; returns what is also written to `results.json`.
+    """Train all steps; returns the content of `results.json`.
 
-    Called again on the same folder it keeps the finished steps and starts the unfinished one again.
+    A repeated call with the same folder keeps finished steps and restarts the unfinished one.
 
     Args:
-        task: What to do.
+        task: The task.
         output: Folder of the run: `task.yaml`, `stepN.safetensors`, `stepN.memory.json`, `results.json`.
-        listen: Told about every iteration.
-        say: Told the accuracy after every step.
+        listen: Called after every iteration.
+        say: Receives the accuracy after every step.
     """
     setting = prepare(task, output, listen)
     with working_in(output):
@@ -85,7 +83,7 @@ def run_classify(
         return _run_steps(setting, say)
 
 
-def _run_steps(setting: Setting, say: Say) -> dict[str, Any]:
+def _run_steps(setting: Setting, say: Notify) -> dict[str, Any]:
     task, output = setting.task, setting.output
     results: list[dict[str, Any]] = []
     document: dict[str, Any] = {}
@@ -97,9 +95,7 @@ def _run_steps(setting: Setting, say: Say) -> dict[str, Any]:
         model, metadata = load_classifier(path)
         model = model.to(setting.device)
         if metadata.lineage[-1].data_sha256 != setting.digest:
-            raise TrainingError(
-                f"{path} was trained on other images than there are now", "Restore them, or choose another folder."
-            )
+            raise TrainingError(f"{path} was trained on different images", "Restore them, or choose another folder.")
         accuracy = measure(model, setting, index)
         results.append({"step": index, "teaches": list(names), **accuracy})
         say(f"step {index}: {_in_words(accuracy['accuracy'])} after {', '.join(names)}")
@@ -117,7 +113,7 @@ def _run_steps(setting: Setting, say: Say) -> dict[str, Any]:
 
 
 def measure(model: ImageClassifier, setting: Setting, index: int) -> dict[str, Any]:
-    """Accuracy after a step on the test images of all classes so far, of earlier ones, of the step's own, of each."""
+    """Accuracy after a step on the test images of all, old and new classes, and of each class."""
     seen = sum(map(len, setting.steps[: index + 1]))
     test = setting.data.test[np.flatnonzero(setting.data.test.labels < seen)]
     right = predict(model, test.images).numpy() == test.labels
@@ -138,7 +134,7 @@ def _in_words(accuracy: dict[str, float | None]) -> str:
 
 
 def prepare(task: ClassifyTask, output: Path, listen: Listener = lambda event: None) -> Setting:
-    """Everything that can be known before the first step; nothing is written."""
+    """Prepare a run without writing anything."""
     device = choose_device(task.training.device)
     data = load_data(task.data)
     steps = class_steps(data.names, task.protocol, task.seed)
@@ -154,7 +150,7 @@ def _relabelled(images: LabelledImages, rows: NDArray[np.int64]) -> LabelledImag
 
 
 def _train(setting: Setting, index: int, previous: ImageClassifier | None) -> None:
-    """One step from its start to its checkpoint, which is written last."""
+    """Train one step; its checkpoint is written last."""
     task, train = setting.task, setting.data.train
     seed = task.seed * 1000 + index
     torch.manual_seed(seed)
@@ -164,15 +160,15 @@ def _train(setting: Setting, index: int, previous: ImageClassifier | None) -> No
     student = _student(setting, previous, new, generator)
     heads = HeadSizes(tuple(map(len, setting.steps[: index + 1])))
     job = StepJob(index, heads, setting.method, task.training, generator, setting.listen, setting.device)
-    images = train[_places(new, memory)]
+    images = train[_indices(new, memory)]
     train_step(job, student, previous, images)
     recalibrate(job, student, images)
     memory |= {
-        name: [int(places[at]) for at in herd(embed(student, train.images[places]), task.memory.per_class)]
-        for name, places in new.items()
+        name: [int(indices[at]) for at in herd(embed(student, train.images[indices]), task.memory.per_class)]
+        for name, indices in new.items()
     }
     if previous is not None:
-        tune(job, student, previous, train[_places(memory)])
+        tune(job, student, previous, train[_indices(memory)])
         recalibrate(job, student, images)
     write_json(setting.memory(index), memory)
     save_classifier(setting.checkpoint(index), student, _metadata(setting, index, student.arch))
@@ -188,13 +184,13 @@ def _student(
         return build_classifier(arch, method.head, setting.steps[:1]).to(setting.device)
     student = next_step(previous, preserve=method.preserve)
     images = setting.data.train.images
-    method.grow(student, list(new), lambda: [embed(student, images[places]) for places in new.values()], generator)
+    method.grow(student, list(new), lambda: [embed(student, images[indices]) for indices in new.values()], generator)
     return student
 
 
-def _places(*groups: dict[str, Any]) -> NDArray[np.int64]:
-    """All places of several groups of classes."""
-    return np.concatenate([np.asarray(places, np.int64) for group in groups for places in group.values()])
+def _indices(*groups: dict[str, Any]) -> NDArray[np.int64]:
+    """All image indices of several groups of classes."""
+    return np.concatenate([np.asarray(indices, np.int64) for group in groups for indices in group.values()])
 
 
 def _metadata(setting: Setting, index: int, arch: Architecture) -> ClassifierMetadata:
@@ -222,11 +218,11 @@ def _metadata(setting: Setting, index: int, arch: Architecture) -> ClassifierMet
 
 
 CELLS = 4
-"""Of a comparison with one seed: two methods, without and with RC."""
+"""Runs of a comparison per seed: two methods, without and with RC."""
 
 
 def dry_run(task: ClassifyTask, output: Path, seeds: int, *, compare: bool) -> DryRun:
-    """Read the images and say what a run, or a comparison, would do with them."""
+    """Read the images and report what a run or a comparison would do."""
     check_writable(output)
     setting = prepare(task, output)
     later = len(setting.steps) - 1
@@ -236,7 +232,7 @@ def dry_run(task: ClassifyTask, output: Path, seeds: int, *, compare: bool) -> D
     source = "handwritten digits of scikit-learn" if task.data.root is None else str(task.data.root)
     images = f"{len(setting.data.train.labels)} images to train with, {len(setting.data.test.labels)} to test with"
     files = ("compare.json", "compare.md", "curves.png") if compare else ("task.yaml", "results.json")
-    steps = {f"step {place}": ", ".join(names) for place, names in enumerate(setting.steps)}
+    steps = {f"step {index}": ", ".join(names) for index, names in enumerate(setting.steps)}
     return DryRun(
         {source: images},
         {str(output): f"{runs} runs of {later + 1} checkpoints" if compare else f"{later + 1} checkpoints"}

@@ -17,32 +17,32 @@ MethodName = Literal["eeil", "podnet"]
 
 
 class DataSection(FrozenModel):
-    """Where images are."""
+    """The dataset."""
 
     kind: Literal["digits", "folder"] = "digits"
     """`digits`: scikit-learn's handwritten digits, 1797 real images of 8x8. `folder`: `train/CLASS/*.png` and
     `val/CLASS/*.png`."""
     root: Path | None = None
-    """Of kind folder; relative paths are relative to the task file."""
+    """Folder of the images for kind `folder`, relative to the task file."""
     size: Annotated[int, Field(ge=8)] = 32
-    """Height and width that images are resized to."""
+    """Height and width to which images are resized."""
     evaluate: Literal["test", "held_out"] = "test"
-    """`held_out`: a fifth of the training images takes the place of the test images, to choose settings with."""
+    """`held_out`: evaluate on a fifth of the training images instead of the test images, to tune settings."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.kind == "folder") != (self.root is not None):
-            raise ValueError("root goes with kind folder, which needs one")
+            raise ValueError("kind folder needs root, and other kinds must not have it")
         return self
 
 
 class ProtocolSection(FrozenModel):
-    """Which classes come when; their order is drawn from the seed."""
+    """The classes of each step; their order is drawn from the seed."""
 
     first: Annotated[int, Field(ge=2)] | None = None
-    """Classes of step 0; by default half of all."""
+    """Number of classes in step 0; by default half of all."""
     later_steps: Annotated[int, Field(ge=0)] = 5
-    """The remaining classes are shared out evenly over these."""
+    """Number of later steps, over which the remaining classes are divided evenly."""
 
 
 class NetworkSection(FrozenModel):
@@ -56,18 +56,18 @@ class NetworkSection(FrozenModel):
 
 
 class MethodSection(FrozenModel):
-    """The method by name, with or without RC, and its options."""
+    """The method, with or without RC, and its options."""
 
     name: MethodName = "eeil"
     rc: bool = True
-    """Two branches in every 3x3 conv, merged at the start of a later step."""
+    """Use two branches in every 3x3 conv, which are merged at the start of a later step."""
     options: dict[str, Any] = Field(default_factory=dict)
     others: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
-    """Options of the other method, for `--compare`."""
+    """Options of other methods by name, for `--compare`."""
 
 
 class MemorySection(FrozenModel):
-    """Images of old classes that are kept."""
+    """Images of old classes that are kept for replay."""
 
     per_class: Count = 20
 
@@ -77,25 +77,26 @@ class TrainingSection(FrozenModel):
 
     iterations: tuple[Count, Count] = (300, 200)
     tune_iterations: Annotated[int, Field(ge=0)] = 50
-    """On the balanced memory, at the end of every later step."""
+    """Fine-tuning iterations on the balanced memory at the end of every later step."""
     lr: tuple[Positive, Positive] = (0.1, 0.05)
     batch: Annotated[int, Field(ge=2)] = 64
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 5e-4
     power: Positive = 0.9
-    """Of the polynomial decay, per iteration."""
+    """Exponent of the polynomial learning rate decay, applied per iteration."""
     settle: Annotated[int, Field(ge=0)] = 0
-    """Batches on which norm statistics are taken again after a training, with branches mixed as in evaluation."""
+    """Number of batches on which batch norm is recalibrated after training, with branches mixed as in evaluation."""
     shift: Annotated[int, Field(ge=0)] = 2
-    """Pixels by which training images are moved at random; the border is replicated."""
+    """Maximum random shift of training images in pixels; the border is replicated."""
     flip: bool = False
-    """Mirror half of the training images; not for digits."""
+    """Flip half of the training images horizontally; not for digits."""
     device: DeviceName = "auto"
-    """`auto`, `cpu`, `cuda` or `cuda:N`. `auto` takes a GPU where torch has one; a run may be continued on another."""
+    """`auto`, `cpu`, `cuda` or `cuda:N`. `auto` uses a GPU if torch finds one. A run may be continued on another
+    device."""
 
 
 class ClassifyTask(FrozenModel):
-    """A whole run."""
+    """A complete classification run."""
 
     name: str = "task"
     seed: Annotated[int, Field(ge=0)] = 0
@@ -109,7 +110,7 @@ class ClassifyTask(FrozenModel):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if 2 * self.training.shift >= self.data.size:
-            raise ValueError(f"training.shift {self.training.shift} moves images of {self.data.size} pixels too far")
+            raise ValueError(f"training.shift {self.training.shift} is too large for images of {self.data.size} pixels")
         return self
 
 

@@ -1,4 +1,4 @@
-"""The command `rcil`: training side. Functions parse, call one library function and render; heavy imports inside."""
+"""The `rcil` command. Each function parses its options, calls one library function and renders the result."""
 
 from __future__ import annotations
 
@@ -48,20 +48,18 @@ def info(
     model: Annotated[
         Path,
         typer.Argument(
-            help="A checkpoint (.safetensors); with --chain also a delivered folder.",
+            help="A checkpoint (.safetensors) or, with --chain, a delivered folder.",
             autocompletion=files(*CHECKPOINTS),
         ),
     ],
-    chain: Annotated[
-        bool, typer.Option("--chain", help="Show who taught what, from which data, and what was lost.")
-    ] = False,
+    chain: Annotated[bool, typer.Option("--chain", help="Show every step: signer, data, method and losses.")] = False,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a checkpoint says about itself: classes, step, lineage, parameters, MACs, folded or not.
+    """Show the metadata of a checkpoint: classes, step, lineage, parameters, MACs, and whether it is folded.
 
-    With --chain: every step with its signer, data, method and losses. With --trust too, exit code 12 unless all of it
-    was signed with the keys that are named.
+    --chain shows every step with its signer, data, method and losses. With --trust, the exit code is 12 unless every
+    step was signed with one of the given keys.
 
     Examples:
         rcil info model.safetensors
@@ -75,7 +73,7 @@ def info(
         _show_chain(model, trust or [], as_json=as_json)
         return
     if trust:
-        raise ConfigError("--trust is for --chain", "Add --chain.")
+        raise ConfigError("--trust needs --chain", "Add --chain.")
     header = read_header(model)
     if as_json:
         print_json(as_document(model, header))
@@ -97,7 +95,7 @@ def _show_chain(model: Path, trust: list[Path], *, as_json: bool) -> None:
     if found.problems:
         raise TrustError(
             f"the chain of {model} is not signed throughout: {'; '.join(found.problems)}",
-            "Name all signers with --trust, or sign what is missing with `rcil-export sign`.",
+            "Pass the keys of all signers with --trust, or sign the missing files with `rcil-export sign`.",
         )
 
 
@@ -106,7 +104,7 @@ def import_(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Weights: official RCIL, PLOP, MiB, ImageNet ResNet, lite0.",
+            help="A weight file: official RCIL, PLOP, MiB, ImageNet ResNet or EfficientNet-lite0.",
             autocompletion=files(".pth", ".pt", ".tar", ".bin", ".safetensors"),
         ),
     ],
@@ -114,23 +112,26 @@ def import_(
     names: Annotated[
         str,
         typer.Option(
-            help="Class names: 'voc', 'cityscapes' or a text file, one a line.",
+            help="Class names: 'voc', 'cityscapes' or a text file with one name per line.",
             autocompletion=one_of("voc", "cityscapes"),
         ),
     ] = "",
     output_stride: Annotated[
-        int, typer.Option(help="8 or 16; weights do not tell.", autocompletion=one_of("8", "16"))
+        int, typer.Option(help="8 or 16. It cannot be inferred from the weights.", autocompletion=one_of("8", "16"))
     ] = 16,
-    pool_window: Annotated[int, typer.Option(help="Evaluation window of the pooled path; 0 pools globally.")] = 32,
+    pool_window: Annotated[
+        int, typer.Option(help="Evaluation window of the ASPP image pooling; 0 pools globally.")
+    ] = 32,
     norm: Annotated[
         str,
         typer.Option(
-            help="'abs' or 'inplace' keep inplace-ABN's arithmetic, 'batch' converts.", autocompletion=one_of(*NORMS)
+            help="'abs' and 'inplace' keep inplace-ABN's arithmetic; 'batch' converts it.",
+            autocompletion=one_of(*NORMS),
         ),
     ] = "abs",
     as_json: AsJson = False,
 ) -> None:
-    """Turn another program's weight file into a checkpoint. Code inside the file is never run.
+    """Convert a weight file of another program into a checkpoint. Code inside the file is never run.
 
     The architecture (depth, classes, step) is inferred from the weights.
 
@@ -139,7 +140,7 @@ def import_(
     if norm not in NORMS:
         raise ConfigError(f"unknown norm '{norm}'", did_you_mean(norm, NORMS))
     if output_stride not in (8, 16):
-        raise ConfigError(f"output stride {output_stride} is not possible", "Choose 8 or 16.")
+        raise ConfigError(f"unsupported output stride {output_stride}", "Choose 8 or 16.")
     from rcil.checkpoint.importers import import_file
     from rcil.data.class_names import read_names
 
@@ -173,7 +174,7 @@ def train(
 ) -> None:
     """Train all steps of a continual protocol and report IoU on the test split after each.
 
-    Interrupt it any time: with --resume it continues where it was, to the same result. On several GPUs or cores:
+    A run can be interrupted at any time; --resume continues it with the same result. For several GPUs or cores:
     `torchrun --nproc-per-node 2 -m rcil train task.yaml -o run`.
 
     Example: `rcil train task.yaml -o run --set training.batch=8`
@@ -210,7 +211,7 @@ def compare(
     task: TaskFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all runs and the table.")],
     methods: Annotated[
-        str, typer.Option(help="Names with commas between.", autocompletion=some_of(*METHODS))
+        str, typer.Option(help="Comma-separated method names.", autocompletion=some_of(*METHODS))
     ] = "fine-tuning,mib,plop,rcil,joint",
     seeds: Seeds = 1,
     override: Overrides = None,
@@ -220,7 +221,7 @@ def compare(
 ) -> None:
     """Run several methods on one task and tabulate mIoU after the last step, mean and deviation over seeds.
 
-    Every cell is a run of its own: called again after an interruption, finished cells are kept, the rest continues.
+    Every cell is a separate run. After an interruption, the same command keeps finished cells and continues the rest.
 
     Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3`
     """
@@ -252,17 +253,20 @@ def eval_(
         ),
     ],
     data: SiteData,
-    split: Annotated[str, typer.Option(help="Which split.")] = "val",
+    split: Annotated[str, typer.Option(help="The split to evaluate.")] = "val",
     scale: Scale = 1.0,
     device: Device = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the report here as JSON, and a page and plots beside.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Write the report to this JSON file, with an HTML page and plots next to it."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure IoU per class and the mean over old, new and all classes; classes are matched by name.
+    """Measure the IoU per class and the mean over old, new and all classes. Classes are matched by name.
 
-    With several models, such as those of all steps, also how IoU goes from step to step.
+    With several models, for example those of all steps, also show how the IoU changes from step to step.
 
     Example: `rcil eval run/step0.safetensors run/step1.safetensors --data my_site -o report.json`
     """
@@ -290,14 +294,14 @@ def demo(
         "demo"
     ),
     quick: Annotated[
-        bool, typer.Option("--quick", help="A few iterations: shows that all works, learns nothing.")
+        bool, typer.Option("--quick", help="Run only a few iterations, to test the installation.")
     ] = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the whole chain on a generated site: learn two classes, add a third, judge, fold, check, draw.
+    """Run the whole chain on a generated site: learn two classes, add a third, fold, export, check and draw.
 
-    The third class is added twice, by RCIL and by plain fine-tuning, to show what the latter forgets.
+    The third class is added twice, with RCIL and with plain fine-tuning, to show what fine-tuning forgets.
 
     Example: `rcil demo -o demo`
     """

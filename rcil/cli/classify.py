@@ -1,4 +1,4 @@
-"""The command `rcil classify`: continual classification of whole images."""
+"""The `rcil classify` command: continual image classification."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rcil.hardware.devices import announce_device
 
 def classify(
     task: Annotated[Path, typer.Argument(help="A task file (YAML).", autocompletion=files(".yaml", ".yml"))],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run, or of all runs.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run, or for all runs.")],
     override: Overrides = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Run EEIL and PODNet, each without and with RC, and tabulate.")
+        bool, typer.Option("--compare", help="Compare EEIL and PODNet, each without and with RC.")
     ] = False,
     seeds: Seeds = 1,
     device: Device = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
-    """Teach a classifier of whole images new classes step by step and report accuracy after each.
+    """Teach an image classifier new classes step by step and report the accuracy after each step.
 
-    Called again on the same folder it keeps the finished steps. The checkpoints go to `rcil-export`.
+    The same command on the same folder keeps finished steps. `rcil-export` exports the checkpoints.
 
     Example: `rcil classify task.yaml -o run --set method.name=podnet`
 
@@ -41,7 +41,7 @@ def classify(
     from rcil.cli.training import progress
 
     if seeds > 1 and not compare:
-        raise ConfigError(f"--seeds {seeds} goes with --compare", "Choose another seed with --set seed=1.")
+        raise ConfigError(f"--seeds {seeds} needs --compare", "Choose another seed with --set seed=1.")
     loaded = load_classify_task(task, with_device(override, device))
     announce_device(loaded.training.device, make_notifier(as_json=as_json))
     if dry_run:

@@ -1,4 +1,4 @@
-"""What a shell offers for an argument. It must be quick, so names stand here where their home imports torch."""
+"""Shell completion. Method names are duplicated here so that completion does not import torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METHODS = (
 
 
 def one_of(*names: str) -> Completer:
-    """One of some names."""
+    """Complete one of the names."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]
@@ -37,7 +37,7 @@ def one_of(*names: str) -> Completer:
 
 
 def some_of(*names: str) -> Completer:
-    """Names with commas between, each of them once."""
+    """Complete a comma-separated list of names, each used once."""
 
     def complete(incomplete: str) -> list[str]:
         given, comma, last = incomplete.rpartition(",")
@@ -47,11 +47,11 @@ def some_of(*names: str) -> Completer:
 
 
 def files(*suffixes: str) -> Completer:
-    """Files with one of the suffixes, and folders on the way; none at all leaves it to the shell."""
+    """Complete files with one of the suffixes, and folders; an empty result leaves completion to the shell."""
 
     def complete(incomplete: str) -> list[str]:
         found = _beside(incomplete, suffixes)
-        while len(found) == 1 and found[0].endswith("/"):  # the shell would end the word after a single answer
+        while len(found) == 1 and found[0].endswith("/"):  # the shell would end the word after a single match
             inside = _beside(found[0], suffixes)
             if len(inside) != 1:
                 return found + inside
@@ -62,12 +62,12 @@ def files(*suffixes: str) -> Completer:
 
 
 def tasks(incomplete: str) -> list[str]:
-    """Presets and task files."""
+    """Complete presets and task files."""
     return [*one_of(*preset_names())(incomplete), *files(".yaml", ".yml")(incomplete)]
 
 
 def presets(incomplete: str) -> list[str]:
-    """Presets alone."""
+    """Complete presets."""
     return one_of(*preset_names())(incomplete)
 
 

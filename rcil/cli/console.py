@@ -1,4 +1,4 @@
-"""What the three command lines share: error display, exit codes, global options, what goes to which stream."""
+"""Shared by the three command lines: error display, exit codes, global options and output streams."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from typer.core import TyperGroup
 from rcil import __version__
 from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError
-from rcil.core.log import is_quiet, listening
+from rcil.core.log import Notify, Progress, is_quiet, listening
 
 _ANYWHERE = ("-q", "--quiet", "-v", "--verbose", "--debug")
-"""Options of the script that are understood behind its commands too."""
+"""Global options, which are also accepted after a command."""
 _PACKAGES = {
     **dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard", "onnx"), "train"),
     "onnxruntime": "cpu",
@@ -32,10 +32,10 @@ _PACKAGES = {
 
 
 class Script(TyperGroup):
-    """The top of a script: what holds for all of its commands may be said anywhere."""
+    """The command group of a script; its global options may appear anywhere on the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the script's own flags in front."""
+        """Move the global options to the front."""
         end = args.index("--") if "--" in args else len(args)
         own = [word for word in args[:end] if word in _ANYWHERE]
         rest = [word for word in args[:end] if word not in _ANYWHERE]
@@ -43,18 +43,18 @@ class Script(TyperGroup):
 
 
 class DefaultCommand(Script):
-    """A script that runs its first command when none is named: `script FILE` is `script FIRST FILE`."""
+    """A script whose first command is the default: `script FILE` means `script FIRST FILE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command's name in front of what is its own."""
+        """Insert the name of the default command if no command is given."""
         own = {option for parameter in self.get_params(ctx) for option in (*parameter.opts, *parameter.secondary_opts)}
-        start = next((place for place, word in enumerate(args) if word not in own), len(args))
+        start = next((index for index, word in enumerate(args) if word not in own), len(args))
         if start < len(args) and args[start] not in self.commands:
             args = [*args[:start], next(iter(self.commands)), *args[start:]]
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The first word: a command, or what the first command takes."""
+        """Complete the first word: a command, or an argument of the default command."""
         name, first = next(iter(self.commands.items()))
         with first.make_context(name, [], parent=ctx, resilient_parsing=True) as inside:
             taker = first if incomplete.startswith("-") else first.params[0]
@@ -62,7 +62,7 @@ class DefaultCommand(Script):
 
 
 def make_app(name: str, help_text: str, group: type[Script] = Script) -> typer.Typer:
-    """A Typer application with the options that all three scripts have."""
+    """Create a Typer application with the global options of all three scripts."""
     app = typer.Typer(
         name=name,
         cls=group,
@@ -84,13 +84,15 @@ def make_app(name: str, help_text: str, group: type[Script] = Script) -> typer.T
         version: bool = typer.Option(
             False, "--version", callback=show_version, is_eager=True, help="Print the version."
         ),
-        quiet: bool = typer.Option(False, "-q", "--quiet", help="Results and errors only."),
-        verbose: bool = typer.Option(False, "-v", "--verbose", help="Also what is read and written, and how long."),
+        quiet: bool = typer.Option(False, "-q", "--quiet", help="Print results and errors only."),
+        verbose: bool = typer.Option(
+            False, "-v", "--verbose", help="Also print which files are read and written, and how long each stage takes."
+        ),
         debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
     ) -> None:
         del version
         if quiet and verbose:
-            raise ConfigError("--quiet and --verbose exclude each other", "Leave one of them out.")
+            raise ConfigError("--quiet and --verbose exclude each other", "Use only one of them.")
         context.with_resource(listening(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING))
         if debug:
             os.environ["RCIL_DEBUG"] = "1"
@@ -99,7 +101,7 @@ def make_app(name: str, help_text: str, group: type[Script] = Script) -> typer.T
 
 
 def run(app: Callable[[], Any]) -> None:
-    """Run an application; an error the user can act on is printed with its remedy, and sets the exit code."""
+    """Run an application. Errors that a user can act on are printed with a hint and set the exit code."""
     try:
         app()
     except (RcilError, ModuleNotFoundError, OSError) as error:
@@ -120,23 +122,25 @@ def run(app: Callable[[], Any]) -> None:
 
 
 @contextlib.contextmanager
-def progress_line(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere."""
+def progress_line(title: str) -> Iterator[Progress]:
+    """Show a progress bar on a terminal, and nothing elsewhere."""
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as ProgressBar
 
-    with Progress(disable=is_quiet() or not sys.stderr.isatty(), console=Console(stderr=True), transient=True) as bar:
+    with ProgressBar(
+        disable=is_quiet() or not sys.stderr.isatty(), console=Console(stderr=True), transient=True
+    ) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def make_notifier(*, as_json: bool) -> Callable[[str], None]:
+def make_notifier(*, as_json: bool) -> Notify:
     """Return a function that prints notices: to stdout, to stderr if stdout holds JSON, nowhere with --quiet."""
     return (lambda text: None) if is_quiet() else partial(typer.echo, err=as_json)
 
 
 def print_json(document: object) -> None:
-    """Machine-readable output on standard output."""
+    """Print a JSON document to standard output."""
     typer.echo(json.dumps(document, indent=2))
 
 
@@ -151,9 +155,11 @@ def print_dry_run(plan: DryRun, *, as_json: bool) -> None:
 
 
 def _refused(error: OSError) -> RcilError:
-    """What the system says of a file, where nothing nearer to it had better words."""
+    """Convert an error of the operating system that no other code has explained."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename is None:
-        return RcilError(f"cannot write all of the output: {error.strerror}", "Free some space, or send it elsewhere.")
+        return RcilError(
+            f"cannot write all of the output: {error.strerror}", "Free some space, or write to another disk."
+        )
     if error.filename is None:
         raise error
     return RcilError(f"{error.filename}: {error.strerror}", "Check the path, its permissions and the free space.")

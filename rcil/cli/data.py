@@ -1,4 +1,4 @@
-"""The commands `rcil data ...`: checking, showing, converting and generating images with masks."""
+"""The `rcil data` commands: check, show, convert and generate images with masks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look for unreadable files, wrong sizes, unknown ids, missing pairs, doubled names and rare classes.
+    """Check a site folder for unreadable files, wrong sizes, unknown ids, missing pairs and rare classes.
 
-    Exits with 6 if there is any error; warnings alone are fine. Draws a contact sheet of what is good.
+    The exit code is 6 if there are errors; warnings do not count. Also draws a contact sheet of the valid images.
 
     Example: `rcil data check my_site`
     """
@@ -47,7 +47,7 @@ def check(
 
 
 def _draw_sheet(report: CheckReport, asked: Path | None) -> Path | None:
-    """The contact sheet; None where nobody asked for it and its place in the site folder cannot be written."""
+    """Write the contact sheet. Returns None if it was not asked for and the site folder is not writable."""
     from rcil.core.errors import RcilError
     from rcil.core.images import write_image
     from rcil.core.log import log
@@ -69,11 +69,11 @@ def _draw_sheet(report: CheckReport, asked: Path | None) -> Path | None:
 def show(
     folder: SiteArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the overlays.")],
-    split: Annotated[str, typer.Option(help="Only this split.")] = "",
+    split: Annotated[str, typer.Option(help="Show only this split.")] = "",
     most: MaxImages = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the masks over their images, one PNG each, in a folder per split.
+    """Draw the masks over their images: one PNG per image, one folder per split.
 
     Example: `rcil data show my_site -o overlays --split train`
     """
@@ -104,14 +104,14 @@ def convert(
             autocompletion=one_of("cvat", "coco", "labelme", "yolo"),
         ),
     ],
-    source: Annotated[Path, typer.Argument(help="The unpacked export; for coco also a json file.")],
+    source: Annotated[Path, typer.Argument(help="The unpacked export, or a JSON file for coco.")],
     target: NewSite,
-    images: Annotated[Path | None, typer.Option(help="Where the images are, if not in the export.")] = None,
-    split: Annotated[str | None, typer.Option(help="The split to fill, for exports that record none.")] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder with the images, if the export has none.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split for exports that record none.")] = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn an annotation export into a site folder.
+    """Convert an annotation export into a site folder.
 
     Example: `rcil data convert coco annotations.json my_site --images photos`
     """
@@ -126,23 +126,25 @@ def convert(
         print_json({**asdict(summary), "target": str(target)})
         return
     counts = ", ".join(f"{number} {name}" for name, number in summary.images.items())
-    typer.echo(f"{target}: {len(summary.classes)} classes, images: {counts}; {summary.background_only} without a mark")
+    typer.echo(
+        f"{target}: {len(summary.classes)} classes, images: {counts}; {summary.background_only} without annotations"
+    )
     for what, count in summary.skipped.items():
-        typer.echo(f"left out: {count} {what}")
+        typer.echo(f"skipped: {count} {what}")
     typer.echo(f"next: rcil data check {target}")
 
 
 @app.command("make-site")
 def make_site_command(
     target: NewSite,
-    count: Annotated[int, typer.Option(min=5, help="Images in all; 3 in 5 train, 1 in 5 each val and test.")] = 250,
-    size: Annotated[str, typer.Option(help="HEIGHTxWIDTH, both even.")] = "240x320",
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same pixels.")] = 0,
-    frames: Annotated[int, typer.Option(min=0, help="Frames of the video clip; 0 leaves it out.")] = 48,
+    count: Annotated[int, typer.Option(min=5, help="Total number of images: 3/5 train, 1/5 val, 1/5 test.")] = 250,
+    size: Annotated[str, typer.Option(help="Image size as HEIGHTxWIDTH, both even.")] = "240x320",
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same pixels.")] = 0,
+    frames: Annotated[int, typer.Option(min=0, help="Length of the video clip in frames; 0 for no clip.")] = 48,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
-    """Generate a yard with roads, buildings, people and things in five weathers: images, masks and a clip.
+    """Generate a site: images of a yard in five weather and camera conditions, with masks and a video clip.
 
     Example: `rcil data make-site yard --count 100`
     """

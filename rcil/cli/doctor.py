@@ -1,4 +1,4 @@
-"""`rcil doctor`."""
+"""The `rcil doctor` command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ COLOURS = {"works": "green", "missing": "yellow", "broken": "red"}
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Show what is installed, what works here (GPU, TensorRT, providers, codecs), and how to get the rest.
+    """Show what is installed, what works on this machine (GPU, TensorRT, providers, codecs), and how to get the rest.
 
     Example: `rcil doctor`
     """

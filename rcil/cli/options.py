@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they read the same everywhere."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ import typer
 from rcil.cli.completion import CHECKPOINTS, files, one_of, tasks
 from rcil.core.device_names import NAMES, check_device_name
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON to standard output.")]
 DryRunFlag = Annotated[
-    bool, typer.Option("--dry-run", help="Check everything and say what it would take; write nothing.")
+    bool, typer.Option("--dry-run", help="Check everything and report what the run would need; write nothing.")
 ]
 TaskFile = Annotated[Path, typer.Argument(help="A task file (YAML) or a preset.", autocompletion=tasks)]
 Trust = Annotated[
     list[Path] | None,
-    typer.Option("--trust", help="Public key (PEM): refuse models that its owner did not sign. Can be repeated."),
+    typer.Option(
+        "--trust", help="Public key (PEM). Models not signed with one of the keys are rejected. Can be repeated."
+    ),
 ]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the task: training.batch=8.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a key of the task, for example training.batch=8.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in this folder.")]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Runs of each, with seeds one after another.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of runs per method, with consecutive seeds.")]
 Scale = Annotated[
-    float, typer.Option("--scale", min=0.01, max=4, help="Size at which the network sees images, as a factor.")
+    float, typer.Option("--scale", min=0.01, max=4, help="Factor by which images are resized for the network.")
 ]
 SiteData = Annotated[Path, typer.Option("--data", help="A site folder: images/, masks/, classes.txt.")]
 SiteArgument = Annotated[Path, typer.Argument(help="A site folder: images/, masks/, classes.txt.")]
-NewSite = Annotated[Path, typer.Argument(help="The site folder to make; must not exist, or be empty.")]
+NewSite = Annotated[Path, typer.Argument(help="The site folder to create; must not exist or must be empty.")]
 Start = Annotated[
     Path,
     typer.Option("--from", help="The checkpoint (.safetensors) to start from.", autocompletion=files(*CHECKPOINTS)),
@@ -37,14 +41,14 @@ Device = Annotated[
     typer.Option(
         "--device",
         metavar="auto|cpu|cuda[:N]",
-        help="Where the network runs. auto: on a GPU where torch has one.",
+        help="Where the network runs; auto uses a GPU if torch finds one.",
         callback=lambda name: name if name is None else check_device_name(name),
         autocompletion=one_of(*NAMES),
     ),
 ]
-MaxImages = Annotated[int, typer.Option("--max-images", min=1, help="At most this many images.")]
+MaxImages = Annotated[int, typer.Option("--max-images", min=1, help="Maximum number of images.")]
 
 
 def with_device(overrides: list[str] | None, device: str | None) -> list[str]:
-    """Overrides of a task with what --device says, which counts more than the task and --set."""
+    """Append --device to the overrides, so that it takes precedence over the task file and --set."""
     return [*(overrides or ()), *([] if device is None else [f"training.device={device}"])]

@@ -1,4 +1,4 @@
-"""The commands `rcil presets ...`: the paper's settings as task files."""
+"""The `rcil presets` commands: the paper's settings as task files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def list_presets(
     context: typer.Context,
     as_json: AsJson = False,
 ) -> None:
-    """List the paper's settings; `rcil train` and `rcil compare` take their names in place of a task file.
+    """List the paper's settings. `rcil train` and `rcil compare` accept their names instead of a task file.
 
     Example: `rcil train voc-15-1-overlapped --set data.root=VOC2012 -o run`
     """
@@ -44,10 +44,10 @@ def list_presets(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="Of the list of `rcil presets`.", autocompletion=presets)],
+    name: Annotated[str, typer.Argument(help="A name listed by `rcil presets`.", autocompletion=presets)],
     as_json: AsJson = False,
 ) -> None:
-    """Print a preset as YAML, to be copied and changed.
+    """Print a preset as YAML, to copy and edit.
 
     Example: `rcil presets show voc-15-1-overlapped > task.yaml`
     """

@@ -1,4 +1,4 @@
-"""What is installed, what starts here, and what to install for the rest. Every finding comes from trying it."""
+"""Find out what is installed and what works on this machine, by trying it."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from rcil.hardware.devices import driver_gpus
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that some command needs."""
+    """The state of one requirement."""
 
     area: str
     name: str
     state: State
     detail: str
-    """What was found, or what went wrong."""
+    """The version found, or the reason of the failure."""
     remedy: str = ""
-    """What to do if it is wanted."""
+    """How to install or fix it."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A package, what to try with it, and how to get it."""
+    """A package, a test of it, and how to install it."""
 
     area: str
     name: str
     module: str
     remedy: str
     attempt: Callable[[Any], str]
-    """Tries the imported module; returns what is worth knowing."""
+    """Tests the imported module and returns its version and details."""
 
 
 def examine() -> list[Finding]:
-    """Everything, area by area; no probe stops the others."""
+    """Run all probes, area by area; a failing probe does not stop the others."""
     findings = [*_machine(), *(_tried(probe) for probe in PROBES), *_providers(), *_tensorrt()]
     return sorted(findings, key=lambda found: AREAS.index(found.area))
 
 
 def as_document(findings: list[Finding]) -> dict[str, Any]:
-    """For `--json`."""
+    """The findings as a JSON-ready document."""
     return {"findings": [asdict(finding) for finding in findings]}
 
 
@@ -72,7 +72,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _tried(probe: Probe) -> Finding:
-    """A package that is there but fails is broken, whatever it raises."""
+    """Run a probe. An installed package that raises anything is broken."""
     try:
         detail = probe.attempt(importlib.import_module(probe.module))
     except ModuleNotFoundError as error:
@@ -93,7 +93,7 @@ def _torch(torch: Any) -> str:
 
 
 def _cuda(torch: Any) -> str:
-    """Computes on every GPU, so that CUDA and cuDNN start on each."""
+    """Compute on every GPU, so that CUDA and cuDNN are started on each."""
     if not torch.cuda.is_available():
         built = torch.version.cuda
         raise AbsentError("this torch is built for CPUs only" if built is None else f"none that CUDA {built} can use")
@@ -115,7 +115,7 @@ def _inplace_abn(package: Any) -> str:
 
 
 def _providers() -> Iterator[Finding]:
-    """Every execution provider that this ONNX Runtime lists, and the one for GPUs in any case."""
+    """Test every execution provider that ONNX Runtime lists, and always the CUDA provider."""
     try:
         listed = importlib.import_module("onnxruntime").get_available_providers()
     except ModuleNotFoundError:
@@ -135,7 +135,7 @@ def _providers() -> Iterator[Finding]:
 
 
 def _tensorrt() -> Iterator[Finding]:
-    """Both flavours: what builds engines and what runs them, which are different things."""
+    """Test the builder and the runtime of both TensorRT flavours."""
     for module, title, remedy in FLAVOURS:
         if importlib.util.find_spec(module) is None:
             yield Finding("export", title, "missing", "not installed", remedy)
@@ -147,7 +147,7 @@ def _tensorrt() -> Iterator[Finding]:
 
 
 def _video(av: Any) -> str:
-    """Two frames of H.264 in memory, read back."""
+    """Encode two H.264 frames in memory and decode them."""
     import numpy as np
 
     file = io.BytesIO()

@@ -1,7 +1,7 @@
-"""Starts what runs deployed models, one runtime at a time, each in a process of its own.
+"""Start the runtimes of deployed models, each in its own process.
 
-A library that was compiled in can fail to load, or end the process when it does; only trying tells. As a script
-(`python -m rcil.cli.runtime_probes KIND NAME`) this module starts one runtime and prints a JSON document about it.
+A compiled library may fail to load or crash the process, and only trying it tells. As a script
+(`python -m rcil.cli.runtime_probes KIND NAME`) this module starts one runtime and prints the result as JSON.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rcil.core.errors import first_line
 from rcil.hardware.devices import driver_gpus
 
 TIMEOUT = 120
-"""Seconds; the first start of CUDA on a machine may compile kernels."""
+"""Seconds. The first start of CUDA on a machine may compile kernels."""
 NEGATION = base64.b64decode("CAg6NgoLCgF4EgF5IgNOZWcSBXByb2JlWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQEg==")
-"""An ONNX model y = -x with float [1], so that no package is needed to make one."""
+"""An ONNX model y = -x with a float [1] input, stored here so that the onnx package is not needed."""
 
 
 State = Literal["works", "missing", "broken"]
@@ -30,22 +30,22 @@ State = Literal["works", "missing", "broken"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an attempt to start something."""
+    """The result of an attempt to start a runtime."""
 
     state: State
     detail: str
 
 
 class AbsentError(Exception):
-    """The package is there, what it would use is not."""
+    """The package is installed, but the hardware or driver that it needs is missing."""
 
 
 def attempt(kind: str, name: str) -> Outcome:
-    """Start a runtime in a process of its own, so that nothing it does can harm this one.
+    """Start a runtime in a separate process, so that a crash does not affect this one.
 
     Args:
         kind: A key of `STARTERS`.
-        name: Of the execution provider, or of the Python module.
+        name: Name of the execution provider or of the Python module.
     """
     command = [sys.executable, "-m", "rcil.cli.runtime_probes", kind, name]
     try:
@@ -56,7 +56,7 @@ def attempt(kind: str, name: str) -> Outcome:
 
 
 def outcome_of(code: int, output: str, errors: str) -> Outcome:
-    """What a process that tried has found; the library's own words on standard error give the reason of a failure."""
+    """Interpret the exit code and output of a probe process; standard error gives the reason of a failure."""
     reason = _reason(errors)
     if code < 0:
         return Outcome("broken", f"ended its process ({signal.Signals(-code).name}){reason}")
@@ -69,19 +69,19 @@ def outcome_of(code: int, output: str, errors: str) -> Outcome:
 
 
 def _reason(errors: str) -> str:
-    """The library that is missing, or the first complaint of a log without its prefix; empty if there is none."""
+    """The missing library, or the first error message of a log without its prefix; empty if there is none."""
     if missing := re.search(r"[^\s/]+\.so[\d.]*: cannot open shared object file", errors):
         return f": {missing[0]}"
     lines = (re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in errors.splitlines())
-    complaint = next((line for line in lines if re.search(r"error|fail|cannot open", line, re.IGNORECASE)), "")
-    text = re.sub(r"^[\d\-:. ]*(\[[^\]]*\]\s*)*", "", complaint)
+    message = next((line for line in lines if re.search(r"error|fail|cannot open", line, re.IGNORECASE)), "")
+    text = re.sub(r"^[\d\-:. ]*(\[[^\]]*\]\s*)*", "", message)
     return f": {text[:300]}" if text else ""
 
 
 def start_provider(runtime: Any, name: str) -> str:
-    """Run a graph of one node with an execution provider of ONNX Runtime; returns its version.
+    """Run a one-node graph with an execution provider of ONNX Runtime and return the version.
 
-    ONNX Runtime falls back to the CPU when a provider does not start, so the session is asked where it really runs.
+    ONNX Runtime falls back to the CPU if a provider fails to start, so the session is asked which one it uses.
     """
     import numpy as np
 
@@ -98,7 +98,7 @@ def start_provider(runtime: Any, name: str) -> str:
 
 
 def start_builder(trt: Any) -> str:
-    """Start TensorRT's builder; returns its version."""
+    """Start the TensorRT builder and return its version."""
     if trt.Builder(trt.Logger(trt.Logger.ERROR)) is None:
         raise RuntimeError("the builder does not start")
     builds = "builds without a GPU" if hasattr(trt, "ComputeCapability") else "builds on the GPU that runs it"
@@ -106,7 +106,7 @@ def start_builder(trt: Any) -> str:
 
 
 def start_runtime(trt: Any) -> str:
-    """Start what runs TensorRT's engines, on a GPU; returns its version."""
+    """Start the TensorRT runtime on a GPU and return its version."""
     if trt.Runtime(trt.Logger(trt.Logger.ERROR)) is None:
         raise RuntimeError("the runtime does not start")
     count, reason = driver_gpus()
@@ -123,14 +123,14 @@ STARTERS = {
 
 
 def main(kind: str, name: str) -> None:
-    """Try one and print what came of it."""
+    """Start one runtime and print the outcome as JSON."""
     try:
         found = Outcome("works", STARTERS[kind](name))
     except AbsentError as error:
         found = Outcome("missing", str(error))
     except Exception as error:
         found = Outcome("broken", first_line(error))
-    print(json.dumps(asdict(found)), flush=True)  # noqa: T201 -- it is this script's answer
+    print(json.dumps(asdict(found)), flush=True)  # noqa: T201 -- read by `attempt`
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands of a site engineer: `rcil prelabel` and `rcil add-class`."""
+"""The `rcil prelabel` and `rcil add-class` commands."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ from rcil.site import defaults
 def add_class(
     model: Start,
     data: SiteData,
-    names: Annotated[list[str], typer.Option("--class", help="A class to teach; give it again for more.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for model, report and pictures.")],
+    names: Annotated[list[str], typer.Option("--class", help="Name of a class to add. Can be repeated.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the model, the report and pictures.")],
     method: Annotated[
         str | None,
-        typer.Option(
-            help=f"How to learn without forgetting (default: {defaults.METHOD}).", autocompletion=one_of(*METHODS)
-        ),
+        typer.Option(help=f"Continual learning method (default: {defaults.METHOD}).", autocompletion=one_of(*METHODS)),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = defaults.EPOCHS,
-    lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = defaults.LR,
-    batch: Annotated[int, typer.Option(min=2, help="Images of an iteration.")] = defaults.BATCH,
-    crop: Annotated[int, typer.Option(min=32, help="Side of the training crops, pixels.")] = defaults.CROP,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode and augment.")] = defaults.WORKERS,
+    epochs: Annotated[int, typer.Option(min=1, help="Number of epochs.")] = defaults.EPOCHS,
+    lr: Annotated[float, typer.Option(help="Initial learning rate.")] = defaults.LR,
+    batch: Annotated[int, typer.Option(min=2, help="Batch size.")] = defaults.BATCH,
+    crop: Annotated[int, typer.Option(min=32, help="Side of the training crops in pixels.")] = defaults.CROP,
+    workers: Annotated[int, typer.Option(min=0, help="Number of data loading processes.")] = defaults.WORKERS,
     scale: Scale = defaults.SCALE,
-    max_drop: Annotated[float, typer.Option(min=0, help="Points that an old class may lose.")] = defaults.MAX_DROP,
+    max_drop: Annotated[
+        float, typer.Option(min=0, help="Maximum drop in IoU points of an old class.")
+    ] = defaults.MAX_DROP,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Change nothing in the old network: train the new class's row alone.")
+        bool,
+        typer.Option(
+            "--strict", help="Keep the old network unchanged and train only the classifier row of the new class."
+        ),
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = defaults.SEED,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = defaults.SEED,
     override: Overrides = None,
     device: Device = None,
     resume: Resume = False,
@@ -46,14 +49,14 @@ def add_class(
 ) -> None:
     """Teach a model one more class from labelled images of a site, and measure what it forgot.
 
-    Problems in the images, masks and names end the command with exit code 6 before anything is written. If an old class
-    lost more than --max-drop points the model is written with a mark that `rcil info` shows and `rcil-export fold`
-    refuses, and the exit code is 8. On several GPUs: `torchrun --nproc-per-node 2 -m rcil add-class ...`.
+    Errors in images, masks or names end the command with exit code 6 before anything is written. If an old class lost
+    more than --max-drop points, the exit code is 8 and the model is marked as rejected: `rcil info` shows the mark, and
+    `rcil-export fold` refuses the model. For several GPUs: `torchrun --nproc-per-node 2 -m rcil add-class ...`.
 
     Example: `rcil add-class --from step0.safetensors --data my_site --class forklift -o forklift`
     """
     if strict and method not in (None, "strict"):
-        raise ConfigError(f"--strict is a method of its own, not '{method}'", "Leave out --strict or --method.")
+        raise ConfigError(f"--strict cannot be combined with --method {method}", "Use only one of them.")
     from rcil.cli.tables import print_preflight, print_report
     from rcil.cli.training import announce_training, progress
     from rcil.core.files import check_writable
@@ -117,10 +120,12 @@ def add_class(
 
 def prelabel(
     model: Start,
-    images: Annotated[Path, typer.Option(help="A folder of images, or a site folder, whose masks are not read.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The site folder to make; must be free.")],
+    images: Annotated[Path, typer.Option(help="A folder of images or a site folder; existing masks are not read.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The site folder to create; must not exist or must be empty.")
+    ],
     min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, help="Pixels that the model is less sure of become 255, ignore.")
+        float, typer.Option(min=0, max=1, help="Pixels with a lower confidence become 255 (ignore).")
     ] = 0.5,
     scale: Scale = 1.0,
     overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
@@ -128,9 +133,9 @@ def prelabel(
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
-    """Label new images with what a model knows, for review: a site folder to correct and add a new class to.
+    """Label new images with the predictions of a model, as a site folder to correct and extend with a new class.
 
-    prelabel.json lists the images, those that the model is least sure of first.
+    prelabel.json lists the images, least confident first.
 
     Example: `rcil prelabel --from deployed.safetensors --images photos -o my_site --overlays`
     """
@@ -156,8 +161,10 @@ def prelabel(
     if as_json:
         print_json(document)
         return
-    typer.echo(f"{output}: {len(document['images'])} images; look first at:")
+    typer.echo(f"{output}: {len(document['images'])} images; review first:")
     for entry in document["images"][:5]:
-        typer.echo(f"  {entry['image']}: {entry['mean_confidence']:.1%} sure, {entry['unsure']:.1%} ignored")
+        typer.echo(f"  {entry['image']}: {entry['mean_confidence']:.1%} confident, {entry['unsure']:.1%} ignored")
     typer.echo(f"next: name the new class in {output / document['classes_file']}, correct the masks and label it, then")
-    typer.echo(f"  rcil add-class --from CHECKPOINT --data {output} --class NAME -o NAME   (one that is not folded)")
+    typer.echo(
+        f"  rcil add-class --from CHECKPOINT --data {output} --class NAME -o NAME   (CHECKPOINT must not be folded)"
+    )

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal."""
+"""The progress and the results of a training on the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rcil.cli.console import print_json
-from rcil.core.log import is_quiet
+from rcil.core.log import Notify, is_quiet
 from rcil.hardware.devices import device_notices
 from rcil.hardware.processes import device_for
 from rcil.training.estimate import StepEstimate, duration
@@ -28,19 +28,19 @@ from rcil.training.task import TrainingSection
 
 @dataclass
 class Pace:
-    """How fast a step goes, from its events."""
+    """The speed of a step, computed from its events."""
 
     clock: Callable[[], float] = time.perf_counter
     started: float = 0.0
     first: int = 0
-    """Iterations that were done before this process began."""
+    """Iterations that were done before this process started."""
     done: int = 0
     total: int = 0
     images: int = 0
     step: int = -1
 
     def follow(self, event: Event) -> None:
-        """Take note of an event; a new step starts anew, and so does the same one of the next run."""
+        """Update from an event; a new step, or the same step of another run, resets the speed."""
         done = event.epoch * event.iterations + event.iteration
         if event.step != self.step or done < self.done:
             self.step, self.started, self.first, self.images = event.step, self.clock(), done, 0
@@ -50,7 +50,7 @@ class Pace:
 
     @property
     def text(self) -> str:
-        """Images a second and the time that the step still takes; empty until two iterations are done."""
+        """Images per second and the remaining time of the step; empty until two iterations are done."""
         passed = self.clock() - self.started
         if not self.images or passed <= 0 or self.done == self.first:
             return ""
@@ -60,7 +60,7 @@ class Pace:
 
 @contextlib.contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Listener]:
-    """A bar per step with loss terms, rate and remaining time on a terminal; a line per epoch elsewhere."""
+    """Show a progress bar per step on a terminal, and one line per epoch elsewhere."""
     quiet = quiet or is_quiet()
     console = Console(stderr=quiet, quiet=quiet)
     terminal = sys.stdout.isatty() and not quiet
@@ -79,7 +79,7 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
                 total = event.epochs * event.iterations
                 tasks[event.step] = bars.add_task("", total=total, step=event.step, note="")
             if event.looked is not None:
-                note = "looks at whole images, {} of {}".format(*event.looked)
+                note = "processing whole images, {} of {}".format(*event.looked)
                 bars.update(tasks[event.step], note=note)
                 return
             pace.follow(event)
@@ -93,8 +93,8 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
         yield listen
 
 
-def announce_training(settings: TrainingSection, processes: int, say: Callable[[str], None]) -> None:
-    """Say where a training runs and, where GPUs are left idle, how to use them; refuses a GPU that is not there."""
+def announce_training(settings: TrainingSection, processes: int, say: Notify) -> None:
+    """Report the device and how to use idle GPUs; raise if the requested GPU does not exist."""
     device = device_for(settings.device)
     pieces = settings.batch // settings.accumulate
     for line in device_notices(device, settings.device, command=sys.argv[1:], batch=pieces, processes=processes):
@@ -102,11 +102,11 @@ def announce_training(settings: TrainingSection, processes: int, say: Callable[[
 
 
 def print_estimate(steps: Sequence[StepEstimate], *, as_json: bool = False) -> None:
-    """What each step will need."""
+    """Print the estimate of each step."""
     if as_json:
         print_json({"steps": [asdict(step) for step in steps]})
         return
-    table = Table(title="about to train", box=box.SIMPLE)
+    table = Table(title="training plan", box=box.SIMPLE)
     for column in ("step", "teaches", "images", "iterations", "memory", "time"):
         table.add_column(column, justify="left" if column == "teaches" else "right")
     for step in steps:
@@ -117,7 +117,7 @@ def print_estimate(steps: Sequence[StepEstimate], *, as_json: bool = False) -> N
 
 
 def print_results(results: dict[str, Any], output: Path) -> None:
-    """Mean IoU after each step on the test split."""
+    """Print the mean IoU on the test split after each step."""
     title = Text(f"{results['task']}, {results['method']}: mIoU on the test split, %")
     table = Table(title=title, box=box.SIMPLE)
     for column in ("step", "teaches", "old", "new", "all"):

@@ -1,4 +1,4 @@
-"""The names of devices that commands and tasks take: `auto`, `cpu`, `cuda` and `cuda:N`. No torch here."""
+"""Device names that commands and task files accept: `auto`, `cpu`, `cuda` and `cuda:N`. No torch here."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from rcil.core.errors import ConfigError, did_you_mean
 
 NAMES = ("auto", "cpu", "cuda")
-"""The devices that have a fixed name; `cuda:N` is the GPU with that number."""
+"""Device names without a number; `cuda:N` selects the GPU with that number."""
 NUMBERED = re.compile(r"cuda:(\d{1,3})")
 
 
 def check_device_name(name: str) -> str:
-    """`name` itself; raises for anything but `auto`, `cpu`, `cuda` and `cuda:N`."""
+    """Return `name`, or raise if it is not `auto`, `cpu`, `cuda` or `cuda:N`."""
     if name not in NAMES and not NUMBERED.fullmatch(name):
         raise ConfigError(
             f"unknown device '{name}'", f"{did_you_mean(name, NAMES)} A certain GPU is cuda:0, cuda:1, ..."

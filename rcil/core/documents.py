@@ -1,4 +1,4 @@
-"""Texts in JSON and YAML, where every way that they can be wrong is a `ValueError`."""
+"""Parsing of JSON and YAML, where every kind of invalid text raises a `ValueError`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import yaml
 
 from rcil.core.files import replacing
 
-MOST_PARTS, DEEPEST = 100_000, 50
-"""Of a YAML document, with everything that aliases repeat: a few lines of them stand for more than fits in memory."""
+MAX_PARTS, MAX_DEPTH = 100_000, 50
+"""Limits of a YAML document with expanded aliases: a few lines of aliases can expand to more than fits in memory."""
 
 
 def write_json(path: Path, document: object) -> None:
@@ -23,32 +23,32 @@ def write_json(path: Path, document: object) -> None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text holds."""
+    """Parse a JSON text."""
     try:
         document = json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    _refuse_half_characters(text, document)
+    _check_surrogates(text, document)
     return document
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text holds.
+    """Parse a YAML text.
 
-    PyYAML checks the grammar and trusts the rest: a date in month 13, or a tag that does not fit its value, ends in
-    whatever Python raises there.
+    PyYAML checks the grammar only: a date in month 13, or a tag that does not fit its value, raises whatever Python
+    raises there. Those errors become a `ValueError` too.
     """
     with _as_value_errors():
         document = yaml.safe_load(text)
-    _refuse_endless(document)
-    _refuse_half_characters(text, document)
+    _check_size(document)
+    _check_surrogates(text, document)
     return document
 
 
 def yaml_entries(text: str, key: str) -> list[tuple[str, str]] | None:
-    """The list or mapping at a top-level key, as it is written: (key, value) pairs, the keys of a list being empty.
+    """The list or mapping at a top-level key as unparsed text: (key, value) pairs, where the keys of a list are empty.
 
-    `no` stays `no` here, and `0` stays `0`. None where there is no such key; a value of any other form is a ValueError.
+    `no` stays `no`, and `0` stays `0`. Returns None if the key is missing; any other kind of value is a ValueError.
     """
     with _as_value_errors():
         document = yaml.compose(text, Loader=yaml.BaseLoader)
@@ -78,22 +78,22 @@ def _as_value_errors() -> Iterator[None]:
         raise ValueError(f"a value does not fit its type ({error})") from error
 
 
-def _refuse_half_characters(text: str | bytes, document: Any) -> None:
-    """Half of a surrogate pair can be escaped, but not written to any file, and it ends OpenCV when drawn."""
+def _check_surrogates(text: str | bytes, document: Any) -> None:
+    """Raise for a lone surrogate: it can be escaped, but not written to a file, and drawing it crashes OpenCV."""
     escape = b"\\ud" if isinstance(text, bytes) else "\\ud"
     if escape in text.lower():  # type: ignore[operator]
         try:
             json.dumps(document, ensure_ascii=False, default=str, skipkeys=True).encode()
         except UnicodeEncodeError as error:
-            raise ValueError("a text holds half a character") from error
+            raise ValueError("a text contains a lone surrogate") from error
 
 
-def _refuse_endless(document: Any) -> None:
+def _check_size(document: Any) -> None:
     rest, parts = [(document, 0)], 0
     while rest:
         value, depth = rest.pop()
         parts += 1
-        if depth > DEEPEST or parts > MOST_PARTS:
+        if depth > MAX_DEPTH or parts > MAX_PARTS:
             raise ValueError("it is nested too deeply, or its aliases repeat too much")
         if isinstance(value, dict):
             rest += [(inner, depth + 1) for pair in value.items() for inner in pair]

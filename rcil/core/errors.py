@@ -1,4 +1,4 @@
-"""The exception tree: one root that carries a message, a remedy and an exit code."""
+"""The exception tree: one root class with a message, a hint and an exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class RcilError(Exception):
-    """Anything the user can act on.
+    """An error that the user can act on.
 
     Args:
         message: What is wrong, with the offending value or file.
@@ -53,7 +53,7 @@ class RunError(RcilError):
 
 
 class TrainingError(RcilError):
-    """A run that cannot go on."""
+    """A training run that cannot continue."""
 
     exit_code = 7
 
@@ -71,12 +71,12 @@ class TrustError(RcilError):
 
 
 def first_line(error: BaseException) -> str:
-    """What another library has to say, cut to a line; its type where it says nothing."""
+    """The first line of another library's error message, or the type of an error without a message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint that names the closest known word, or all of them when none is close."""
+    """A hint that names the closest known word, or lists all of them if none is close."""
     names = sorted(known)
     close = get_close_matches(word, names, n=1, cutoff=0.6)
     return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(names)}."

@@ -1,7 +1,8 @@
-"""Writing files so that they are whole or absent.
+"""Atomic writing of files and folders: they appear complete or not at all.
 
-Temporary names are `.NAME.XXXXXXXX.part`, and their writer holds a lock on them. One without a lock was left by a
-process that was killed: the next that writes NAME removes it. Where the file system has no locks, it stays.
+Temporary files are called `.NAME.XXXXXXXX.part`, and their writer holds a lock on them. A temporary file without a
+lock was left by a process that was killed; the next process that writes NAME removes it. It stays if the file system
+does not support locks.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from rcil.core.errors import ConfigError, RcilError
 from rcil.core.log import log
 
 UMASK = os.umask(0o077)
-"""Of the process when it began. It can only be read by setting it, and then files of other threads would have none."""
+"""The umask of the process at start. Reading it means setting it, which would affect files of other threads later."""
 os.umask(UMASK)
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path` that takes its place when the block ends without an error.
+    """Yield a temporary path that replaces `path` when the block ends without an error.
 
-    Whatever stood at `path` stays until then; after an error or an interrupt nothing new is left behind.
+    An existing file at `path` is kept until then. Nothing new is left behind after an error or an interrupt.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +45,7 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         part.chmod(0o666 & ~UMASK)
         part.replace(path)
-        if not any(folder.suffix == ".part" for folder in path.parents):  # those come with their folder
+        if not any(folder.suffix == ".part" for folder in path.parents):  # logged with their folder
             log.info("wrote %s, %d bytes", path, path.stat().st_size)
     except OSError as error:
         raise RcilError(
@@ -56,15 +57,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether a folder can be made here without touching anything: nothing is there, or an empty folder."""
+    """Whether nothing exists at this path, or only an empty folder."""
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 @contextlib.contextmanager
 def building(folder: Path) -> Iterator[Path]:
-    """A temporary folder beside `folder` that takes its name when the block ends without an error.
+    """Yield a temporary folder that is renamed to `folder` when the block ends without an error.
 
-    Nothing is left behind otherwise. `folder` must be free; errors of the file system are the caller's to explain.
+    Nothing is left behind otherwise. `folder` must be free (`is_free`). File system errors are not translated.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with scratch(folder.parent, folder.name) as part:
@@ -76,7 +77,7 @@ def building(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch(parent: Path, name: str) -> Iterator[Path]:
-    """A temporary folder in `parent` that is gone in the end, as are those that killed processes left of this name."""
+    """Yield a temporary folder in `parent`, deleted at the end with any that killed processes left under this name."""
     _clear(_parts_in(parent), name)
     part, handle = _claimed(lambda: _new_folder(parent, name))
     try:
@@ -88,10 +89,10 @@ def scratch(parent: Path, name: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def working_in(folder: Path) -> Iterator[None]:
-    """Hold a folder, or a file, against other processes; one that is held already is refused.
+    """Lock a folder or file against other processes; raises if another process holds the lock.
 
-    The lock is a file beside it, so that a new folder stays empty until something is written. It goes with
-    the process, however that ends.
+    The lock is a file next to it, so that a new folder stays empty until something is written. The lock is released
+    with the process, however the process ends.
     """
     folder = folder.absolute()
     path = folder.parent / f".{folder.name}.lock"
@@ -99,7 +100,7 @@ def working_in(folder: Path) -> Iterator[None]:
         handle = _hold(folder, path)
     except BlockingIOError as error:
         raise ConfigError(
-            f"another process is working in {folder}", "Wait until it has ended, or choose another place."
+            f"another process is working in {folder}", "Wait until it has ended, or choose another folder."
         ) from error
     except OSError as error:
         hint = "Check the folder and its permissions."
@@ -113,7 +114,7 @@ def working_in(folder: Path) -> Iterator[None]:
 
 
 def _hold(folder: Path, path: Path) -> int:
-    """The lock at `path`; where nothing may be made there, the folder itself is locked."""
+    """Lock `path`, or the folder itself where no file can be created at `path`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return _lock(path)
@@ -130,7 +131,7 @@ def _hold(folder: Path, path: Path) -> int:
 
 
 def _lock(path: Path) -> int:
-    """An open file that only this process has locked, and that is still the one of this name."""
+    """Open and lock the file at `path`; retries if another process has replaced it meanwhile."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -144,7 +145,7 @@ def _lock(path: Path) -> int:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Whether an open file is still the one of this name."""
+    """Whether an open file is still the one at `path`."""
     return path.exists() and os.path.samestat(os.fstat(handle), path.stat())
 
 
@@ -159,7 +160,7 @@ def _new_folder(parent: Path, name: str) -> tuple[Path, int]:
 
 
 def _claimed(make: Callable[[], tuple[Path, int]]) -> tuple[Path, int]:
-    """A temporary name and its lock. Another process may clear it before it is locked; then there is a next one."""
+    """Make a temporary file or folder and lock it; retries if another process removes it before it is locked."""
     while True:
         part, handle = make()
         try:
@@ -167,7 +168,7 @@ def _claimed(make: Callable[[], tuple[Path, int]]) -> tuple[Path, int]:
             kept = _is_at(handle, part)
         except BlockingIOError:
             kept = False
-        except OSError:  # no locks here: nobody can clear it either
+        except OSError:  # without locks nobody else removes it either
             kept = True
         if kept:
             return part, handle
@@ -176,18 +177,18 @@ def _claimed(make: Callable[[], tuple[Path, int]]) -> tuple[Path, int]:
 
 @functools.lru_cache(maxsize=256)
 def _left_behind(folder: Path) -> tuple[Path, ...]:
-    """Temporary names in a folder when this process first writes there; to look again for every file takes long."""
+    """Temporary files in a folder when this process first writes there. Listing it for every file would be slow."""
     return _parts_in(folder)
 
 
 def _parts_in(folder: Path) -> tuple[Path, ...]:
-    with contextlib.suppress(OSError):  # one may write where one may not look
+    with contextlib.suppress(OSError):  # a folder can be writable without being readable
         return tuple(path for path in folder.iterdir() if path.name.endswith(".part"))
     return ()
 
 
 def _clear(parts: Iterable[Path], name: str) -> None:
-    """Remove those that are temporary names of `name`, unless their writers still live."""
+    """Remove the temporary files of `name` whose writers no longer run."""
     for part in parts:
         if re.fullmatch(rf"\.{re.escape(name)}\.[a-z0-9_]{{8}}\.part", part.name):
             with contextlib.suppress(OSError):

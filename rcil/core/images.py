@@ -29,26 +29,26 @@ _NO_IMAGE = "Give a PNG or JPEG; the file may be cut off, or of another format t
 def read_rgb(path: Path) -> Image:
     """An image as [H, W, 3] RGB."""
     data = read_bytes(path, "Check the path.")
-    refuse_before_decoding(path, data)
+    check_encoded(path, data)
     pixels = decoded(data)
     if pixels is None:
         raise DataError(f"{path} is not an image that can be decoded", _NO_IMAGE)
     return np.ascontiguousarray(pixels[..., ::-1], dtype=np.uint8)
 
 
-def refuse_before_decoding(path: Path, data: bytes) -> None:
-    """Raise for what is no PNG or JPEG, and for one that would take absurd memory or time, before it is decoded.
+def check_encoded(path: Path, data: bytes) -> None:
+    """Raise, before decoding, for data that is not a PNG or JPEG or that would take too much memory or time.
 
-    Also for a JPEG that was cut off: it would decode, with grey where data is missing.
-
-    OpenCV reads a dozen other formats; their headers are not looked at here, so they are not let through to it.
+    A truncated JPEG raises too: it would decode with grey where data is missing. OpenCV reads a dozen other formats,
+    but they are refused because their headers are not checked here.
     """
     size = stated_size(data)
     if size is None:
         raise DataError(f"{path} is not an image that can be decoded", _NO_IMAGE)
     if is_too_large(size):
         raise DataError(
-            f"{path} is {size[1]} x {size[0]} pixels", f"The limit is {MAX_PIXELS // 10**6} megapixels: cut it up."
+            f"{path} is {size[1]} x {size[0]} pixels",
+            f"The limit is {MAX_PIXELS // 10**6} megapixels: split it.",
         )
     if data.startswith(JPEG) and b"\xff\xd9" not in data[-1024:]:
         raise DataError(f"{path} is cut off: the end of the JPEG is missing", "Copy the file again.")
@@ -57,7 +57,7 @@ def refuse_before_decoding(path: Path, data: bytes) -> None:
 
 
 def decoded(data: bytes | bytearray) -> Image | None:
-    """An image as OpenCV gives it, BGR [H, W, 3] and upright; None if it cannot be decoded."""
+    """An image as OpenCV decodes it, BGR [H, W, 3] with its orientation applied; None if it cannot be decoded."""
     if lacks_bytes(data):
         return None
     with contextlib.suppress(cv2.error):
@@ -67,7 +67,7 @@ def decoded(data: bytes | bytearray) -> Image | None:
 
 
 def write_image(path: Path, pixels: Image, *, quality: int = 95) -> None:
-    """Write RGB [H, W, 3] or grey [H, W] in the format of the suffix, `quality` being a JPEG's; whole or not at all."""
+    """Write RGB [H, W, 3] or grey [H, W] atomically, in the format of the suffix; `quality` is for JPEG."""
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(f"cannot write {path}: unknown image format", f"End the name with {', '.join(SUFFIXES)}.")
     stored = pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels[..., ::-1])

@@ -1,4 +1,4 @@
-"""The one logger, `rcil`: what -v shows beside results, and what -q leaves out."""
+"""The logger `rcil`, which -v makes verbose and -q silences."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from rcil.resident import take_peak
+from rcil.core.resident import take_peak
 
 log = logging.getLogger("rcil")
+Notify = Callable[[str], None]
+"""Receives notices for the user, one line at a time; see `rcil.cli.console.make_notifier`."""
+Progress = Callable[[int, int], None]
+"""Receives the number of finished items and their total."""
 
 
 def is_quiet() -> bool:
-    """Whether only results and errors are wanted."""
+    """Whether only results and errors are shown."""
     return not log.isEnabledFor(logging.WARNING)
 
 
@@ -93,7 +97,7 @@ def recorded_stages() -> Iterator[Stages]:
 
 @contextlib.contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Tell how long the block took, and keep it where stages are recorded."""
+    """Log how long the block took, and keep it where stages are recorded."""
     start, stages = time.perf_counter(), _recording.get()
     with stages.record(name) if stages is not None else contextlib.nullcontext():
         yield
@@ -106,7 +110,7 @@ def _processor_seconds() -> float:
 
 @contextlib.contextmanager
 def listening(level: int) -> Iterator[None]:
-    """Messages from `level` on go to standard error; afterwards all is as before, which matters to a library's user."""
+    """Send messages from `level` on to standard error inside the block, then restore the logger for library users."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     before = log.level, log.propagate

@@ -1,9 +1,9 @@
 """Mask files: PNGs whose stored numbers are class ids.
 
 PASCAL VOC stores masks as palette images, where the index is the class id and the colour only decoration. OpenCV turns
-an index into its colour, so the PNG is taken apart here: chunks, checksums, sizes and compressed stream are checked,
-and the verified scanlines go to OpenCV as a plain grey image of the same bytes. A scanline filter works on bytes and
-never looks at their meaning, so what comes back are the stored numbers, at the speed of libpng.
+an index into its colour, so the PNG is parsed here: chunks, checksums, sizes and compressed stream are checked, and
+the verified scanlines are passed to OpenCV as a grey image of the same bytes. A scanline filter works on bytes
+regardless of their meaning, so the result is the stored numbers, at the speed of libpng.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Mask = npt.NDArray[np.uint8]
 _GREY, _PALETTE = 0, 3
 _DEPTHS = {_GREY: (1, 2, 4, 8, 16), _PALETTE: (1, 2, 4, 8)}
 _DAMAGED = "The file is damaged: copy or export it again."
-_LAYOUT = "A mask is a palette or grey PNG that holds one class id a pixel."
+_LAYOUT = "A mask is a palette or grey PNG that holds one class id per pixel."
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def read_mask(path: Path) -> Mask:
 
 
 def decode_mask(data: bytes, source: str) -> Mask:
-    """`read_mask` for bytes at hand; `source` names them in errors."""
+    """`read_mask` for bytes in memory; `source` names them in errors."""
     if not data.startswith(PNG):
         raise DataError(f"{source} is not a PNG file", _LAYOUT)
     chunks = _chunks(data, source)
@@ -95,7 +95,7 @@ def _chunks(data: bytes, source: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _header(kind: bytes, body: bytes, source: str) -> _Header:
-    """The first chunk, refused before anything is decoded if it describes no mask."""
+    """Parse the first chunk; raises before decoding if it does not describe a mask."""
     if kind != b"IHDR" or len(body) != 13:
         raise DataError(f"{source} does not begin with a PNG header", _DAMAGED)
     width, height, depth, colour, compression, filtering, interlace = struct.unpack(">IIBBBBB", body)
@@ -111,7 +111,7 @@ def _header(kind: bytes, body: bytes, source: str) -> _Header:
 
 
 def _inflate(packed: bytes, header: _Header, source: str) -> bytes:
-    """The scanlines, each after its filter byte; never more bytes than the header promises."""
+    """The scanlines, each with its leading filter byte; never more bytes than the header states."""
     size = (header.row_bytes + 1) * header.height
     stream = zlib.decompressobj()
     try:
@@ -147,7 +147,7 @@ def _unfilter(rows: bytes, header: _Header, source: str) -> npt.NDArray[np.gener
 
 
 def _unpack(packed: Mask, header: _Header) -> Mask:
-    """Several pixels a byte, the leftmost in the highest bits -> one a byte."""
+    """Unpack several pixels per byte, the leftmost in the highest bits, into one per byte."""
     shifts = np.arange(8 - header.depth, -1, -header.depth, dtype=np.uint8)
     values = (packed[:, :, None] >> shifts) & np.uint8(2**header.depth - 1)
     return np.ascontiguousarray(values.reshape(header.height, -1)[:, : header.width])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.drawing import Colour, legend, overlay
+from rcil.core.drawing import Colour, blend, legend
 from rcil.core.images import Image
 from rcil.core.reading import DataError
 
@@ -53,7 +53,10 @@ class Prediction:
             alpha: Weight of the class colours, from 0 to 1.
             with_legend: Add a legend of the classes that occur below the image, which makes it higher.
         """
-        picture = overlay(self.image, self.mask, np.asarray(self.colours, np.uint8), alpha, ignore=0)
+        rows = max(256, len(self.colours))
+        colours, untouched = np.zeros((rows, 3), np.uint8), np.zeros(rows, np.uint8)
+        colours[: len(self.colours)], untouched[0] = self.colours, 255
+        picture = blend(self.image, self.mask, colours, untouched, alpha)
         if not with_legend:
             return picture
         seen = [(name, self.colours[row]) for row, name in enumerate(self.names) if row and name in self.shares]

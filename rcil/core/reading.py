@@ -1,4 +1,4 @@
-"""What goes wrong with data on disk, and the checks that say so by name."""
+"""Reading of data files, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DataError(RcilError):
 
 @contextlib.contextmanager
 def readable(root: Path) -> Iterator[None]:
-    """Whatever the system refuses inside the block, such as a folder without permission, becomes a DataError."""
+    """Turn an OSError inside the block, such as a missing permission, into a DataError."""
     try:
         yield
     except OSError as error:
@@ -27,14 +27,14 @@ def readable(root: Path) -> Iterator[None]:
 
 
 def existing_folder(path: Path, hint: str) -> Path:
-    """`path` itself, once it is known to be a folder."""
+    """Return `path`, or raise if it is not a folder."""
     if not path.is_dir():
         raise DataError(f"no folder at {path}", hint)
     return path
 
 
 def is_text(path: Path) -> bool:
-    """Whether the bytes of a name are UTF-8: others can be opened, but not written down."""
+    """Whether a path is valid UTF-8. Other paths can be opened, but not written to a text file."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -43,24 +43,24 @@ def is_text(path: Path) -> bool:
 
 
 def printable(path: Path) -> str:
-    """A name that may not be text."""
+    """A path as text, with invalid bytes escaped."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def require_free(folder: Path) -> None:
-    """Raise if a folder cannot be made here without touching anything."""
+    """Raise unless the path is free or an empty folder."""
     if not is_free(folder):
         raise DataError(f"{folder} is in use", "Name a folder that does not exist yet, or an empty one.")
 
 
 def read_bytes(path: Path, hint: str) -> bytes:
-    """The bytes of a file that the layout asks for."""
+    """The bytes of a file; raises a DataError with this hint if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}", hint) from error
     except ValueError as error:  # a null character in its name
-        raise DataError(f"no file can be called {str(path)!r}", hint) from error
+        raise DataError(f"invalid file name {str(path)!r}", hint) from error
 
 
 def read_text(path: Path, hint: str) -> str:
@@ -72,5 +72,5 @@ def read_text(path: Path, hint: str) -> str:
 
 
 def read_lines(path: Path, hint: str) -> list[str]:
-    """The lines of a UTF-8 text file, each without surrounding space; empty lines stay, so that numbers can be told."""
+    """The stripped lines of a UTF-8 text file; empty lines are kept, so that indices are line numbers."""
     return [line.strip() for line in read_text(path, hint).splitlines()]

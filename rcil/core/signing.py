@@ -33,7 +33,7 @@ FAILED_REPORTS = ("report.failed.json", "report.failed.html")
 CURVES = ("secp256r1", "secp384r1", "secp521r1")
 SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
 SINGLE_FILE = "."
-"""How a statement over a single file names that file."""
+"""The name of the file in a statement over a single file."""
 MAX_STATEMENT = 2**22
 NEW_KEY = "openssl ecparam -name prime256v1 -genkey -noout -out key.pem"
 PUBLIC_PART = "openssl ec -in key.pem -pubout -out key.pub"
@@ -64,7 +64,7 @@ def key_fingerprint(key: Path, password: str | None = None) -> str:
 
 
 def trusted_fingerprint(key: Path) -> str:
-    """The fingerprint of a public key; raises for a file that is none."""
+    """The fingerprint of a public key; raises if the file is not a public key."""
     return _fingerprint(_public_key(key))
 
 
@@ -75,7 +75,7 @@ def sign(target: Path, key: Path, *, about: str = "", password: str | None = Non
         target: A delivered folder, or a file.
         key: EC private key, PEM.
         about: What is signed; a checkpoint is named as `sha256:<hex digest>`. By default the name of `target`.
-        password: Of the key.
+        password: Password of the key.
         into: Where the statement goes; `signature_path(target)` by default.
     """
     _private_key(key, password)
@@ -194,13 +194,13 @@ def read_statement(path: Path) -> Statement:
         raise TrustError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise TrustError(
-            f"{path} is no statement of model signing, or it is damaged",
+            f"{path} is not a model signing statement, or it is damaged",
             "Restore the file, or sign the model again with `rcil-export sign`.",
         ) from error
 
 
 def find_statements(folders: Iterable[Path]) -> list[Statement]:
-    """The statements in these folders and in delivered folders right below them; files that are none are left out."""
+    """The statements in these folders and in delivered folders right below them; other files are skipped."""
     paths = [path for folder in folders for pattern in ("*.sig", "*/*.sig") for path in sorted(folder.glob(pattern))]
     found = []
     for path in dict.fromkeys(paths):
@@ -218,7 +218,7 @@ def _text(value: Any) -> str:
 
 
 def _differences(root: Path, statement: Statement) -> list[str]:
-    """What is not as it was signed, one text per file."""
+    """Differences from what was signed, one text per file."""
     try:
         found = _hashed(root, statement.ignored)
     except (ValueError, OSError) as error:
@@ -245,7 +245,7 @@ def _manifest(root: Path, ignored: Iterable[str]) -> Manifest:
 
 
 class _Named:
-    """Hashes like `hashing.Config`, and calls the result what the statement is about instead of the folder's name."""
+    """Hashes like `hashing.Config`, but names the result after the subject of the statement, not after the folder."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -297,9 +297,9 @@ def _private_key(path: Path, password: str | None) -> ec.EllipticCurvePrivateKey
     except (ValueError, UnsupportedAlgorithm) as error:
         if password is not None:
             raise ConfigError(f"the key {path} cannot be opened with this password", "Check both.") from error
-        raise ConfigError(f"{path} is no private key in PEM form", f"Make one with: {NEW_KEY}") from error
+        raise ConfigError(f"{path} is not a private key in PEM form", f"Make one with: {NEW_KEY}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name not in CURVES:
-        raise ConfigError(f"{path} is no key of the curves {', '.join(CURVES)}", f"Make one with: {NEW_KEY}")
+        raise ConfigError(f"{path} is not a key of the curves {', '.join(CURVES)}", f"Make one with: {NEW_KEY}")
     return key
 
 
@@ -314,15 +314,15 @@ def _public_key(path: Path) -> ec.EllipticCurvePublicKey:
         key = load_pem_public_key(_read_key(path))
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(
-            f"{path} is no public key in PEM form", f"Take the public part of the signing key: {PUBLIC_PART}"
+            f"{path} is not a public key in PEM form", f"Take the public part of the signing key: {PUBLIC_PART}"
         ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in CURVES:
-        raise ConfigError(f"{path} is no key of the curves {', '.join(CURVES)}", "Name the signer's public key.")
+        raise ConfigError(f"{path} is not a key of the curves {', '.join(CURVES)}", "Name the signer's public key.")
     return key
 
 
 def _fingerprint(key: ec.EllipticCurvePublicKey) -> str:
-    """As model signing names a key in its statements."""
+    """SHA-256 of the PEM form, which model signing uses to name a key."""
     import hashlib
 
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat

@@ -1,8 +1,7 @@
-"""Looking for what will go wrong in training before it does. Computes; the command line renders."""
+"""Check a site folder for problems that would affect training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,18 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.images import read_rgb
+from rcil.core.log import Progress
 from rcil.core.reading import DataError
 from rcil.data.scan import MaskContent, scan
 from rcil.data.site import pair_files, read_classes
 from rcil.data.types import IGNORE, ClassSpec, Sample, SegmentationData
 
 FEW_PIXELS, FEW_IMAGES = 1000, 5
-"""A class below either is unlikely to be learned."""
+"""A class with fewer pixels or images is unlikely to be learned."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One finding."""
+    """One error or warning."""
 
     severity: Literal["error", "warning"]
     place: str
@@ -32,7 +32,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class ClassCount:
-    """How much of a class there is."""
+    """Number of pixels and images of a class."""
 
     id: int
     name: str
@@ -47,17 +47,17 @@ class CheckReport:
     root: Path
     classes: tuple[ClassSpec, ...] = ()
     images: dict[str, int] = field(default_factory=dict)
-    """Images of each split."""
+    """Number of images per split."""
     counts: list[ClassCount] = field(default_factory=list)
     ignored: int = 0
-    """Pixels without a class."""
+    """Number of ignored pixels."""
     problems: list[Problem] = field(default_factory=list)
     good: list[Sample] = field(default_factory=list)
-    """Samples without an error, for pictures."""
+    """Samples without errors, for pictures."""
 
     @property
     def ok(self) -> bool:
-        """No error; warnings may be there."""
+        """Whether there are no errors; warnings do not count."""
         return not any(p.severity == "error" for p in self.problems)
 
     def as_document(self) -> dict[str, Any]:
@@ -72,12 +72,12 @@ class CheckReport:
         }
 
 
-def check_site(root: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> CheckReport:
-    """Check everything, collecting all problems; only a folder that is no site folder at all raises.
+def check_site(root: Path, progress: Progress = lambda done, total: None) -> CheckReport:
+    """Check a site folder and collect all problems. Raises only if it is not a site folder.
 
     Args:
         root: The site folder.
-        progress: Told how many of how many samples are done.
+        progress: Called with the number of finished samples and their total.
     """
     report = CheckReport(root, read_classes(root))
     pairing = pair_files(root)
@@ -94,13 +94,13 @@ def check_site(root: Path, progress: Callable[[int, int], None] = lambda done, t
             images += content.pixels > 0
         progress(done, len(samples))
     if not samples:
-        report.problems.append(Problem("error", str(root), "there is no image with a mask"))
+        report.problems.append(Problem("error", str(root), "there are no images with masks"))
     _count(report, pixels, images)
     return report
 
 
 def _check_sample(data: SegmentationData, sample: Sample, report: CheckReport) -> MaskContent | None:
-    """One image and its mask; the mask's content if it can be trusted."""
+    """Check one image and its mask; returns the content of the mask if it is readable."""
     before = len(report.problems)
     image = content = None
     try:
@@ -115,31 +115,33 @@ def _check_sample(data: SegmentationData, sample: Sample, report: CheckReport) -
         return None
     if image is not None and image.shape[:2] != content.size:
         (ih, iw), (mh, mw) = image.shape[:2], content.size
-        report.problems.append(Problem("error", str(sample.mask), f"the mask is {mw}x{mh}, the image {iw}x{ih} pixels"))
+        report.problems.append(
+            Problem("error", str(sample.mask), f"the mask has {mw}x{mh} pixels, the image {iw}x{ih}")
+        )
     unknown = sorted(v for v in content.present if v != IGNORE and v >= len(data.classes))
     if unknown:
         listed = ", ".join(f"{v} ({content.pixels[v]} pixels)" for v in unknown[:5])
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        hint = "; so many values look like grey levels or colours, not ids" if len(unknown) > 20 else ""
+        hint = "; this many values look like grey levels or colours, not class ids" if len(unknown) > 20 else ""
         report.problems.append(Problem("error", str(sample.mask), f"unknown ids: {listed}{more}{hint}"))
     if content.present <= {0, IGNORE}:
-        report.problems.append(Problem("warning", str(sample.mask), "nothing but background"))
+        report.problems.append(Problem("warning", str(sample.mask), "contains only background"))
     if not any(p.severity == "error" for p in report.problems[before:]):
         report.good.append(sample)
     return content
 
 
 def _count(report: CheckReport, pixels: NDArray[np.int64], images: NDArray[np.int64]) -> None:
-    """Totals of every class, and a warning for each that is too rare."""
+    """Count the pixels and images of every class, and warn about rare classes."""
     report.ignored = int(pixels[IGNORE])
     for index, spec in enumerate(report.classes):
         count = ClassCount(index, spec.name, int(pixels[index]), int(images[index]))
         report.counts.append(count)
         if count.images < FEW_IMAGES or count.pixels < FEW_PIXELS:
-            text = f"only {count.pixels} pixels in {count.images} images" if count.images else "no pixel anywhere"
+            text = f"only {count.pixels} pixels in {count.images} images" if count.images else "no pixels"
             report.problems.append(Problem("warning", f"class {spec.name}", text))
 
 
 def _without_path(error: DataError, path: Path) -> str:
-    """The message without the file's name, which stands beside it."""
+    """The message without the file name, which is printed next to it."""
     return f"{error.message.removeprefix(str(path)).lstrip(': ')}. {error.hint}"

@@ -1,4 +1,4 @@
-"""Class names of well-known datasets, and names from a file."""
+"""Class names of public datasets, or from a text file."""
 
 from __future__ import annotations
 
@@ -61,11 +61,13 @@ def read_names(source: str) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        hint = f"Give a text file with one name a line. {did_you_mean(source, KNOWN)}"
-        raise ConfigError(f"no class names at '{source}'", hint) from error
+        hint = f"Give a text file with one name per line. {did_you_mean(source, KNOWN)}"
+        raise ConfigError(f"cannot read class names from '{source}'", hint) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not a UTF-8 text file", "One class name a line, background first.") from error
+        raise ConfigError(
+            f"{path} is not a UTF-8 text file", "Write one class name per line, background first."
+        ) from error
     names = [line.strip() for line in lines if line.strip()]
     if not names:
-        raise ConfigError(f"{path} names no classes", "One class name a line, background first.")
+        raise ConfigError(f"{path} names no classes", "Write one class name per line, background first.")
     return names

@@ -1,4 +1,4 @@
-"""Pictures of a dataset: overlays, and a contact sheet of them."""
+"""Draw overlays of a dataset, and a contact sheet of them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rcil.data.scan import id_table
 from rcil.data.types import Sample, SegmentationData
 
 ALPHA = 0.55
-"""Weight of the class colours."""
+"""Opacity of the class colours."""
 
 
 def draw_sample(data: SegmentationData, sample: Sample) -> Image:
-    """One image with its mask over it [H, W, 3]."""
+    """Draw a mask over its image [H, W, 3]."""
     lut = lut_of({index: spec.colour for index, spec in enumerate(data.classes)})
     mask = id_table(data)[read_mask(sample.mask)]
     return overlay(read_rgb(sample.image), mask, lut, ALPHA)
 
 
 def contact_sheet(data: SegmentationData, samples: Sequence[Sample], *, columns: int = 4, cell: int = 240) -> Image:
-    """Overlays in a grid with a legend below; the samples are spread evenly over those given."""
+    """Draw overlays of evenly spread samples in a grid, with a legend below."""
     chosen = [samples[i] for i in np.linspace(0, len(samples) - 1, min(len(samples), 3 * columns)).astype(int)]
     cells = [_fit(draw_sample(data, sample), cell) for sample in chosen]
     sheet = grid([cells[start : start + columns] for start in range(0, len(cells), columns)])
@@ -33,7 +33,7 @@ def contact_sheet(data: SegmentationData, samples: Sequence[Sample], *, columns:
 
 
 def _fit(image: Image, side: int) -> Image:
-    """The image in a white square of this side, its ratio kept."""
+    """Fit the image into a white square, keeping its aspect ratio."""
     height, width = image.shape[:2]
     scale = side / max(height, width)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))

@@ -1,8 +1,8 @@
-"""Continual protocols as pure functions: which classes a step teaches, which images it sees, what its labels say.
+"""Continual learning protocols as pure functions: the classes, images and labels of each step.
 
-In an X-Y protocol the first step has background and X classes, every later one Y more. The labels of a step know its
-own classes only; whatever else is in an image, learned before or to be learned later, is background. In a domain
-protocol every step labels all classes, on images of its own domains: cities, weathers, cameras.
+In an X-Y protocol, the first step has background and X classes, and every later step adds Y classes. The labels of a
+step contain only its own classes; earlier and later classes are labelled as background. In a domain protocol, every
+step labels all classes, on images of its own domains, such as cities, weather conditions or cameras.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class ClassStep:
 
     index: int
     classes: tuple[int, ...]
-    """The classes that this step adds; step 0 includes background, a later domain step adds none."""
+    """The classes that the step adds; step 0 includes background, later domain steps add none."""
     seen: tuple[int, ...]
-    """Everything taught so far, this step included; the place in this list is the classifier row."""
+    """All classes up to and including this step, in the order of the classifier rows."""
     domains: tuple[str, ...] = ()
-    """Where the images of a domain step come from; empty in a class step."""
+    """Domains of the images of a domain step; empty in a class step."""
 
     @property
     def foreground(self) -> tuple[int, ...]:
-        """What this step teaches apart from background."""
+        """The added classes without background."""
         return tuple(c for c in self.classes if c != BACKGROUND)
 
 
@@ -47,9 +47,9 @@ def class_steps(groups: Sequence[Sequence[int]]) -> tuple[ClassStep, ...]:
         raise ConfigError(f"the first step must start with background (0), not {flat[:1]}", "Put 0 first.")
     doubled = sorted({c for c in flat if flat.count(c) > 1})
     if doubled:
-        raise ConfigError(f"classes {doubled} are taught twice", "Name every class in one step only.")
+        raise ConfigError(f"classes {doubled} are in two steps", "Name every class in one step only.")
     if not all(groups) or (len(groups[0]) < 2):
-        raise ConfigError("a step teaches nothing", "Give every step at least one class besides background.")
+        raise ConfigError("a step has no classes", "Give every step at least one class besides background.")
     if not all(0 <= c < IGNORE for c in flat):
         raise ConfigError(f"class ids must lie between 0 and {IGNORE - 1}", f"{IGNORE} means ignore.")
     steps: list[ClassStep] = []
@@ -66,7 +66,7 @@ def split_order(order: Sequence[int], first: int, per_step: int) -> list[list[in
     Args:
         order: All class ids, background first.
         first: X.
-        per_step: Y; the classes after X must divide evenly, since a remainder is nearly always a slip.
+        per_step: Y; must divide the remaining classes evenly, since a remainder is almost always a mistake.
     """
     rest = len(order) - 1 - first
     if first < 1 or per_step < 1 or rest < 0 or rest % per_step:
@@ -79,7 +79,7 @@ def split_order(order: Sequence[int], first: int, per_step: int) -> list[list[in
 
 
 def domain_steps(domains: Sequence[str], first: int, per_step: int) -> list[list[str]]:
-    """Domains (cities, sequences) of each step; every step has all classes. The last step takes what is left."""
+    """Domains (such as cities) of each step; the last step has the remaining ones."""
     if first < 1 or per_step < 1 or first > len(domains):
         raise ConfigError(
             f"{len(domains)} domains cannot be split {first}-{per_step}", f"Known domains: {', '.join(domains)}."
@@ -89,13 +89,13 @@ def domain_steps(domains: Sequence[str], first: int, per_step: int) -> list[list
 
 
 def steps_of_domains(groups: Sequence[Sequence[str]], classes: int) -> tuple[ClassStep, ...]:
-    """Steps from the domains of each: all `classes` come in step 0, later steps bring scenes only."""
+    """Steps from groups of domains. All `classes` are in step 0; later steps add domains only."""
     flat = [domain for group in groups for domain in group]
     doubled = sorted({domain for domain in flat if flat.count(domain) > 1})
     if doubled:
-        raise ConfigError(f"domains {', '.join(doubled)} come twice", "Name every domain in one step only.")
+        raise ConfigError(f"domains {', '.join(doubled)} are in two steps", "Name every domain in one step only.")
     if not groups or not all(groups):
-        raise ConfigError("a step has no domain", "Give every step at least one.")
+        raise ConfigError("a step has no domains", "Give every step at least one.")
     every = tuple(range(classes))
     return tuple(ClassStep(index, () if index else every, every, tuple(group)) for index, group in enumerate(groups))
 
@@ -105,13 +105,14 @@ def parse_split(text: str) -> tuple[int, int]:
     parts = text.split("-")
     if len(parts) != 2 or not all(p.isdecimal() and int(p) > 0 for p in parts):
         raise ConfigError(
-            f"'{text}' is not a protocol", "Write X-Y, for example 15-1: 15 classes (or domains) first, then 1 a step."
+            f"'{text}' is not a protocol",
+            "Write X-Y, for example 15-1: 15 classes (or domains) first, then 1 per step.",
         )
     return int(parts[0]), int(parts[1])
 
 
 def load_order(name: str) -> list[int]:
-    """A class order that ships with the package: `voc-a` to `voc-e`, the orders of the paper."""
+    """Load a class order of the paper that ships with the package: `voc-a` to `voc-e`."""
     folder = resources.files("rcil.data") / "orders"
     known = sorted(entry.name.removesuffix(".txt") for entry in folder.iterdir() if entry.name.endswith(".txt"))
     if name not in known:
@@ -120,13 +121,13 @@ def load_order(name: str) -> list[int]:
 
 
 def select(step: ClassStep, present: Mapping[str, frozenset[int]], setting: Setting) -> list[str]:
-    """Names of the images a step trains on, in the order of `present`.
+    """Names of the training images of a step, in the order of `present`.
 
     Args:
         step: The step.
         present: Class ids in each image's mask.
-        setting: `overlapped`: every image with a pixel of a class of this step. `disjoint`: of those the ones without a
-            class that is taught later, so that no image serves two steps.
+        setting: `overlapped`: every image with a class of this step. `disjoint`: only those without classes of later
+            steps, so that no image is in two steps.
     """
     wanted = frozenset(step.foreground)
     allowed = frozenset((*step.seen, BACKGROUND, IGNORE))
@@ -134,10 +135,10 @@ def select(step: ClassStep, present: Mapping[str, frozenset[int]], setting: Sett
 
 
 def training_table(step: ClassStep) -> NDArray[np.uint8]:
-    """Label of every mask value in training [256].
+    """Training label of every mask value [256].
 
-    The rows of this step's classes, background for all else. A domain step labels every class, so what is none of
-    them is ignored: class 0 need not be a background there.
+    Classes of this step get their rows, all others background. A domain step labels all classes and ignores other
+    values, since class 0 need not be background there.
     """
     if step.domains:
         return _table(step, step.seen, IGNORE)
@@ -145,9 +146,9 @@ def training_table(step: ClassStep) -> NDArray[np.uint8]:
 
 
 def memory_table(step: ClassStep) -> NDArray[np.uint8]:
-    """Label of every mask value [256] in an image that a later step trains on again: this step's classes and no more.
+    """Label of every mask value [256] in an image of this step that a later step replays.
 
-    What the labels of its time called background may be any class by now, so it is ignored.
+    Background is ignored, since it may contain classes of other steps.
     """
     table = _table(step, step.classes, IGNORE)
     table[BACKGROUND] = IGNORE
@@ -164,6 +165,6 @@ def _table(step: ClassStep, classes: Sequence[int], rest: int) -> NDArray[np.uin
 
 
 def by_domain(samples: Iterable[Sample], domains: Iterable[str]) -> list[Sample]:
-    """The samples whose domain is one of `domains`, in their order."""
+    """The samples of the given domains, in their order."""
     wanted = set(domains)
     return [sample for sample in samples if sample.domain in wanted]

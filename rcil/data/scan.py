@@ -1,4 +1,4 @@
-"""Reading every mask once: which classes are where."""
+"""Scan masks for the classes that they contain."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rcil.data.types import IGNORE, Sample, SegmentationData
 
 @dataclass(frozen=True)
 class MaskContent:
-    """What one mask holds."""
+    """The content of one mask."""
 
     sample: Sample
     size: tuple[int, int]
     """Height and width."""
     pixels: NDArray[np.int64]
-    """Pixels of every value [256], after `raw_to_id`."""
+    """Number of pixels of every value [256], after `raw_to_id`."""
 
     @property
     def present(self) -> frozenset[int]:
@@ -43,7 +43,7 @@ def id_table(data: SegmentationData) -> NDArray[np.uint8]:
 
 
 def scan(data: SegmentationData, samples: Iterable[Sample]) -> Iterator[MaskContent]:
-    """Contents of the masks, one after the other; a mask that cannot be read raises its DataError."""
+    """Yield the content of each mask; raises a DataError for an unreadable mask."""
     table = id_table(data)
     for sample in samples:
         mask = table[read_mask(sample.mask)]
@@ -51,7 +51,7 @@ def scan(data: SegmentationData, samples: Iterable[Sample]) -> Iterator[MaskCont
 
 
 def present_classes(data: SegmentationData, split: str) -> dict[str, frozenset[int]]:
-    """Class ids in every mask of a split: what `protocol.select` decides by. An unchanged mask is read once."""
+    """Class ids in every mask of a split, for `protocol.select`. Unchanged masks are cached."""
     table = id_table(data)
     present = {}
     for sample in data.splits[split]:
@@ -61,7 +61,7 @@ def present_classes(data: SegmentationData, split: str) -> dict[str, frozenset[i
 
 
 def _state_of(path: Path) -> tuple[int, int]:
-    """Size and time of change; zeros where the file cannot be looked at, so that reading it tells why."""
+    """Size and modification time; zeros if the file is not accessible, so that reading it raises the error."""
     try:
         status = path.stat()
     except OSError:
@@ -71,13 +71,13 @@ def _state_of(path: Path) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=100_000)
 def _values(mask: Path, size: int, changed: int) -> tuple[int, ...]:
-    """Values in a mask file; size and time of change make it another file."""
+    """Values in a mask file; size and modification time are part of the cache key."""
     del size, changed
     return tuple(np.unique(read_mask(mask)).tolist())
 
 
 def data_digest(samples: Iterable[Sample]) -> str:
-    """SHA-256 over names and contents of images and masks, whatever their order."""
+    """SHA-256 over the names and contents of images and masks, independent of their order."""
     digest = hashlib.sha256()
     for sample in sorted(samples, key=lambda s: s.name):
         digest.update(f"{sample.name}\0{sha256_of(sample.image)}\0{sha256_of(sample.mask)}\n".encode())

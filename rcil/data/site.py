@@ -1,9 +1,9 @@
-"""The site folder: the layout that users keep their own images in.
+"""The site folder, the layout for a user's own images.
 
     images/<split>/NAME.jpg|png    masks/<split>/NAME.png    classes.txt or dataset.yaml    [dataset.json: domains]
 
-Without split folders a split is made from a seed and recorded in splits.json; it depends on names alone, so images that
-are added later do not move the others.
+Without split folders, a random split is recorded in splits.json. It depends only on seed and names, so that images
+added later do not move others.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from rcil.core.reading import DataError, existing_folder, is_text, printable, re
 from rcil.data.types import ClassSpec, Sample, SegmentationData
 
 LAYOUT = (
-    "A site folder has images/<split>/*.jpg, masks/<split>/*.png and classes.txt, one name a line, background first."
+    "A site folder has images/<split>/*.jpg, masks/<split>/*.png and classes.txt, one name per line, background first."
 )
 RECORD = "splits.json"
 HELD_OUT = 0.2
-"""Share of `val` in a split that is made."""
+"""Share of `val` in a random split."""
 _NOT_TEXT = "the name is not UTF-8; rename the file and its mask or image"
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """Which files belong together, and which do not."""
+    """Pairs of images and masks, and files without a partner."""
 
     splits: dict[str, list[Sample]] = field(default_factory=dict)
     problems: list[tuple[Path, str]] = field(default_factory=list)
-    """File and what is wrong with its pairing."""
+    """Files and the errors of their pairing."""
     doubtful: list[tuple[Path, str]] = field(default_factory=list)
-    """File and what may be wrong: the same name in several splits may be the same image."""
+    """Files and warnings: the same name in several splits may be the same image."""
 
 
 def read_site(root: Path, *, seed: int = 0, record: bool = True) -> SegmentationData:
-    """The dataset in a site folder; raises for the first file without a partner.
+    """Read a site folder. Raises for the first file without a partner.
 
     Args:
         root: The folder.
-        seed: Of the split that is made where there is none.
-        record: Write that split down, so that it stays when images are added.
+        seed: Seed of the random split, if there are no split folders.
+        record: Record the random split in splits.json.
     """
     classes = read_classes(root)
     pairing = pair_files(root)
@@ -68,7 +68,7 @@ def read_site(root: Path, *, seed: int = 0, record: bool = True) -> Segmentation
 
 
 def read_classes(root: Path) -> tuple[ClassSpec, ...]:
-    """Class names and colours from dataset.yaml or classes.txt; without a colour a class gets its default."""
+    """Read class names and colours from dataset.yaml or classes.txt; the default colour is used if none is given."""
     described = root / "dataset.yaml"
     if described.exists():
         names, colours = _described_classes(described)
@@ -83,7 +83,7 @@ def read_classes(root: Path) -> tuple[ClassSpec, ...]:
 
 
 def pair_files(root: Path) -> Pairing:
-    """Match every image with the mask of the same name; what has no partner, or two, is a problem."""
+    """Match every image with the mask of the same name; files with no partner or two partners are problems."""
     images, masks = (existing_folder(root / name, LAYOUT) for name in ("images", "masks"))
     pairing = Pairing()
     found = _by_name(images, SUFFIXES, pairing)
@@ -97,19 +97,19 @@ def pair_files(root: Path) -> Pairing:
     pairing.problems.extend((partners[key], "this mask has no image") for key in sorted(partners.keys() - found.keys()))
     if "" in pairing.splits and len(pairing.splits) > 1:
         loose = pairing.splits.pop("")
-        pairing.problems.extend((sample.image, "this image lies beside the split folders") for sample in loose)
-    places = defaultdict(list)
+        pairing.problems.extend((sample.image, "this image is outside the split folders") for sample in loose)
+    by_name = defaultdict(list)
     for split, samples in pairing.splits.items():
         for sample in samples:
-            places[sample.name].append((split, sample.image))
-    for name in sorted(name for name, where in places.items() if len(where) > 1):
-        splits = ", ".join(split for split, _ in places[name])
-        pairing.doubtful.append((places[name][0][1], f"the name {name} is in several splits: {splits}"))
+            by_name[sample.name].append((split, sample.image))
+    for name in sorted(name for name, where in by_name.items() if len(where) > 1):
+        splits = ", ".join(split for split, _ in by_name[name])
+        pairing.doubtful.append((by_name[name][0][1], f"the name {name} is in several splits: {splits}"))
     return pairing
 
 
 def _read_domains(root: Path) -> dict[str, str]:
-    """`split/name` -> domain from dataset.json, where a generated site records it; empty without that file."""
+    """`split/name` -> domain from dataset.json, which generated sites have; empty without that file."""
     path = root / "dataset.json"
     if not path.exists():
         return {}
@@ -160,7 +160,7 @@ def _colour(value: Any) -> tuple[int, int, int]:
 
 
 def _recorded_split(root: Path, samples: list[Sample], seed: int, *, record: bool) -> dict[str, list[Sample]]:
-    """The split in splits.json; samples that it does not name are assigned by seed, and the record is completed."""
+    """The split in splits.json. Samples that it does not name are assigned by seed and added to the file."""
     path, held_out = root / RECORD, HELD_OUT
     known: dict[str, str] = {}
     if path.exists():
@@ -169,7 +169,7 @@ def _recorded_split(root: Path, samples: list[Sample], seed: int, *, record: boo
             known = {name: split for split in ("train", "val") for name in noted[split]}
             seed, held_out = int(noted["seed"]), float(noted["held_out"])
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-            raise DataError(f"{path} is damaged", "Delete it to make the split anew.") from error
+            raise DataError(f"{path} is damaged", "Delete it to create a new split.") from error
     splits: dict[str, list[Sample]] = {"train": [], "val": []}
     for sample in samples:
         splits[known.get(sample.name) or _assigned(sample.name, seed, held_out)].append(sample)
@@ -181,6 +181,6 @@ def _recorded_split(root: Path, samples: list[Sample], seed: int, *, record: boo
 
 
 def _assigned(name: str, seed: int, held_out: float) -> str:
-    """`val` for a share of all names that depends on name and seed alone."""
+    """The split of a name, which depends only on name and seed."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return "val" if int.from_bytes(digest[:8], "big") < held_out * 2**64 else "train"

@@ -1,4 +1,4 @@
-"""What every reader returns: named samples with class ids, whatever the layout on disk."""
+"""The common types that all dataset readers return."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 IGNORE = 255
-"""The mask value that belongs to no class."""
+"""The mask value of ignored pixels."""
 
 
 @dataclass(frozen=True)
 class ClassSpec:
-    """One class of a dataset; its place in the list is its id in masks."""
+    """One class of a dataset; its index in the class list is its id in masks."""
 
     name: str
     colour: tuple[int, int, int]
@@ -26,20 +26,20 @@ class Sample:
     image: Path
     mask: Path
     domain: str = ""
-    """What a domain-incremental protocol splits by: a city, a sequence, a camera."""
+    """The domain for domain protocols, for example a city or a camera."""
 
 
 @dataclass(frozen=True)
 class SegmentationData:
-    """A dataset on disk; nothing is decoded until it is asked for."""
+    """A dataset on disk; images and masks are decoded on demand."""
 
     root: Path
     classes: tuple[ClassSpec, ...]
     splits: dict[str, tuple[Sample, ...]]
-    """For example `train`, `val`, `test`; samples in the order of the dataset's list, or by name if it has none."""
+    """Samples of `train`, `val` and so on, in the order of the dataset's list, or by name if it has none."""
     raw_to_id: dict[int, int] = field(default_factory=dict)
-    """Mask value on disk -> class id or IGNORE, where they differ; empty means they are the same. Values that are not
-    listed become IGNORE when the table is not empty."""
+    """Mask value on disk -> class id or IGNORE. An empty table means that they are the same; otherwise values that are
+    not listed become IGNORE."""
 
     @property
     def names(self) -> tuple[str, ...]:

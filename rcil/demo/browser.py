@@ -1,4 +1,4 @@
-"""A photograph of the page that `rcil-serve http` shows, where there is a browser to take it with."""
+"""Take a screenshot of the web page of `rcil-serve http`, if a browser is installed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PATIENCE_MS = 60_000
 
 
 def photograph_page(target: Path, image: Path, model: Path, previous: Path) -> bool:
-    """Serve both models, drop the image into the page, and keep what it shows; False without a browser that works.
+    """Serve both models, open an image in the page and save a screenshot; returns False without a working browser.
 
     Args:
-        target: The PNG.
-        image: A photograph to segment.
+        target: The PNG file to write.
+        image: The image to segment.
         model: The ONNX file to serve.
-        previous: The one to compare with.
+        previous: The ONNX file to compare with.
     """
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None or find_spec("playwright") is None:
@@ -42,7 +42,7 @@ def photograph_page(target: Path, image: Path, model: Path, previous: Path) -> b
 
 
 def _screenshot(program: str, address: str, image: Path) -> bytes | None:
-    """The page with the image in it; None where the browser does not start or show it."""
+    """The screenshot as PNG bytes; None if the browser fails."""
     from playwright.sync_api import Error, expect, sync_playwright
 
     try:
@@ -60,7 +60,7 @@ def _screenshot(program: str, address: str, image: Path) -> bytes | None:
 
 @contextlib.contextmanager
 def _serving(model: Path, previous: Path) -> Iterator[str]:
-    """The address of a server that ends with the context."""
+    """Start a server and yield its address; it is stopped at the end."""
     command = [sys.executable, "-m", "rcil_serve", "http", "--model", str(model), "--previous", str(previous)]
     server = subprocess.Popen([*command, "--port", "0"], stderr=subprocess.PIPE, text=True)
     try:
@@ -77,4 +77,4 @@ def _address(server: subprocess.Popen[str]) -> str:
         if found := re.search(r"listening on (http://\S+)", line):
             return found[1]
         said.append(line.strip())
-    raise RcilError(f"rcil_serve http failed: {' '.join(said)}", "Run it by itself with --debug.")
+    raise RcilError(f"rcil_serve http failed: {' '.join(said)}", "Run the command separately with --debug.")

@@ -17,7 +17,7 @@ from rcil.model.metadata import Metadata
 
 
 def pick(data: SegmentationData, split: str, names: Sequence[str], count: int) -> list[Sample]:
-    """The samples that show most of `names` at once: by the smallest share among these classes, largest first."""
+    """The samples that show most of all `names`, ranked by the smallest pixel count among these classes."""
     ids = [data.names.index(name) for name in names]
     contents = scan(data, data.splits[split])
     ranked = sorted(contents, key=lambda c: (-int(c.pixels[ids].min()), -int(c.pixels[ids[-1]]), c.sample.name))
@@ -25,11 +25,11 @@ def pick(data: SegmentationData, split: str, names: Sequence[str], count: int) -
 
 
 def draw_grid(samples: Sequence[Sample], data: SegmentationData, models: Mapping[str, Model]) -> Image:
-    """A titled grid with a legend below [H, W, 3] RGB.
+    """Draw a titled grid with a legend below, RGB [H, W, 3].
 
     Args:
-        samples: One a row.
-        data: Where they come from.
+        samples: One sample per row.
+        data: The dataset of the samples.
         models: Title -> a model; the last one's classes are those of truth and legend. Rows may be
             in another order from model to model, so each has its own colours.
     """

@@ -1,4 +1,4 @@
-"""The other two programs, called as a user calls them."""
+"""Run `rcil-export` and `rcil-serve` as separate processes, as a user would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rcil.inference import load
 
 
 def deploy(output: Path, step1: Path, site: Path, names: tuple[str, ...], force: list[str]) -> dict[str, Any]:
-    """Fold with `rcil-export` and draw with `rcil-serve`: the other two programs, as a user calls them."""
+    """Fold with `rcil-export` and draw an overlay with `rcil-serve`; returns the report of the fold."""
     deployed = output / "deployed.safetensors"
     _call("rcil_export", "fold", str(step1), "-o", str(deployed), *force)
     (sample,) = pick(read_site(site), "val", names, 1)
@@ -31,7 +31,7 @@ def deploy(output: Path, step1: Path, site: Path, names: tuple[str, ...], force:
 def export(
     model: Path, parent: Path, site: Path, output: Path, size: tuple[int, int], force: list[str]
 ) -> dict[str, Any]:
-    """`rcil-export` at the size of the site's images; its report, shortened."""
+    """Export with `rcil-export` at the size of the site's images; returns a summary of its report."""
     height, width = size
     target = "onnx,engine" if find_spec("tensorrt_rtx") or find_spec("tensorrt") else "onnx"
     options = ["--size", f"{height}x{width}", "--target", target, "--images", str(site), "--previous", str(parent)]
@@ -42,7 +42,7 @@ def export(
 
 
 def show_clip(output: Path, site: Path, first: Path, size: tuple[int, int]) -> dict[str, Any]:
-    """The site's clip through the exported model, and what step 1 changed in it; how many frames, and how fast."""
+    """Segment the clip of the site and compare both models on it; returns the number of frames and the fps."""
     clip, video, before = site / "clip.mp4", output / "video.mp4", output / "first.onnx"
     model = output / "export" / "model.onnx"
     extras = ["--jsonl", str(output / "frames.jsonl"), "--timeline", str(output / "timeline.png"), "--legend"]
@@ -56,4 +56,6 @@ def show_clip(output: Path, site: Path, first: Path, size: tuple[int, int]) -> d
 def _call(module: str, *arguments: str) -> None:
     done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RcilError(f"{module} {arguments[0]} failed: {done.stderr.strip()}", "Run it by itself with --debug.")
+        raise RcilError(
+            f"{module} {arguments[0]} failed: {done.stderr.strip()}", "Run the command separately with --debug."
+        )

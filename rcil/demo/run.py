@@ -1,4 +1,4 @@
-"""Runs the demo: a generated site, a first model, one more class with RCIL and with fine-tuning, export, video."""
+"""Run the demo: generate a site, train a model, add a class with RCIL and with fine-tuning, export, segment a video."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.core.files import replacing, working_in
 from rcil.core.images import write_image
+from rcil.core.log import Notify
 from rcil.data.site import read_site
 from rcil.demo.browser import photograph_page
 from rcil.demo.picture import draw_grid, pick
@@ -28,57 +29,57 @@ from rcil.training.task import Task
 
 OLD, NEW = ("building", "vegetation"), "road"
 DOMAINS = ("sunny",)
-"""One camera and one weather, so that a few minutes are enough."""
+"""A single domain, so that a few minutes of training are enough."""
 METHODS = {"fine-tuning": {}, "rcil": {"distillation": 1.0, "gamma": 0.0002}}
-"""Options for a small network and a hundred iterations; the paper has 100 and 0.01 for ResNet-101 on VOC."""
+"""Options for a small network and a hundred iterations; the paper uses 100 and 0.01 for ResNet-101 on VOC."""
 FULL = {"images": 240, "size": (160, 208), "frames": 48, "crop": 128, "epochs": (18, 10), "lr": (0.05, 0.05)}
 QUICK = {"images": 40, "size": (64, 96), "frames": 2, "crop": 64, "epochs": (1, 1), "lr": (0.05, 0.05)}
 MAX_DROP = 15.0
-"""Points; background is an old class too, and the first blunders of a new class are at its expense."""
+"""Maximum drop in points. Background is an old class too, and false positives of the new class lower its IoU."""
 Watch = Callable[[], AbstractContextManager[Listener]]
 
 
-def run(output: Path, *, quick: bool, say: Callable[[str], None], watch: Watch, device: str = "auto") -> dict[str, Any]:
-    """Everything; returns what was also written to `report.json`. Called again it continues where it stopped.
+def run(output: Path, *, quick: bool, say: Notify, watch: Watch, device: str = "auto") -> dict[str, Any]:
+    """Run the demo; returns the content of `report.json`. A repeated call continues where the last one stopped.
 
     Args:
         output: Folder for the site, all runs, pictures and the report.
-        quick: A few iterations: shows that all works, learns nothing.
-        say: Told what happens, a line at a time.
-        watch: Shows a training.
-        device: Where the networks train: `auto`, `cpu`, `cuda` or `cuda:N`.
+        quick: Run only a few iterations, to test the installation.
+        say: Receives one line per stage.
+        watch: Shows the progress of a training.
+        device: Training device: `auto`, `cpu`, `cuda` or `cuda:N`.
     """
     with working_in(output):
         return _run(output, {**(QUICK if quick else FULL), "device": device}, say, watch)
 
 
-def _run(output: Path, how: dict[str, Any], say: Callable[[str], None], watch: Watch) -> dict[str, Any]:
+def _run(output: Path, how: dict[str, Any], say: Notify, watch: Watch) -> dict[str, Any]:
     started = time.perf_counter()
     site = output / "site"
     wanted = {key: how[key] for key in ("images", "size", "frames")}
     if not site.exists():
         make_site(site, **wanted, domains=DOMAINS)
     elif any(made_with(site).get(key) != value for key, value in {**wanted, "size": list(how["size"])}.items()):
-        raise ConfigError(f"{output} holds a demo of another size", "Name another folder, or remove this one.")
-    say(f"step 0 teaches {', '.join(OLD)}; there are roads in the pictures, but nobody labels them")
+        raise ConfigError(f"{output} contains a demo of another size", "Choose another folder, or remove this one.")
+    say(f"step 0 teaches {', '.join(OLD)}; roads appear in the images, but are not labelled")
     first = _first_model(output, site, how, watch)
     reports = {}
     for name, options in METHODS.items():
-        say(f"step 1 teaches {NEW} with {name}; nobody labels the rest any more")
+        say(f"step 1 teaches {NEW} with {name}; the other classes are no longer labelled")
         reports[name] = _taught(name, options, first, site, output / name, how, watch)
     iou = _table(reports)
     _draw(output, site, first, iou)
     force = ["--force"] if reports["rcil"]["rejected"] else []
     taught = output / "rcil" / "model.safetensors"
     fold = deploy(output, taught, site, (*OLD, NEW), force)
-    say("export: ONNX, a TensorRT engine where the package is there, and the proof that both cost nothing extra")
+    say("export: ONNX, a TensorRT engine if the package is installed, and the proof that neither costs anything extra")
     exported = export(taught, first, site, output / "export", how["size"], force)
     say("video: the clip of the site through the exported model, and what step 1 changed in it")
     video = show_clip(output, site, first, how["size"])
     (scene,) = pick(read_site(site), "val", (*OLD, NEW), 1)
     new, old = output / "export" / "model.onnx", output / "first.onnx"
     if not photograph_page(output / "page.png", scene.image, new, old):
-        say("no browser here to photograph the page with; see it yourself: rcil-serve http --model " + str(new))
+        say("no browser found for a screenshot of the web page; open it with: rcil-serve http --model " + str(new))
     document = {
         "iou": iou,
         "verdicts": {name: report["rejected"] for name, report in reports.items()},
@@ -105,7 +106,7 @@ def _training(how: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_model(output: Path, site: Path, how: dict[str, Any], watch: Watch) -> Path:
-    """A plain network from ImageNet weights, as a site may have it in the field."""
+    """Train a plain network from ImageNet weights, like a deployed model of a site."""
     task = Task.model_validate(
         {
             "name": "demo",
@@ -124,7 +125,7 @@ def _first_model(output: Path, site: Path, how: dict[str, Any], watch: Watch) ->
 def _taught(
     name: str, options: dict[str, Any], first: Path, site: Path, output: Path, how: dict[str, Any], watch: Watch
 ) -> dict[str, Any]:
-    """The report of `rcil add-class`."""
+    """Add the class with one method; returns the report of `rcil add-class`."""
     fields = {
         "model": first,
         "data": site,
@@ -137,7 +138,7 @@ def _taught(
 
 
 def _table(reports: dict[str, dict[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """IoU in percent of every class after each training, on the images of `val`."""
+    """IoU in percent of every class after each training, on the split `val`."""
     some = next(iter(reports.values()))
     rows: dict[str, dict[str, float | None]] = {"step 0": {c["name"]: c["before"] for c in some["old_classes"]}}
     for name, report in reports.items():
@@ -147,7 +148,7 @@ def _table(reports: dict[str, dict[str, Any]]) -> dict[str, dict[str, float | No
 
 
 def _draw(output: Path, site: Path, first: Path, iou: dict[str, dict[str, float | None]]) -> None:
-    """What the three models see, and how much of each class they get right."""
+    """Draw the predictions of the three models, and the IoU per class."""
     data = read_site(site)
     paths = {"step 0": first, **{name: output / name / "model.safetensors" for name in METHODS}}
     models = {title: load(path) for title, path in paths.items()}

@@ -1,1 +1,1 @@
-"""Mean IoU of old, new and all classes, matched by name."""
+"""Evaluation: mean IoU of old, new and all classes, matched by name."""

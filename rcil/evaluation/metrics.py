@@ -1,4 +1,4 @@
-"""Intersection over union, for all classes and for old and new ones apart."""
+"""Confusion matrix and intersection over union."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rcil.data.types import IGNORE
 
 @dataclass
 class Confusion:
-    """Pixels by true (row) and predicted (column) class."""
+    """A confusion matrix of pixels: true class (row) by predicted class (column)."""
 
     classes: int
     matrix: NDArray[np.int64] = field(init=False)
@@ -29,7 +29,7 @@ class Confusion:
 
     @property
     def iou(self) -> NDArray[np.float64]:
-        """IoU of every class; NaN for a class that is neither there nor predicted."""
+        """IoU of every class; NaN for a class that neither occurs nor is predicted."""
         hits = np.diag(self.matrix)
         union = self.matrix.sum(axis=0) + self.matrix.sum(axis=1) - hits
         iou: NDArray[np.float64] = np.divide(hits, union, out=np.full(self.classes, np.nan), where=union > 0)
@@ -37,13 +37,13 @@ class Confusion:
 
     @property
     def pixel_accuracy(self) -> float:
-        """Share of pixels with the right class; NaN without pixels."""
+        """Share of correctly classified pixels; NaN without pixels."""
         total = self.matrix.sum()
         return float(np.trace(self.matrix) / total) if total else float("nan")
 
 
 def mean_iou(iou: NDArray[np.float64], rows: Sequence[int]) -> float:
-    """Mean over some classes, those that never occur left out; NaN if none is left."""
+    """Mean over some classes, without those that are NaN; NaN if none remains."""
     values = iou[list(rows)]
     values = values[~np.isnan(values)]
     return float(values.mean()) if len(values) else float("nan")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-"""cuBLAS reads it when it starts; without it, two of its streams may share work in a changing order."""
+"""Environment variable that cuBLAS reads at start; without it, the order of its streams may vary."""
 
 
 @contextlib.contextmanager
@@ -17,7 +17,7 @@ def deterministic(wanted: bool) -> Iterator[None]:
     """Use deterministic kernels inside the block, and raise for an operation that has none.
 
     Args:
-        wanted: Whether to do so; nothing changes otherwise.
+        wanted: Whether to use them; False changes nothing.
     """
     if not wanted:
         yield

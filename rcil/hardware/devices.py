@@ -1,4 +1,4 @@
-"""Where torch computes, chosen and told before any work begins. Torch is imported when it is asked, and not before."""
+"""Choice of the device that torch computes on. Torch is imported only when a function needs it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from rcil.core.device_names import NUMBERED, check_device_name
 from rcil.core.errors import ConfigError
+from rcil.core.log import Notify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import torch
 
@@ -18,7 +19,7 @@ _DRIVER = "libcuda.so.1"
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device that `name` stands for here; `auto` is the first GPU where torch has one, else the CPU."""
+    """The device of this name; `auto` is the first GPU that torch finds, or the CPU."""
     import torch
 
     check_device_name(name)
@@ -31,7 +32,7 @@ def choose_device(name: str = "auto") -> torch.device:
     index = int(number[1]) if number else 0
     if index >= count:
         there = "is 1 GPU, cuda:0" if count == 1 else f"are {count} GPUs, cuda:0 to cuda:{count - 1}"
-        raise ConfigError(f"device {name}: there is no such GPU here", f"There {there}.")
+        raise ConfigError(f"device {name}: this GPU does not exist", f"There {there}.")
     return torch.device("cuda", index)
 
 
@@ -43,7 +44,7 @@ def _no_gpu_remedy(built_for_cuda: bool) -> str:
 
 
 def driver_gpus(library: str = _DRIVER) -> tuple[int, str]:
-    """How many GPUs the NVIDIA driver has, and the reason if there is none; needs neither torch nor the toolkit."""
+    """Number of GPUs that the NVIDIA driver finds, and the reason if there are none; needs neither torch nor CUDA."""
     try:
         driver = ctypes.CDLL(library)
     except OSError:
@@ -57,14 +58,14 @@ def driver_gpus(library: str = _DRIVER) -> tuple[int, str]:
 def device_notices(
     device: torch.device, asked: str, *, command: Sequence[str] = (), batch: int = 0, processes: int = 1
 ) -> list[str]:
-    """What a command says about its device before it starts, one line each; nothing for a CPU that is all there is.
+    """Lines that a command prints about its device before it starts; none for a CPU on a machine without GPUs.
 
     Args:
-        device: Where it computes.
-        asked: The name that was asked for; a GPU chosen by its number needs no advice.
+        device: The chosen device.
+        asked: The requested name; a GPU chosen by its number needs no advice.
         command: The command line, if it can also be started by `torchrun`.
-        batch: Images of an iteration, which the processes must share evenly; 0: any number of processes is fine.
-        processes: How many processes already share the work.
+        batch: Batch size, which the number of processes must divide; 0 allows any number of processes.
+        processes: Number of processes of this run.
     """
     import torch
 
@@ -83,7 +84,7 @@ def device_notices(
     return [*lines, f"{count} GPUs are here and one is used; choose another with --device cuda:{count - 1}"]
 
 
-def announce_device(name: str | None, say: Callable[[str], None]) -> None:
+def announce_device(name: str | None, say: Notify) -> None:
     """Say on which GPU a command runs, and refuse one that is not there before any work begins."""
     asked = name or "auto"
     for line in device_notices(choose_device(asked), asked):

@@ -1,4 +1,4 @@
-"""Which process of a run this is, and what the processes share. Alone unless started by `torchrun`."""
+"""The processes of a run that `torchrun` started; a single process without it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rcil.core.errors import ConfigError
+from rcil.core.errors import ConfigError, RcilError
 from rcil.hardware.devices import choose_device
 
 
 @dataclass(frozen=True)
 class Processes:
-    """A place among `count` processes that train one network."""
+    """This process among the `count` processes that train one network."""
 
     rank: int
     count: int
@@ -32,21 +32,21 @@ class Processes:
         return self.rank == 0
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over all processes; `value` itself in a lone one."""
+        """The sum of `value` over all processes."""
         if self.count > 1:
             value = value.clone()
             dist.all_reduce(value)
         return value
 
     def sum_array(self, value: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The same for counts in numpy."""
+        """The sum of an array of counts over all processes."""
         if self.count == 1:
             return value
         total: NDArray[np.int64] = self.sum(torch.from_numpy(value).to(self.device)).cpu().numpy()
         return total
 
     def wait(self) -> None:
-        """Return when every process has come here, so that what the first one wrote can be read by all."""
+        """Wait for all processes, so that files that the first one wrote can be read by all."""
         if self.count > 1:
             dist.barrier()
 
@@ -55,39 +55,39 @@ ALONE = Processes(0, 1, torch.device("cpu"))
 
 
 def started() -> tuple[int, int]:
-    """Number of this process and of all, as `torchrun` tells; (0, 1) without it."""
+    """Rank of this process and number of processes from the environment of `torchrun`; (0, 1) without it."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextlib.contextmanager
 def join(device: str = "auto") -> Iterator[Processes]:
-    """Take part in the group that `torchrun` describes in the environment; leaves it at the end.
+    """Join the process group that `torchrun` describes in the environment, and leave it at the end of the block.
 
     Args:
-        device: `auto` and `cuda` are the GPU of this process; `auto` is the CPU where there is none.
+        device: `auto` and `cuda` select the GPU of this process; `auto` falls back to the CPU.
     """
     _, count = started()
-    place = device_for(device)
-    gpu = place.type == "cuda"
-    if place.index:  # GPU 0 is the current one already; random states and waits are those of the current one
-        torch.cuda.set_device(place)
+    chosen = device_for(device)
+    gpu = chosen.type == "cuda"
+    if chosen.index:  # GPU 0 is already the current device, which random states and synchronisation refer to
+        torch.cuda.set_device(chosen)
     if count == 1:
-        yield Processes(0, 1, place)
+        yield Processes(0, 1, chosen)
         return
     dist.init_process_group("nccl" if gpu else "gloo")
     try:
-        yield Processes(dist.get_rank(), count, place)
-        dist.barrier()  # who leaves while another still talks to it can take the other down
+        yield Processes(dist.get_rank(), count, chosen)
+        dist.barrier()  # a process that leaves early can break the connections of the others
     finally:
         dist.destroy_process_group()
 
 
 @contextlib.contextmanager
 def cudnn_tuned(device: torch.device) -> Iterator[None]:
-    """Inside, cuDNN tries its kernels once for every shape and keeps the fastest; on a CPU nothing changes.
+    """Let cuDNN benchmark its kernels once per input shape inside the block; no effect on a CPU.
 
-    For training, whose crops have one size. Not for images of many sizes, each of which would be tried out, nor where
-    deterministic kernels are asked for.
+    This is for training, whose crops all have one size. Images of many sizes would each be benchmarked. It stays off
+    if deterministic kernels are enabled.
     """
     before = torch.backends.cudnn.benchmark
     wanted = device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
@@ -99,10 +99,10 @@ def cudnn_tuned(device: torch.device) -> Iterator[None]:
 
 
 def leave() -> None:
-    """End one of several processes here and now, its work done; does nothing in a lone one.
+    """Exit immediately after the work of a multi-process run is done; no effect in a single process.
 
-    Threads of gloo can outlive the group, and now and then abort an interpreter that shuts down in its own time, which
-    `torchrun` takes for a failed run.
+    Threads of gloo can outlive the group and sometimes abort an interpreter that shuts down normally, which `torchrun`
+    reports as a failed run.
     """
     if started()[1] > 1:
         sys.stdout.flush()
@@ -111,11 +111,11 @@ def leave() -> None:
 
 
 def device_for(wanted: str) -> torch.device:
-    """Where this process trains: its own GPU, or the CPU."""
+    """The device that this process trains on: its own GPU, or the CPU."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if ":" in wanted and started()[1] > 1:
         raise ConfigError(
-            f"device {wanted} is one GPU, and torchrun gives every process one of its own",
+            f"device {wanted} is a single GPU, but torchrun gives every process its own",
             "Use the device cuda or auto, and choose the GPUs with CUDA_VISIBLE_DEVICES.",
         )
     device = choose_device(wanted)
@@ -124,6 +124,40 @@ def device_for(wanted: str) -> torch.device:
     if local_rank >= torch.cuda.device_count():
         raise ConfigError(
             f"process {local_rank} has no GPU of its own: there are {torch.cuda.device_count()}",
-            "Start torchrun with at most one process a GPU.",
+            "Start torchrun with at most one process per GPU.",
         )
     return torch.device("cuda", local_rank)
+
+
+@contextlib.contextmanager
+def report_once(processes: Processes) -> Iterator[None]:
+    """Run checks in all processes; an error that all of them find is reported by the first process only.
+
+    If another process ended before the first, `torchrun` would stop the first while it prints its message. So the
+    others wait for the first process. If it is still running after that, only this process found the error and reports
+    it. If the first process exits while others wait, their connection breaks: it has reported the error.
+    """
+    try:
+        yield
+    except RcilError as error:
+        if not processes.leads:
+            with _exit_with_first(error.exit_code):
+                processes.wait()
+        raise
+    except RuntimeError as error:
+        if not processes.leads and _is_lost_connection(error):
+            os._exit(RcilError.exit_code)
+        raise
+
+
+@contextlib.contextmanager
+def _exit_with_first(exit_code: int) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError:
+        os._exit(exit_code)
+
+
+def _is_lost_connection(error: RuntimeError) -> bool:
+    """Whether gloo lost another process. NCCL waits until `torchrun` ends this process instead."""
+    return any(word in str(error) for word in ("onnection", "peer"))

@@ -5,10 +5,9 @@ One file per family. All are evaluated in float32 under autocast and for half-pr
 
 from __future__ import annotations
 
-from rcil.losses._reduce import Reduction
 from rcil.losses.completed import UNNAMED, certain_labels, completed_cross_entropy, taught_cross_entropy
 from rcil.losses.distill import encoder_mse, knowledge_distillation
-from rcil.losses.icarl import binary_cross_entropy, icarl_cross_entropy, lwf_mc, sigmoid_distillation
+from rcil.losses.icarl import binary_cross_entropy, icarl_cross_entropy, lwf_mc, sigmoid_distillation, sigmoid_step
 from rcil.losses.pcd import (
     PCD_FACTORS,
     WINDOWS,
@@ -23,6 +22,7 @@ from rcil.losses.pcd import (
 from rcil.losses.pod import local_pod, local_pod_embedding
 from rcil.losses.pooling import PoolKind, pcd_maps
 from rcil.losses.pseudo import Convention, EntropyHistogram, normalised_entropy, pseudo_labels
+from rcil.losses.reduce import Reduction
 from rcil.losses.sdr import (
     attraction,
     class_means,
@@ -33,7 +33,6 @@ from rcil.losses.sdr import (
     sparsity,
     update_prototypes,
 )
-from rcil.losses.sigmoid import sigmoid_step
 from rcil.losses.unbiased import unbiased_cross_entropy, unbiased_distillation
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Cross entropy on labels and what is known of old classes: by the old model, where it is sure, or by a memory."""
+"""Cross entropy on labels that the old model, or a memory, completes with old classes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional as F
 
-from rcil.losses._precision import full_precision
-from rcil.losses._reduce import Reduction, reduce_pixels
+from rcil.losses.precision import full_precision
 from rcil.losses.pseudo import pseudo_labels
+from rcil.losses.reduce import Reduction, reduce_pixels
 from rcil.losses.unbiased import check_old_classes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 UNNAMED = -1
-"""The label of pixels that are background or of any old class."""
+"""Label of pixels that are background or any old class."""
 
 
 @full_precision
 def completed_cross_entropy(
     logits: Tensor, labels: Tensor, old_classes: int, *, ignore_index: int = 255, reduction: Reduction = "mean_all"
 ) -> Tensor:
-    """Plain cross entropy where a class is named, background among them; the unbiased one on what has no name.
+    """Plain cross entropy on labelled pixels, including background; unbiased cross entropy on `UNNAMED` ones.
 
     Args:
         logits: [N, C, H, W].
@@ -44,11 +44,11 @@ def completed_cross_entropy(
 def taught_cross_entropy(
     logits: Tensor, labels: Tensor, old_logits: Tensor, *, ignore_index: int = 255, reduction: Reduction = "mean_all"
 ) -> Tensor:
-    """Cross entropy to the labels where they name a class, to the old model's probabilities elsewhere.
+    """Cross entropy with the labels where they name a class, and with the old model's probabilities elsewhere.
 
-    The labels of a step name its classes wherever they are, so what they call background is of no new class, and the
-    old model's answer can be taken as it is; and where they name one, the old model, which does not know it and may be
-    sure of another, has no say. Unbiased losses use neither.
+    The labels of a step name its classes wherever they occur, so background contains no new class and the old model's
+    prediction is used directly. Where the labels name a class, the old model, which does not know the class and may be
+    confident of another one, is ignored. Unbiased losses use neither fact.
 
     Args:
         logits: The student's logits [N, C, H, W].
@@ -69,13 +69,13 @@ def taught_cross_entropy(
 
 @torch.no_grad()
 def certain_labels(old_logits: Tensor, labels: Tensor, thresholds: Tensor, *, ignore_index: int = 255) -> Tensor:
-    """Labels [N, H, W] whose background is named where the old model is certain, and `UNNAMED` elsewhere.
+    """Labels [N, H, W] whose background takes the old model's class where it is certain, and `UNNAMED` elsewhere.
 
-    Of what it is certain to be background, the labels say that it is no new class: then it is background indeed.
+    Where the old model is certain of background and the labels name no new class, the pixel is background.
 
     Args:
         old_logits: The old model's logits [N, O, H, W].
-        labels: Class ids [N, H, W] of this step; those of old classes, which a memory knows, are kept.
+        labels: Class ids [N, H, W] of this step; labels of old classes, from a memory, are kept.
         thresholds: Largest relative entropy of every class, from an `EntropyHistogram`.
         ignore_index: Label of the pixels without loss.
     """

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from torch.nn import functional as F
 
-from rcil.losses._maps import alike
-from rcil.losses._precision import full_precision
-from rcil.losses._reduce import Reduction, reduce_pixels
+from rcil.losses.maps import alike
+from rcil.losses.precision import full_precision
+from rcil.losses.reduce import Reduction, reduce_pixels
 from rcil.losses.unbiased import check_old_classes
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def knowledge_distillation(
     Divided by the number of old classes.
 
     Args:
-        logits: The student's logits [N, C, H, W]; the channels of new classes do not take part.
+        logits: The student's logits [N, C, H, W]; the channels of new classes are not used.
         old_logits: The teacher's logits [N, O, H, W], O <= C.
         alpha: Inverse temperature of the teacher.
         mask: Boolean [N, H, W], True where a pixel is kept.

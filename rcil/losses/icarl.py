@@ -1,4 +1,4 @@
-"""Losses on independent sigmoids: binary cross entropy, iCaRL's targets and LwF-MC.
+"""Losses on independent sigmoids: binary cross entropy, iCaRL's targets, LwF-MC and a continual step.
 
 https://arxiv.org/abs/1611.07725
 """
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional as F
 
-from rcil.losses._precision import full_precision
-from rcil.losses._reduce import Reduction, reduce_pixels
+from rcil.losses.precision import full_precision
+from rcil.losses.reduce import Reduction, reduce_pixels
 from rcil.losses.unbiased import check_old_classes
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def icarl_cross_entropy(
 ) -> Tensor:
     """Cross entropy summed over classes: old classes learn from the teacher's sigmoid, new ones from the labels.
 
-    No pixel is left out, since the teacher has an answer everywhere: to the channels taught by the labels an ignored
-    pixel is a negative. So both means agree.
+    All pixels count, because the teacher has an answer everywhere. In the channels that learn from the labels, an
+    ignored pixel is a negative. So both means are equal.
 
     Args:
         logits: The student's logits [N, C, H, W].
         labels: Class ids [N, H, W].
         old_logits: The teacher's logits [N, O, H, W], O <= C.
-        keep_background: Let background too learn from the labels.
+        keep_background: Let background learn from the labels as well.
         ignore_index: Label of the pixels without annotation.
         reduction: See `reduce_pixels`.
     """
@@ -71,7 +71,7 @@ def sigmoid_distillation(logits: Tensor, old_logits: Tensor) -> Tensor:
     """|O| times the mean binary cross entropy of the old classes with the teacher's sigmoid.
 
     Args:
-        logits: The student's logits [N, C, H, W]; the channels of new classes do not take part.
+        logits: The student's logits [N, C, H, W]; the channels of new classes are not used.
         old_logits: The teacher's logits [N, O, H, W], O <= C.
     """
     old_classes = old_logits.shape[1]
@@ -96,6 +96,33 @@ def lwf_mc(
     """
     classification = binary_cross_entropy(logits, labels, ignore_index=ignore_index)
     return classification + weight * sigmoid_distillation(logits, old_logits)
+
+
+@full_precision
+def sigmoid_step(logits: Tensor, labels: Tensor, old_logits: Tensor, *, ignore_index: int = 255) -> Tensor:
+    """Binary cross entropy, summed over classes: new classes learn from the labels, old ones from the old model.
+
+    Where the labels name a class, the target of all other classes is 0, including the background that the old model
+    may predict there. Ignored pixels learn from the old model only.
+
+    Args:
+        logits: The student's logits [N, C, H, W].
+        labels: Class ids [N, H, W]; 0 is background or any old class.
+        old_logits: The teacher's logits [N, O, H, W], O <= C.
+        ignore_index: Label of the pixels without annotation.
+    """
+    old_classes = old_logits.shape[1]
+    check_old_classes(old_classes, logits.shape[1])
+    known = (labels != ignore_index) & (labels > 0)
+    index = labels.where(known, labels.new_zeros(())).long().unsqueeze(1)
+    named = torch.zeros_like(logits).scatter_(1, index, 1.0)
+    taught = torch.zeros_like(logits)
+    taught[:, :old_classes] = old_logits.sigmoid().to(logits.dtype)
+    target = torch.where(known.unsqueeze(1), named, taught)
+    weight = torch.ones_like(logits)
+    weight[:, old_classes:] = (labels != ignore_index).unsqueeze(1).to(logits.dtype)
+    loss = F.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
+    return loss.sum(dim=1).mean()
 
 
 def _one_hot(labels: Tensor, valid: Tensor, logits: Tensor) -> Tensor:

@@ -1,22 +1,22 @@
-"""Pooled Cube Distillation: compare squared feature maps after average pooling in space and along channels.
+"""Pooled Cube Distillation: the distance of squared feature maps after average pooling in space and along channels.
 
 https://arxiv.org/abs/2203.05402
 
-The definition pools the squares of both maps with six windows of up to 24 x 24 pixels. What makes it cheap here:
+The definition pools the squares of both maps with six windows of up to 24 x 24 pixels. It is made cheap as follows:
 
 - Pooling is linear, so only d = new² - old² is pooled. It is evaluated as (new - old) * (new + old), which keeps
   its digits where the two maps are nearly equal.
 - Pooling is separable. With P the 1-D pooling matrix of an axis and G = P'P, the squared norm of the pooled map is
   <G_h d G_w, d>: two small matrix products per window, whose cost does not depend on the window. G holds whole
   numbers (the scale is applied to the norm), which costs nothing and makes cancellation inside a window exact.
-- The same product is, up to a number, the gradient. It is accumulated in the forward pass, and that one map is all
-  that is kept for the backward pass; no pooled map is stored.
+- The same product is, up to a factor, the gradient. It is accumulated in the forward pass and is the only map that is
+  kept for the backward pass; no pooled map is stored.
 - On small maps the Gram matrix M of the pixels (summed over channels) serves all windows at once: each squared norm
   is <G_h ⊗ G_w, M>, and the gradients of all windows are one product with a weighted sum of the kernels. Only a CPU
-  goes this way, because whether M has enough digits must be looked up, and a GPU would be made to wait for that.
+  uses this, because the precision of M must be checked, which would synchronise a GPU with the host.
 
-There are no cumulative sums: a pooled value sees the pixels of its own window only, so precision does not fade across
-a large map or next to an outlier. Squared norms are summed in float64. On CUDA leave
+There are no cumulative sums: a pooled value depends on the pixels of its own window only, so precision is not lost
+across a large map or next to an outlier. Squared norms are summed in float64. On CUDA leave
 `torch.backends.cuda.matmul.allow_tf32` off (the default): its ten bits are too few for squared features.
 """
 
@@ -30,8 +30,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.losses._maps import class_schedule, fold_new_channels, matched, mean_of_layers, paired
-from rcil.losses._precision import full_precision
+from rcil.losses.maps import class_schedule, fold_new_channels, matched, mean_of_layers, paired
+from rcil.losses.precision import full_precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ Padding = Literal["half", "valid"]
 
 WINDOWS: Final = (4, 8, 12, 16, 20, 24)
 
-_CACHED = 1 << 20  # values of a map that stay in a CPU's cache with their work space; measured, broad optimum
+_CACHED = 1 << 20  # map values that fit into a CPU cache with their work space; measured
 _CANCELLED = 0.1  # share of a squared norm below which pooling counts as cancelling the map
 
 
@@ -214,7 +214,7 @@ class _DifferenceOfSquares(Function):
 
 
 class _SpatialNorm(Function):
-    """Scalar norm of the spatially pooled map; its gradient is computed on the way."""
+    """Scalar norm of the spatially pooled map; its gradient is computed in the forward pass."""
 
     @staticmethod
     def forward(ctx: Any, squares: Tensor, windows: tuple[int, ...], padding: Padding) -> Tensor:
@@ -231,7 +231,7 @@ class _SpatialNorm(Function):
 
 
 class _ChannelNorm(Function):
-    """Scalar norm of the map pooled along its channels; its gradient is computed on the way."""
+    """Scalar norm of the map pooled along its channels; its gradient is computed in the forward pass."""
 
     @staticmethod
     def forward(ctx: Any, squares: Tensor, width: int, padding: Padding) -> Tensor:
@@ -342,7 +342,7 @@ def _by_pixel_gram(
 
 
 def _pool_scale(height: int, width: int, window: int, padding: Padding) -> float:
-    """What turns the norm of window sums into that of window means: 1 / (pixels of the window)²."""
+    """Factor from the squared norm of window sums to that of window means: 1 / (pixels of the window)²."""
     return 1.0 / (_fit(height, window, padding)[0] * _fit(width, window, padding)[0]) ** 2
 
 

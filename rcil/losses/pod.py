@@ -1,4 +1,4 @@
-"""Local POD of PLOP: compare means along rows and columns of cells of the squared maps.
+"""Local POD of PLOP, which compares means along rows and columns of cells of the squared maps.
 
 https://arxiv.org/abs/2011.11390
 """
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from rcil.core.errors import ConfigError
-from rcil.losses._maps import class_schedule, mean_of_layers, paired
-from rcil.losses._precision import full_precision
+from rcil.losses.maps import class_schedule, mean_of_layers, paired
+from rcil.losses.precision import full_precision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def local_pod_embedding(x: Tensor, scales: Sequence[int] = (1, 2, 4)) -> Tensor:
     height [C, w].
 
     Args:
-        x: The map, already squared where the loss asks for it.
+        x: The map, already squared if the loss requires it.
         scales: Numbers of cells per side.
     """
     height, width = x.shape[2:]
@@ -72,7 +72,7 @@ def local_pod(
     """
     distances = []
     for new, old in paired(new_maps, old_maps):
-        # Both means are linear, so one embedding of the difference does the work of two.
+        # Both means are linear, so the embedding of the difference is the difference of the embeddings.
         difference = local_pod_embedding((new - old) * (new + old), scales)
         distances.append(torch.linalg.vector_norm(difference, dim=1).mean())
     return mean_of_layers(distances, factor, logits_factor, class_schedule(classes, new_classes))

@@ -1,6 +1,6 @@
 """The kinds of pooling that the paper's ablation compares, on squared maps.
 
-`average` and `channel` are PCD's own; the others show what they are worth.
+`average` and `channel` are those of PCD; the others are for comparison.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.losses._maps import paired
-from rcil.losses._precision import full_precision
+from rcil.losses.maps import paired
 from rcil.losses.pcd import WINDOWS, channel_distance, spatial_distance
 from rcil.losses.pod import local_pod_embedding
+from rcil.losses.precision import full_precision
 
 PoolKind = Literal["average", "channel", "none", "global", "max", "strip"]
 
@@ -29,13 +29,13 @@ def pcd_maps(
     kind: PoolKind = "average",
     windows: Sequence[int] = WINDOWS,
 ) -> Tensor:
-    """Mean over maps of the distance of the squared, pooled maps, a scalar.
+    """Distance of the squared and pooled maps, averaged over maps, a scalar.
 
     Args:
         new_maps: The student's maps [N, C, H, W]; extra channels are summed into the first.
         old_maps: The teacher's maps of the same layers.
         kind: `average` over windows in space, unpadded; `channel`: over three neighbouring channels; `none`: no
-            pooling; `global`: one mean a channel; `max` over the windows; `strip`: means over rows and over columns.
+            pooling; `global`: one mean per channel; `max` over the windows; `strip`: means over rows and over columns.
         windows: Sides of the windows of `average` and `max`; one larger than the map is clipped to it.
     """
     if kind not in get_args(PoolKind):

@@ -1,4 +1,4 @@
-"""PLOP's pseudo-labels: where the old model is certain, background takes its prediction.
+"""PLOP's pseudo-labels: background takes the old model's prediction where the old model is certain.
 
 https://arxiv.org/abs/2011.11390
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.losses._precision import full_precision
+from rcil.losses.precision import full_precision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ def normalised_entropy(probabilities: Tensor) -> Tensor:
     """Entropy [N, H, W] of class probabilities [N, C, H, W], as the mean over classes divided by log C.
 
     The mean (PLOP's choice) where the usual definition has a sum makes this C times smaller than 1 for a uniform
-    distribution; thresholds are relative to it, so only the floor of 0.001 notices.
+    distribution. Thresholds are relative to it, so only the floor of 0.001 is affected.
     """
     per_class = -probabilities * (probabilities + _TINY).log()
     return per_class.mean(dim=1) / math.log(probabilities.shape[1] + _TINY)
@@ -43,7 +43,7 @@ class EntropyHistogram:
         classes: All classes so far, background and this step's included.
         max_entropy: Entropies are divided by it; log(classes) by default.
         bins: Bins between 0 and 1.
-        device: Where the counts live.
+        device: Device of the counts.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class EntropyHistogram:
         column = (relative * bins).long().clamp(min=0, max=bins - 1)
         cell = (predicted * bins + column).masked_fill(
             labels != 0, classes * bins
-        )  # others go into a cell of their own
+        )  # other pixels go into an extra cell
         counts = cell.new_zeros(classes * bins + 1).index_add(0, cell.flatten(), torch.ones_like(cell).flatten())
         self.counts += counts[:-1].view(classes, bins).to(self.counts.device)
 
@@ -100,9 +100,9 @@ def pseudo_labels(
         old_logits: The old model's logits [N, O, H, W].
         labels: Class ids [N, H, W]; ids below O count as background, an `ignore_index` never does.
         thresholds: Largest relative entropy of every class [K], K >= O.
-        max_entropy: What `EntropyHistogram` divided by; log K by default.
+        max_entropy: The `max_entropy` of the `EntropyHistogram`; log K by default.
         min_factor: Smallest factor.
-        ignore_index: What uncertain background becomes.
+        ignore_index: Label that uncertain background gets.
 
     Returns:
         Labels [N, H, W], and factors [N] in [0, 1] by which to scale the cross entropy of each image.
@@ -140,7 +140,7 @@ def _histogram_median(counts: list[int]) -> float:
 
 
 def _official_median(counts: list[int]) -> float:
-    """Median of the published code, with its two slips.
+    """Median as the published code computes it, with its two mistakes.
 
     The running sum adds the bin's number instead of its count; and the bin read is floor(i / n * n) in floating
     point, which for 29, 57 and 58 of 100 is one too low. When no bin fits, the last one is extrapolated, without end

@@ -1,4 +1,4 @@
-"""SDR: shape the feature space around class prototypes.
+"""The losses of SDR, which shape the feature space around class prototypes.
 
 https://arxiv.org/abs/2103.06342
 
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional as F
 
-from rcil.losses._precision import full_precision
+from rcil.losses.precision import full_precision
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_SMALLEST_DISTANCE = 1e-6
-"""Two class means closer than this count as this far apart: the inverse stays finite."""
+_MIN_DISTANCE = 1e-6
+"""Smallest distance of two class means, which keeps the inverse finite."""
 
 
 def resize_labels(labels: Tensor, size: tuple[int, int]) -> Tensor:
@@ -105,7 +105,7 @@ def repulsion(means: Tensor, counts: Tensor) -> Tensor:
     present = counts > 0
     first, second = torch.triu_indices(len(means), len(means), offset=1, device=means.device).unbind()
     squared = (means[first] - means[second]).square().sum(dim=1)
-    inverse = squared.clamp(min=_SMALLEST_DISTANCE**2).rsqrt()
+    inverse = squared.clamp(min=_MIN_DISTANCE**2).rsqrt()
     return _mean_over(inverse, present[first] & present[second])
 
 
@@ -113,9 +113,8 @@ def repulsion(means: Tensor, counts: Tensor) -> Tensor:
 def sparsity(features: Tensor, labels: Tensor, classes: int, ignore_index: int = 255) -> Tensor:
     """Sum of exp(f) over sum of f per class, f being the class's features divided by their maximum.
 
-    Smallest when few channels carry all the activation. Features are clamped at 0 first: the ratio is meant for
-    activations, and negative ones could bring its denominator through zero. A class without positive features
-    contributes nothing.
+    It is smallest if few channels carry all the activation. Features are clamped at 0 first, because negative features
+    could make the denominator zero. A class without positive features contributes nothing.
 
     Args:
         features: [N, C, h, w].
@@ -135,19 +134,19 @@ def sparsity(features: Tensor, labels: Tensor, classes: int, ignore_index: int =
 
 
 def _pixels(features: Tensor, labels: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Features [P, C] and class ids [P] of all pixels; ignored ones have the id `classes`, for a row that is dropped.
+    """Features [P, C] and class ids [P] of all pixels; ignored pixels get the id `classes`, whose row is dropped.
 
-    Selecting the others would tell the host how many there are, and a GPU would be made to wait for that.
+    Selecting the other pixels would synchronise a GPU with the host, which needs their number.
     """
     ids = labels.long().masked_fill(labels == ignore_index, classes)
     return features.permute(0, 2, 3, 1).flatten(0, 2), ids.flatten()
 
 
 def _counts(ids: Tensor, classes: int) -> Tensor:
-    """Pixels of every class [classes]; `torch.bincount` would make a GPU wait."""
+    """Pixels of every class [classes]; `torch.bincount` would synchronise a GPU with the host."""
     return ids.new_zeros(classes + 1).index_add(0, ids, torch.ones_like(ids))[:classes]
 
 
 def _mean_over(values: Tensor, chosen: Tensor) -> Tensor:
-    """Mean of the chosen values, 0 when none is."""
+    """Mean of the chosen values, 0 if there are none."""
     return values.where(chosen, 0).sum() / chosen.sum().clamp(min=1)

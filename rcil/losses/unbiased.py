@@ -1,4 +1,4 @@
-"""MiB's losses, which know that background means "old or future class" in a continual step.
+"""The losses of MiB, which treat background as "any old or future class" in a continual step.
 
 https://arxiv.org/abs/2002.00718
 """
@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional as F
 
 from rcil.core.errors import ConfigError
-from rcil.losses._precision import full_precision
-from rcil.losses._reduce import Reduction, reduce_pixels
+from rcil.losses.precision import full_precision
+from rcil.losses.reduce import Reduction, reduce_pixels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,8 +30,8 @@ def unbiased_cross_entropy(
 ) -> Tensor:
     """Cross entropy whose background probability is that of all old classes together.
 
-    The labels of a step call every old class background, so the student must not be punished for naming the old
-    class it sees.
+    The labels of a step mark every old class as background, so the student must not be penalised for predicting the
+    old class.
 
     Args:
         logits: [N, C, H, W].
@@ -45,7 +45,7 @@ def unbiased_cross_entropy(
     total = logits.logsumexp(dim=1, keepdim=True)
     background = logits[:, :old_classes].logsumexp(dim=1, keepdim=True)
     log_probabilities = torch.cat((background, logits[:, old_classes:]), dim=1) - total
-    labels = labels.long()  # bytes would wrap around below
+    labels = labels.long()  # uint8 would wrap around below
     valid = labels != ignore_index
     if mask is not None:
         valid = valid & ~mask
@@ -84,7 +84,7 @@ def unbiased_distillation(
 
 
 def check_old_classes(old_classes: int, classes: int) -> None:
-    """Refuse a teacher with no class, or with more classes than the student."""
+    """Raise if the teacher has no class, or more classes than the student."""
     if not 1 <= old_classes <= classes:
         raise ConfigError(
             f"{old_classes} old classes for a student with {classes}",

@@ -1,4 +1,4 @@
-"""The methods of the paper's tables, each a short file that composes loss terms and a start-of-step rule."""
+"""The methods of the paper's tables; each composes loss terms and the start of a step."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import FineTuning, Joint
-from rcil.methods.ilt import Ilt
-from rcil.methods.lwf import Lwf, LwfMc
+from rcil.methods.lwf import Ilt, Lwf, LwfMc
 from rcil.methods.mib import Mib
 from rcil.methods.plop import Plop
 from rcil.methods.rcil import Rcil, RcilOfficial
@@ -38,14 +37,14 @@ METHODS: dict[str, type[Method]] = {
 
 
 def make_method(name: str, /, **options: Any) -> Method:
-    """A method by name; unknown names and options get a suggestion."""
+    """A method by name; errors for unknown names and options suggest the closest one."""
     if name not in METHODS:
         raise ConfigError(f"unknown method '{name}'", did_you_mean(name, METHODS))
     kind = METHODS[name]
     known = [f.name for f in fields(kind) if f.init]
     for option in options:
         if option not in known:
-            hint = did_you_mean(option, known) if known else "It has none."
+            hint = did_you_mean(option, known) if known else "This method has no options."
             raise ConfigError(f"method '{name}' has no option '{option}'", hint)
     try:
         return TypeAdapter(kind).validate_python(options)

@@ -1,8 +1,8 @@
-"""What a method is: how a step starts, and which named loss terms a batch has.
+"""The base class of methods: how a step starts, and which named loss terms a batch has.
 
-A method sees maps, not networks: the training loop runs student and teacher and hands over what they returned. So the
-loop stays one for all methods, and terms depend on the maps, the labels and what the method remembers alone: PLOP's
-thresholds, or SDR's prototypes, which follow every batch. That is its state.
+A method receives maps, not networks: the training loop runs student and teacher and passes their outputs. So there is
+one loop for all methods, and loss terms depend on the maps, the labels and the state of the method only, such as PLOP's
+thresholds or SDR's prototypes.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import torch
 from pydantic import ConfigDict
 from torch import Tensor
 
-from rcil.losses._maps import class_schedule
+from rcil.losses.maps import class_schedule
 from rcil.model.architecture import RC
 from rcil.nn import Maps, Segmenter, begin_step
-from rcil.nn.add_branches import add_branches
 from rcil.nn.classifier import RowStart
 from rcil.nn.segmenter import MapKind
+from rcil.nn.step import add_branches
 
 
 @dataclass(frozen=True)
 class StepInfo:
-    """Class counts of the step; a domain step adds none."""
+    """Class counts of a step; a domain step adds no class."""
 
     old: int
     """Classes before this step, background included; 0 in step 0."""
     new: int
     """Classes that this step adds."""
     memory: bool = False
-    """Whether images of earlier steps come back, with labels of their classes."""
+    """Whether a memory adds images of earlier steps with labels of their classes."""
 
     @property
     def classes(self) -> int:
@@ -42,7 +42,7 @@ class StepInfo:
 
     @property
     def domain(self) -> bool:
-        """Whether the step brings new scenes only."""
+        """Whether the step adds new scenes and no class."""
         return self.old > 0 and self.new == 0
 
     @property
@@ -52,7 +52,7 @@ class StepInfo:
 
 
 class LossTerms(dict[str, Tensor]):
-    """Named scalars; logs read the names, training the sum."""
+    """Named scalar loss terms; training uses the sum, and logs use the names."""
 
     @property
     def total(self) -> Tensor:
@@ -66,58 +66,58 @@ class Method(ABC):
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
     needs_teacher: ClassVar[bool] = True
-    """Whether later steps run the previous model beside the student."""
+    """Whether later steps also run the previous model, as the teacher."""
     maps: ClassVar[MapKind] = "before"
-    """On which side of the last activation the stage maps are taken."""
+    """Whether stage maps are taken before or after the last activation."""
     rows: ClassVar[RowStart] = "random"
-    """How new classifier rows start."""
+    """How new classifier rows are initialised."""
     sees_all_data: ClassVar[bool] = False
-    """Joint training: one step with all classes and images."""
+    """Whether the method trains all classes and images in one step (joint training)."""
     carries_over: ClassVar[bool] = False
-    """Whether a step goes on with what earlier steps left in the method's state, which no checkpoint holds."""
+    """Whether the method's state, which checkpoints do not contain, is carried over to later steps."""
 
     def __post_init__(self) -> None:
         self.sum_over_processes: Callable[[Tensor], Tensor] = lambda value: value
-        """Adds up what the processes of a run counted, for methods that remember something of their batches."""
+        """Sums a tensor over the processes of a run, for methods that keep statistics of their batches."""
 
     @property
     def first_step(self) -> str:
-        """Methods with the same word and the same `rc` train step 0 in the same way and remember nothing of it."""
+        """Methods with the same name here and the same `rc` train step 0 identically and keep no state of it."""
         return "plain"
 
     @property
     def rc(self) -> RC | None:
-        """The two branches that step 0 starts with; None for a plain network."""
+        """The RC blocks that step 0 starts with; None for a plain network."""
         return None
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
-        """The student at the start of a later step; `model` stays as it is and is the teacher."""
+        """The student at the start of a later step; `model` is not changed and becomes the teacher."""
         return begin_step(with_branches(model, self.rc), new_classes, rows=self.rows)
 
     def set_training(self, model: Segmenter) -> None:
-        """Put the student into the mode that its batches are computed in."""
+        """Set the mode of the student for training batches."""
         model.train()
 
     def start(
         self, student: Segmenter, teacher: Segmenter, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
     ) -> None:
-        """Change the student of a later step before its training; most methods leave it as `begin` made it.
+        """Change the student of a later step before its training; by default nothing changes.
 
         Args:
-            student: What is about to be trained.
-            teacher: What the step starts from, folded.
+            student: The network that will be trained.
+            teacher: The folded network that the step starts from.
             info: The step.
             images: As in `finish`.
         """
         del student, teacher, info, images
 
     def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
-        """Look at the step's data once with the teacher before training; most methods need nothing.
+        """Process the step's data once with the teacher before training; by default nothing is done.
 
         Args:
             batches: The teacher's maps and the labels [N, H, W] of every training batch.
             info: The step.
-            student: What is about to be trained; its classifier may be changed.
+            student: The network that will be trained; its classifier may be changed.
         """
         del batches, info, student
 
@@ -132,11 +132,11 @@ class Method(ABC):
         """The network of a step after its training.
 
         Args:
-            student: What was trained.
-            previous: What the step started from; None in step 0.
+            student: The trained network.
+            previous: The network that the step started from; None in step 0.
             teacher: `previous`, folded; None in step 0 and for methods without a teacher.
             info: The step.
-            images: Some whole training images [N, 3, H, W] with their labels [N, H, W], read when asked for.
+            images: Some whole training images [N, 3, H, W] with their labels [N, H, W], read lazily.
         """
         del previous, teacher, info, images
         return student
@@ -146,21 +146,21 @@ class Method(ABC):
         """The loss terms of a batch.
 
         Args:
-            new: What the student returned.
-            old: What the teacher returned; None in step 0 and for methods without a teacher.
+            new: The maps of the student.
+            old: The maps of the teacher; None in step 0 and for methods without a teacher.
             labels: Classifier rows [N, H, W]; 255 is ignored.
             info: The step.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What must survive an interruption: tensors and plain values."""
+        """The state for resuming: tensors and plain values."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
+        """Restore a state from `state_dict`."""
         del state
 
 
 def with_branches(model: Segmenter, rc: RC | None) -> Segmenter:
-    """`model` with the branches that `rc` asks for: itself where it has them, or where none are wanted."""
+    """`model` with branches if `rc` is given and it has none; otherwise `model` itself."""
     return model if rc is None or model.arch.rc is not None else add_branches(model, rc)

@@ -1,8 +1,8 @@
-"""Classifier biases set after a step, so that every class is as large as labels and old model say it is.
+"""Balancing of the classifier biases after a step, so that class sizes match the labels and the old model.
 
 A short step turns the row of a new class in the right direction, but its pixels still lose against background and old
-classes by a small margin; and it moves the margins among old classes. Both are mended by one number a class, which is
-part of the classifier and costs nothing at inference.
+classes by a small margin, and the margins among old classes change. One number per class corrects both; it is part of
+the classifier and costs nothing at inference.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from rcil.methods.pixels import Pixels
 from rcil.nn import Segmenter
 
 MOVES = tuple(sign * size for size in (0.25, 0.5, 1.0, 2.0, 4.0) for sign in (1, -1))
-"""What is tried for a bias, the smallest first."""
-WORTH = 0.001
-"""Mean IoU that a move must gain."""
+"""Shifts of a bias that are tried, the smallest first."""
+MIN_GAIN = 0.001
+"""Smallest gain of mean IoU for which a shift is made."""
 
 
 @torch.no_grad()
 def balance_biases(student: Segmenter, pixels: Pixels, rows: Sequence[int]) -> None:
-    """Shift the biases of `rows` to the best mean IoU with what is most likely of every pixel; without any they stay.
+    """Shift the biases of `rows` to the best mean IoU with the likeliest class of every pixel.
 
     Args:
-        student: After its step; its classifier is changed.
-        pixels: What `look_at` took of it.
+        student: The network after its step; its classifier is changed, unless there are no pixels.
+        pixels: Pixels from `sample_pixels`.
         rows: Classifier rows that may be shifted, in this order.
     """
     if not len(pixels.features):
@@ -39,9 +39,9 @@ def balance_biases(student: Segmenter, pixels: Pixels, rows: Sequence[int]) -> N
 
 
 def best_shifts(logits: Tensor, targets: Tensor, rows: Sequence[int]) -> Tensor:
-    """What to add to logits [P, C] so that their argmax has the best mean IoU with `targets` [P]; zeros but for `rows`.
+    """Shifts [C] of logits [P, C] whose argmax has the best mean IoU with `targets` [P]; only `rows` are shifted.
 
-    Of all moves of a single class the best is made, until none is worth it.
+    The best shift of a single class is made repeatedly, until no shift gains enough.
     """
     shifts = logits.new_zeros(logits.shape[1])
     if not rows:
@@ -55,7 +55,7 @@ def best_shifts(logits: Tensor, targets: Tensor, rows: Sequence[int]) -> Tensor:
         means = [mean for row in rows for mean in _moves(shifted, first, targets, occurring, row)]
         gains = dict(zip(tried, (mean - best for mean in torch.stack(means).tolist()), strict=True))
         (row, move), gain = max(gains.items(), key=lambda item: item[1])
-        if gain < WORTH:
+        if gain < MIN_GAIN:
             return shifts
         shifts[row] += move
         best += gain
@@ -64,16 +64,16 @@ def best_shifts(logits: Tensor, targets: Tensor, rows: Sequence[int]) -> Tensor:
 def _moves(
     logits: Tensor, first: tuple[Tensor, Tensor], targets: Tensor, occurring: Tensor, row: int
 ) -> Iterator[Tensor]:
-    """The mean IoU [] that every move of one row leads to; `first` are the two largest logits and their rows.
+    """The mean IoU [] after every shift of one row; `first` are the two largest logits and their rows.
 
-    Numbers stay where the logits are: all moves of all rows are fetched together.
+    Results stay on the device of the logits and are fetched together for all rows.
     """
-    values, places = first
-    ahead = (places[:, 0] == row).long()[:, None]
-    rival, place = values.gather(1, ahead).squeeze(1), places.gather(1, ahead).squeeze(1)
+    values, classes = first
+    ahead = (classes[:, 0] == row).long()[:, None]
+    rival, other = values.gather(1, ahead).squeeze(1), classes.gather(1, ahead).squeeze(1)
     margin = logits[:, row] - rival
     for move in MOVES:
-        yield _mean_iou(place.where(margin + move <= 0, row), targets, occurring, logits.shape[1])
+        yield _mean_iou(other.where(margin + move <= 0, row), targets, occurring, logits.shape[1])
 
 
 def _mean_iou(predicted: Tensor, targets: Tensor, occurring: Tensor, classes: int) -> Tensor:
@@ -84,7 +84,7 @@ def _mean_iou(predicted: Tensor, targets: Tensor, occurring: Tensor, classes: in
 
 
 def _counts(ids: Tensor, size: int) -> Tensor:
-    """How often each of the numbers below `size` occurs [size]; `torch.bincount` makes a GPU wait."""
+    """Counts of the numbers below `size`, [size]; `torch.bincount` would synchronise a GPU with the host."""
     if ids.device.type == "cpu":
         return torch.bincount(ids, minlength=size)
     return ids.new_zeros(size).index_add(0, ids, torch.ones_like(ids))

@@ -1,4 +1,4 @@
-"""The two ends of every table: fine-tuning, which only learns, and joint training, which sees everything at once."""
+"""The lower and upper bounds: fine-tuning on new data only, and joint training on all data at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rcil.data.types import IGNORE
-from rcil.losses._precision import full_precision
+from rcil.losses.precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.biases import balance_biases
-from rcil.methods.pixels import look_at
+from rcil.methods.pixels import sample_pixels
 from rcil.methods.refit import refit_classifier
 from rcil.nn import Maps, Segmenter
 
@@ -42,11 +42,11 @@ class Joint(FineTuning):
 
     sees_all_data: ClassVar[bool] = True
     refit: bool = False
-    """Fit rows and biases of the classifier to the features afterwards, as `rcil-plus` does."""
+    """Refit the classifier to the features after training, as `rcil-plus` does."""
 
     @property
     def first_step(self) -> str:
-        """It is the only one."""
+        """Joint training has a single step."""
         return "joint, refit" if self.refit else "joint"
 
     def finish(
@@ -57,9 +57,9 @@ class Joint(FineTuning):
         info: StepInfo,
         images: Iterable[tuple[Tensor, Tensor]],
     ) -> Segmenter:
-        """As it is, or with fitted rows."""
+        """The student, with a refitted classifier if requested."""
         if self.refit:
-            pixels = look_at(student, None, images)
+            pixels = sample_pixels(student, None, images)
             refit_classifier(student, pixels)
             balance_biases(student, pixels, range(info.classes))
         return student

@@ -1,4 +1,4 @@
-"""Learning without forgetting: plain distillation of the old classes, with a softmax (LwF) or sigmoids (LwF-MC)."""
+"""Distillation of the old classes: LwF (softmax), ILT (also of the encoder's output) and LwF-MC (sigmoids)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rcil.losses import binary_cross_entropy, knowledge_distillation, sigmoid_distillation
+from rcil.losses import binary_cross_entropy, encoder_mse, knowledge_distillation, sigmoid_distillation
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
 from rcil.nn import Maps
@@ -17,7 +17,7 @@ class Lwf(Method):
     """Cross entropy and distillation over the old classes' softmax."""
 
     weight: float = 100.0
-    """Of the distillation."""
+    """Weight of the distillation."""
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """CE + weight * KD."""
@@ -29,15 +29,30 @@ class Lwf(Method):
 
 
 @dataclass
+class Ilt(Lwf):
+    """Distillation of logits and of encoder features."""
+
+    encoder_weight: float = 100.0
+    """Weight of the squared difference of the encoder outputs."""
+
+    def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
+        """CE + weight * KD + encoder_weight * MSE."""
+        terms = super().terms(new, old, labels, info)
+        if old is not None:
+            terms["encoder"] = self.encoder_weight * encoder_mse(new.encoder, old.encoder)
+        return terms
+
+
+@dataclass
 class LwfMc(Method):
-    """One sigmoid a class, as in iCaRL without exemplars."""
+    """One sigmoid per class, as in iCaRL without exemplars."""
 
     weight: float = 10.0
-    """Of the teacher's sigmoids."""
+    """Weight of the distillation of the teacher's sigmoids."""
 
     @property
     def first_step(self) -> str:
-        """With sigmoids from the start."""
+        """Step 0 is trained with sigmoids too."""
         return "sigmoid"
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:

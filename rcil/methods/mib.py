@@ -1,4 +1,4 @@
-"""MiB: losses that know what background means in a continual step."""
+"""MiB: unbiased losses, which treat background as any old or future class."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rcil.nn.classifier import RowStart
 
 
 def step_cross_entropy(logits: Tensor, labels: Tensor, info: StepInfo) -> Tensor:
-    """UNCE on labels [N, H, W]; old classes that images of a memory name are learned as what they are.
+    """UNCE on labels [N, H, W]; labels of old classes, which images of a memory have, are used directly.
 
-    In other images no label names an old class, and background stays any of them.
+    In other images no label names an old class, and background can be any of them.
     """
     if not info.memory:
         return unbiased_cross_entropy(logits, labels, info.old)
@@ -32,7 +32,7 @@ def step_cross_entropy(logits: Tensor, labels: Tensor, info: StepInfo) -> Tensor
 
 
 def unbiased_terms(new: Maps, old: Maps | None, labels: Tensor, info: StepInfo, weight: float) -> LossTerms:
-    """UNCE and weight * UNKD; plain cross entropy where no class is old, plain KD where none is new."""
+    """UNCE and weight * UNKD; plain cross entropy if no class is old, plain KD if none is new."""
     if old is None:
         return LossTerms(ce=cross_entropy(new.logits, labels))
     if info.domain:
@@ -47,11 +47,11 @@ def unbiased_terms(new: Maps, old: Maps | None, labels: Tensor, info: StepInfo, 
 
 @dataclass
 class Mib(Method):
-    """Unbiased cross entropy and distillation, balanced classifier start."""
+    """Unbiased cross entropy and distillation, with balanced initial classifier rows."""
 
     rows: ClassVar[RowStart] = "balanced"
     weight: float = 10.0
-    """Of the distillation; 100 for steps of a single class."""
+    """Weight of the distillation; 100 for steps of a single class."""
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """UNCE + weight * UNKD."""

@@ -1,4 +1,4 @@
-"""New classifier rows that start as what describes their class best in terms of the old ones.
+"""Initialisation of new classifier rows as combinations of old ones.
 
 After NeST, "Early Preparation Pays Off: New Classifier Pre-tuning for Class Incremental Semantic Segmentation",
 https://arxiv.org/abs/2407.14142
@@ -19,11 +19,11 @@ LR = 0.1
 
 
 class RowFit:
-    """Learns, a batch at a time, new rows as combinations of old ones over features that stay as they are.
+    """Fits new rows as combinations of old rows, batch by batch, with fixed features.
 
     Args:
-        classifier: The student's; its last group is what is fitted, from where it is, and written by `finish`.
-        sum_over_processes: Adds up what the processes of a run have.
+        classifier: The student's classifier; its last group is fitted, and `finish` writes the result.
+        sum_over_processes: Sums a tensor over the processes of a run.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class RowFit:
         self.optimiser = torch.optim.Adam([self.combination, self.shift], lr=LR)
 
     def rows(self) -> tuple[Tensor, Tensor]:
-        """Kernels [new, C] and biases [new] as they are now."""
+        """Current kernels [new, C] and biases [new]."""
         weight = self.weight[self.old :] + self.combination @ self.weight[: self.old]
         return weight, self.bias[self.old :] + self.shift
 

@@ -1,4 +1,4 @@
-"""Pixels of a step's whole images, as the classifier sees them, and what is known of them."""
+"""A sample of the pixels of whole images: classifier inputs and class probabilities."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from rcil.data.types import IGNORE
 from rcil.nn import Segmenter
 
 PER_IMAGE = 300
-"""Evenly spread; fewer where a part is ignored, as what a memory does not name: its classes must not seem frequent."""
-COLUMNS = 10
-"""In so many at least, even if their number and the image's width have much in common."""
+"""Evenly spread pixels per image. Ignored pixels are left out, so that classes of a memory do not seem frequent."""
+MIN_COLUMNS = 10
+"""The pixels lie in at least this many columns, also if stride and image width have common factors."""
 CHANNELS = 16
-"""Interpolated at a time."""
+"""Channels that are interpolated at a time."""
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """A sample of them."""
+    """Sampled pixels."""
 
     features: Tensor
-    """What the classifier reads [P, D]."""
+    """Inputs of the classifier [P, D]."""
     targets: Tensor
-    """The probability of each class [P, C]."""
+    """Target probability of each class [P, C]."""
 
 
 def pick_pixels(features: Tensor, labels: Tensor, old_logits: Tensor | None, classes: int) -> Pixels:
-    """Some pixels of a batch, evenly spread.
+    """Evenly spread pixels of a batch.
 
-    Interpolating features and then classifying them is what the network does the other way round: both are linear.
+    Features are interpolated before they are classified. The network does it in reverse order; both are linear.
 
     Args:
-        features: What the classifier reads [N, D, h, w].
-        labels: Class ids [N, H, W]; 255 is ignored. Best on the CPU, even if the features are not: the host must know
-            how many pixels are left.
-        old_logits: What the old model says of background [N, O, H, W]; None where the labels mean what they say.
-        classes: How many there are now.
+        features: Inputs of the classifier [N, D, h, w].
+        labels: Class ids [N, H, W]; 255 is ignored. Preferably on the CPU, because the host needs the number of
+            remaining pixels.
+        old_logits: The old model's logits [N, O, H, W], used for background; None if background is labelled.
+        classes: Number of classes.
     """
-    places = torch.arange(0, labels.numel(), _stride(labels), device=labels.device)
-    chosen = places[labels.flatten()[places] != IGNORE]
+    indices = torch.arange(0, labels.numel(), _stride(labels), device=labels.device)
+    chosen = indices[labels.flatten()[indices] != IGNORE]
     named = labels.flatten()[chosen].to(features.device)
     chosen = chosen.to(features.device)
     targets = F.one_hot(named, classes).to(features)
     if old_logits is not None:
-        said = F.pad(_at(old_logits, chosen).softmax(dim=1), (0, classes - old_logits.shape[1]))
-        targets = torch.where((named == BACKGROUND)[:, None], said.to(targets), targets)
-    size = labels.shape[1:]  # a few channels at a time: all of them at this size may be gigabytes
+        predicted = F.pad(_at(old_logits, chosen).softmax(dim=1), (0, classes - old_logits.shape[1]))
+        targets = torch.where((named == BACKGROUND)[:, None], predicted.to(targets), targets)
+    size = labels.shape[1:]  # a few channels at a time, because all of them may take gigabytes
     parts = (
         F.interpolate(part, size, mode="bilinear", align_corners=False) for part in torch.split(features, CHANNELS, 1)
     )
@@ -61,26 +61,26 @@ def pick_pixels(features: Tensor, labels: Tensor, old_logits: Tensor | None, cla
 
 
 def _stride(labels: Tensor) -> int:
-    """From one place of [N H W] to the next."""
+    """Distance of two sampled pixels in the flattened [N H W]."""
     width = labels.shape[-1]
     stride = max(1, labels.numel() // (PER_IMAGE * len(labels)))
-    while width // math.gcd(stride, width) < min(COLUMNS, width):
+    while width // math.gcd(stride, width) < min(MIN_COLUMNS, width):
         stride -= 1
     return stride
 
 
-def _at(maps: Tensor, places: Tensor) -> Tensor:
-    """What maps [N, C, H, W] hold at P places of [N H W]: [P, C]."""
-    return torch.stack([channel.flatten()[places] for channel in maps.unbind(dim=1)], dim=1)
+def _at(maps: Tensor, indices: Tensor) -> Tensor:
+    """Values [P, C] of maps [N, C, H, W] at P indices of the flattened [N H W]."""
+    return torch.stack([channel.flatten()[indices] for channel in maps.unbind(dim=1)], dim=1)
 
 
 @torch.no_grad()
-def look_at(student: Segmenter, teacher: Segmenter | None, images: Iterable[tuple[Tensor, Tensor]]) -> Pixels:
+def sample_pixels(student: Segmenter, teacher: Segmenter | None, images: Iterable[tuple[Tensor, Tensor]]) -> Pixels:
     """Pixels of all images, with the student's features in evaluation mode.
 
     Args:
-        student: Whose classifier is to be changed.
-        teacher: Says what the labels call background; None where they mean it. It is moved to where the student is.
+        student: The network whose classifier will be changed.
+        teacher: Predicts background pixels; None if background is labelled. It is moved to the student's device.
         images: At least one batch of normalised images [N, 3, H, W] and labels [N, H, W].
     """
     device = next(student.parameters()).device
@@ -88,10 +88,10 @@ def look_at(student: Segmenter, teacher: Segmenter | None, images: Iterable[tupl
     if teacher is not None:
         teacher.to(device).eval()
     parts = []
-    with stage("look at whole images"):
+    with stage("sampling of pixels"):
         for pictures, labels in images:
             there = pictures.to(device)
             features = student(there, maps="after").decoder
-            said = None if teacher is None else teacher(there)
-            parts.append(pick_pixels(features, labels, said, len(student.names)))
+            old_logits = None if teacher is None else teacher(there)
+            parts.append(pick_pixels(features, labels, old_logits, len(student.names)))
     return Pixels(torch.cat([part.features for part in parts]), torch.cat([part.targets for part in parts]))

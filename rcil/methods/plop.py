@@ -1,8 +1,8 @@
-"""PLOP: local POD on the features, and the old model's confident predictions as labels."""
+"""PLOP: local POD on the features, and labels completed with the old model's confident predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rcil.core.errors import ConfigError
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
-from rcil.losses import Convention, local_pod, pseudo_labels
-from rcil.losses._precision import full_precision
+from rcil.losses import Convention, EntropyHistogram, local_pod, pseudo_labels
+from rcil.losses.precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
-from rcil.methods.thresholds import entropy_thresholds
 from rcil.nn import Maps, Segmenter
 from rcil.nn.classifier import RowStart
 
@@ -27,17 +27,17 @@ class Plop(Method):
 
     rows: ClassVar[RowStart] = "balanced"
     factor: float = 0.01
-    """Of local POD on stages and decoder (ADE20K: 1e-3)."""
+    """Weight of local POD on stages and decoder (ADE20K: 1e-3)."""
     logits_factor: float = 5e-4
-    """Of local POD on the low-resolution logits (ADE20K: 1e-5)."""
+    """Weight of local POD on the low-resolution logits (ADE20K: 1e-5)."""
     median: Convention = "official"
-    """How the thresholds' medians are read from their histogram."""
+    """How the medians for the thresholds are computed from the histogram."""
     floor: float = 0.001
-    """Smallest threshold."""
+    """Smallest entropy threshold."""
     _thresholds: Tensor | None = field(default=None, init=False, repr=False)
 
     def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
-        """Median entropy of every old class on this step's background."""
+        """Compute the median entropy of every old class on this step's background."""
         del student
         if info.new == 0 or info.old == 0:
             return
@@ -61,7 +61,7 @@ class Plop(Method):
             raise RuntimeError("Plop.prepare must run before the first batch of a step")
         self._thresholds = self._thresholds.to(labels.device)  # a resumed state is on the CPU
         completed, certainty = pseudo_labels(old.logits, labels, self._thresholds)
-        if info.memory:  # true labels of old classes need no teacher
+        if info.memory:  # labels of old classes from the memory take precedence
             known = (labels != BACKGROUND) & (labels < info.old)
             completed = torch.where(known, labels, completed)
             certainty = certainty.where(~known.flatten(1).any(dim=1), certainty.new_ones(()))
@@ -74,6 +74,32 @@ class Plop(Method):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the thresholds."""
         self._thresholds = state["thresholds"]
+
+
+def entropy_thresholds(
+    batches: Iterable[tuple[Maps, Tensor]],
+    info: StepInfo,
+    convention: Convention,
+    floor: float,
+    sum_over_processes: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Thresholds [classes]: the median entropy of every class, below which a prediction counts as certain.
+
+    Args:
+        batches: The teacher's maps and the labels [N, H, W] of every training batch.
+        info: The step.
+        convention: How the medians are computed from the histogram.
+        floor: Smallest threshold.
+        sum_over_processes: Sums a tensor over the processes of a run.
+    """
+    histogram: EntropyHistogram | None = None
+    for old, labels in batches:
+        histogram = histogram or EntropyHistogram(info.classes, device=old.logits.device)
+        histogram.update(old.logits, labels)
+    if histogram is None:
+        raise ConfigError("no batches to compute entropy thresholds from", "Add training images to the step.")
+    histogram.counts = sum_over_processes(histogram.counts)
+    return histogram.thresholds(convention, floor)
 
 
 @full_precision

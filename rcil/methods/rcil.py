@@ -1,4 +1,4 @@
-"""RCIL: representation compensation and pooled cube distillation on MiB's losses, by the paper and by its code."""
+"""RCIL: representation compensation and pooled cube distillation on MiB's losses, as in the paper and in its code."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Rcil(Method):
 
     rows: ClassVar[RowStart] = "balanced"
     distillation: float = 100.0
-    """lambda."""
+    """Weight lambda of UNKD."""
     gamma: float = 0.01
-    """Of both PCD terms."""
+    """Weight of both PCD terms."""
     spatial: bool = True
-    """S-KD: pooling in space."""
+    """Whether to use S-KD, the PCD term pooled in space."""
     channel: bool = True
-    """C-KD: pooling along channels."""
+    """Whether to use C-KD, the PCD term pooled along channels."""
     pooling: SpatialPool = "average"
-    """Of the spatial term."""
+    """Pooling of the spatial term."""
     windows: Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)] = WINDOWS
     distilled: Annotated[Sequence[MapName], Field(min_length=1)] = PAPER_MAPS
     """Which maps PCD compares."""
     parallel: bool = True
-    """Two branches; without them PCD works on a plain network."""
+    """Use two branches; without them PCD trains a plain network."""
     merge: bool = True
     """Merge both branches into the old one at the start of a step."""
     freeze: bool = True
@@ -52,33 +52,33 @@ class Rcil(Method):
     preserve: bool = False
     """Start the new branch from the merged one, so that a step starts from the old function."""
     mix: MixKind = "drop_path"
-    """How the branches are weighted: at random while training, by one fixed weight, or by a learned one a channel."""
+    """How branches are weighted: at random during training, by one fixed weight, or by a learned weight per channel."""
     drop: DropChance = 1 / 3
-    """Drop-path: the chance that a channel sees the old branch alone, and again the new branch alone."""
+    """Drop-path: the probability that a channel uses only the old branch, and also that it uses only the new branch."""
     old_weight: BranchWeight = 0.5
-    """Of the old branch when the mix is fixed."""
+    """Weight of the old branch if the mix is fixed."""
     late: bool = False
-    """Train step 0 without branches and add them with step 1, both as copies of what is there. A deployed network can
+    """Train step 0 without branches and add them in step 1, both as copies of the trained convs. A deployed network can
     start like this, and all methods of a comparison share one step 0."""
 
     @property
     def rc(self) -> RC | None:
-        """Two branches in every block, unless they come late."""
+        """Two branches in every block, unless they are added late."""
         return self._branches() if self.parallel and not self.late else None
 
     def _branches(self) -> RC:
         return RC(mix=self.mix, drop=self.drop, old_weight=self.old_weight)
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
-        """The transition of the paper, or what an ablation leaves of it; a network without branches gets them first.
+        """The transition of the paper or of an ablation; branches are added to a network without them first.
 
-        One that comes with branches keeps its way to mix them, but for the options that are not at their defaults.
+        A network with branches keeps its mix, except for options that differ from their defaults.
         """
         if self.parallel:
             model = with_branches(model, self._branches())
         elif model.arch.rc is not None:
             raise ConfigError(
-                "the option parallel: false is for networks without branches, and this one has two in every block",
+                "the option parallel: false needs a network without branches, but this one has two in every block",
                 "Leave out the option, or start from a network that was trained without branches.",
             )
         student = begin_step(
@@ -95,7 +95,7 @@ class Rcil(Method):
         return student
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
-        """MiB's terms and PCD; a domain step has cross entropy and PCD alone."""
+        """MiB's terms and PCD; a domain step has only cross entropy and PCD."""
         if old is None or info.domain:
             terms = unbiased_terms(new, None, labels, info, 0.0)
         else:
@@ -105,7 +105,7 @@ class Rcil(Method):
         return terms
 
     def cube_terms(self, new: Maps, old: Maps) -> LossTerms:
-        """Pooled cube distillation: gamma times the wanted ones of its two terms."""
+        """Pooled cube distillation: gamma times each of the requested terms."""
         terms = LossTerms()
         chosen = choose_maps(new, self.distilled), choose_maps(old, self.distilled)
         for name, wanted in (("spatial", self.spatial), ("channel", self.channel)):
@@ -122,13 +122,13 @@ class RcilOfficial(Method):
     maps: ClassVar[MapKind] = "after"
     rows: ClassVar[RowStart] = "background"
     distillation: float = 100.0
-    """Of UNKD, without the class schedule."""
+    """Weight of UNKD, without the class schedule."""
     benchmark: str = "voc"
-    """Whose factors: voc, ade, cityscapes or cityscapes_domain."""
+    """Benchmark whose PCD factors are used: voc, ade, cityscapes or cityscapes_domain."""
 
     @property
     def rc(self) -> RC:
-        """Two branches in every block, dropped with the published code's chance."""
+        """Two branches in every block, with the drop probability of the published code."""
         return RC(drop=0.33)
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class RcilOfficial(Method):
             raise ConfigError(f"unknown benchmark '{self.benchmark}'", did_you_mean(self.benchmark, PCD_FACTORS))
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
-        """UNCE + 100 UNKD + sqrt(|C|/|N|) PCD; a domain step has cross entropy and PCD alone."""
+        """UNCE + 100 UNKD + sqrt(|C|/|N|) PCD; a domain step has only cross entropy and PCD."""
         if old is None or info.domain:
             terms = unbiased_terms(new, None, labels, info, 0.0)
         else:
@@ -156,6 +156,6 @@ class RcilOfficial(Method):
 
 
 def choose_maps(maps: Maps, names: Sequence[MapName]) -> list[Tensor]:
-    """The named maps in the order given."""
+    """The named maps, in the given order."""
     known = dict(zip((*PAPER_MAPS, "logits"), maps.distilled(), strict=True))
     return [known[name] for name in names]

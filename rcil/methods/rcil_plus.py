@@ -1,4 +1,4 @@
-"""RCIL with what later work found for the time of training: nothing of it is left in the network that is deployed."""
+"""RCIL with training techniques of later work; none of them changes the deployed network."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rcil.losses.icarl import binary_cross_entropy
 from rcil.methods.base import LossTerms, StepInfo
 from rcil.methods.biases import balance_biases
 from rcil.methods.new_rows import RowFit
-from rcil.methods.pixels import look_at
+from rcil.methods.pixels import sample_pixels
+from rcil.methods.plop import entropy_thresholds
 from rcil.methods.rcil import Rcil
 from rcil.methods.refit import refit_classifier
-from rcil.methods.thresholds import entropy_thresholds
 from rcil.nn import Maps, Segmenter
 from rcil.nn.fuse import fuse
 
@@ -31,36 +31,36 @@ EXCLUSIVE = (
     ("refit", "fit_rows"),
     ("refit", "freeze_rows"),
 )
-"""Options of which one at most makes sense."""
+"""Pairs of options that exclude each other."""
 
 
 @dataclass
 class RcilPlus(Rcil):
-    """RCIL on taught labels, with fitted classifier rows and fused weights, and on request with more of this kind.
+    """RCIL with the old model's labels on background, a refitted classifier and fused weights, and further options.
 
-    The defaults are what held-out images chose among all of these (`docs/results/README.md`).
+    The defaults were chosen on held-out images (`docs/results/README.md`).
     """
 
     taught: bool = True
-    """Background is learned as what the old model says of it, in place of both unbiased losses."""
+    """Train background with the old model's probabilities, instead of both unbiased losses."""
     refit: bool = True
-    """All classifier rows are fitted to the features as they are: after step 0, before a later step and after it."""
+    """Refit all classifier rows to the current features: after step 0, and before and after every later step."""
     pseudo: bool = False
-    """Background that the old model is sure about takes its class, real background among them, by PLOP's entropy
-    rule; the rest stays unbiased."""
+    """Background takes the old model's class where PLOP's entropy rule is certain of it, which can be background too;
+    the rest keeps the unbiased loss."""
     floor: float = 0.001
     """Smallest entropy threshold of the pseudo-labels."""
     fuse: bool = True
     """After the step, folded weights are (1 - b) old + b new with b = sqrt(|N| / |C|), 0.5 in a domain step (EWF). Not
-    for networks that started from random weights a short while ago: their features are still to be learned."""
+    for networks that have only been trained briefly from random weights, whose features are still changing."""
     freeze_rows: bool = False
-    """The classifier rows of old classes stay as they are."""
+    """Freeze the classifier rows of old classes."""
     fit_rows: bool = False
-    """New rows start as the combination of old rows that suits the labels best (NeST)."""
+    """Start new rows as the combination of old rows that fits the labels best (NeST)."""
     sigmoid: bool = False
-    """One sigmoid a class, from step 0 on; the old model's sigmoids teach the old classes."""
+    """Use one sigmoid per class, from step 0 on; old classes learn from the old model's sigmoids."""
     balance: Literal["none", "new", "all"] = "new"
-    """After the step the biases of new or of all classes are set to the best mean IoU with labels and old model."""
+    """After the step, shift the biases of new or of all classes to the best mean IoU with labels and old model."""
     _thresholds: Tensor | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -73,12 +73,12 @@ class RcilPlus(Rcil):
 
     @property
     def first_step(self) -> str:
-        """As others that learn with sigmoids, with fitted rows, or as all the rest."""
+        """How step 0 is trained: with sigmoids, with refitted rows, or plainly."""
         fitted = "refit" if self.balance == "none" else "refit and balanced"
         return "sigmoid" if self.sigmoid else fitted if self.refit else "plain"
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
-        """RCIL's transition; frozen rows where they are wanted."""
+        """RCIL's transition, with frozen old rows if requested."""
         student = super().begin(model, new_classes)
         if self.freeze_rows and new_classes:
             student.classifier.groups[:-1].requires_grad_(False)
@@ -87,15 +87,15 @@ class RcilPlus(Rcil):
     def start(
         self, student: Segmenter, teacher: Segmenter, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
     ) -> None:
-        """Rows that know the new classes, so that features learn from the first batch on."""
+        """Fit the rows to the new classes, so that features are trained well from the first batch on."""
         if self.refit and info.new:
-            refit_classifier(student, look_at(student, teacher, images))
-            weight, bias = student.classifier.rows()  # of all processes the same ones, should their rounding differ
+            refit_classifier(student, sample_pixels(student, teacher, images))
+            weight, bias = student.classifier.rows()  # averaged, because processes may round differently
             count = self.sum_over_processes(torch.ones_like(bias[:1]))
             student.classifier.set_rows(self.sum_over_processes(weight) / count, self.sum_over_processes(bias) / count)
 
     def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
-        """Fit the new rows and read the entropy thresholds, in one pass."""
+        """Fit the new rows and compute the entropy thresholds in one pass."""
         if info.new == 0 or not (self.pseudo or self.fit_rows):
             return
         fit = RowFit(student.classifier, self.sum_over_processes) if self.fit_rows else None
@@ -105,8 +105,8 @@ class RcilPlus(Rcil):
             fit.finish()
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
-        """RCIL's terms on taught or completed labels, or on sigmoids."""
-        if self.sigmoid and (old is None or info.domain):  # all classes are labelled, the first among them
+        """RCIL's terms with the old model's probabilities, with completed labels, or with sigmoids."""
+        if self.sigmoid and (old is None or info.domain):  # all classes are labelled, including row 0
             terms = LossTerms(bce=binary_cross_entropy(new.logits, labels))
             return terms if old is None else LossTerms(**terms, **self.cube_terms(new, old))
         if old is None:
@@ -123,7 +123,7 @@ class RcilPlus(Rcil):
         return terms
 
     def _named(self, labels: Tensor, old: Maps) -> Tensor:
-        """Labels with the names that the old model is sure of."""
+        """Labels completed with the classes that the old model is certain of."""
         if self._thresholds is None:
             raise RuntimeError("RcilPlus.prepare must run before the first batch of a step")
         self._thresholds = self._thresholds.to(labels.device)  # a resumed state is on the CPU
@@ -137,14 +137,14 @@ class RcilPlus(Rcil):
         info: StepInfo,
         images: Iterable[tuple[Tensor, Tensor]],
     ) -> Segmenter:
-        """Fuse with what was there before, then fit the rows, then balance the biases."""
+        """Fuse with the previous network, refit the rows, then balance the biases."""
         if self.fuse and previous is not None:
             share = math.sqrt(info.new / info.classes) if info.new else 0.5
             student = fuse(student, previous, share)
         left_out = self.balance == "none" or info.domain or (previous is None and not self.refit)
         balanced = range(0) if left_out else range(info.old, info.classes)
         if self.refit or balanced:
-            pixels = look_at(student, None if info.domain else teacher, images)
+            pixels = sample_pixels(student, None if info.domain else teacher, images)
             if self.refit:
                 refit_classifier(student, pixels)
             if balanced:
@@ -161,7 +161,7 @@ class RcilPlus(Rcil):
 
 
 def _learning(fit: RowFit, batches: Iterable[tuple[Maps, Tensor]], slope: float) -> Iterator[tuple[Maps, Tensor]]:
-    """The same batches; rows learn from each as it passes."""
+    """Yield the same batches, and fit the rows to each."""
     for old, labels in batches:
         fit.learn(F.leaky_relu(old.decoder, slope), labels)
         yield old, labels

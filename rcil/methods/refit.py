@@ -1,12 +1,12 @@
-"""Classifier rows fitted to the features that are there, before a step, after it, and after step 0.
+"""Refitting of the classifier rows to fixed features, before a step, after it, and after step 0.
 
-A step of a few hundred iterations leaves the rows far from what its features allow: the row of a new class has barely
-turned, rare classes lose every pixel, and rows of old classes still belong to features that have moved. With features
-fixed, the best rows are a convex problem of a few thousand numbers, solved in seconds. The rows are part of the
-classifier, so this costs nothing at inference, and it needs the images of the step alone: labels name the new
-classes, the old model says what is likely elsewhere.
+After a step of a few hundred iterations the rows are far from optimal: the row of a new class has barely changed, rare
+classes lose every pixel, and rows of old classes belong to features that have changed. With fixed features, the optimal
+rows are a convex problem of a few thousand numbers, which is solved in seconds. The rows are part of the classifier, so
+this costs nothing at inference. It needs the images of the step only: the labels name the new classes, and the old
+model predicts the rest.
 
-That the classifier of a long-tailed task is best fitted after its features is from "Decoupling Representation and
+The idea of fitting the classifier of a long-tailed task after its features is from "Decoupling Representation and
 Classifier for Long-Tailed Recognition", https://arxiv.org/abs/1910.09217.
 """
 
@@ -21,21 +21,21 @@ from rcil.methods.pixels import Pixels
 from rcil.nn import Segmenter
 
 BALANCE = 0.5
-"""A class with a share s of all pixels counts s ** -BALANCE: rare classes more, but not as much as frequent ones."""
-RAREST = 1e-4
-"""Share below which a class does not count any more for that."""
+"""A pixel of a class with a share s of all pixels has the weight s ** -BALANCE."""
+MIN_SHARE = 1e-4
+"""Smallest share of a class in that weight."""
 PULL = 1e-3
-"""Of the squared way from the rows as they were, in units of the features' deviations."""
+"""Weight of the squared distance to the initial rows, in units of the features' standard deviations."""
 ITERATIONS = 100
 
 
 def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [C, D, 1, 1] and biases [C] with the least balanced cross entropy, not far from those that are there."""
+    """Rows [C, D, 1, 1] and biases [C] that minimise the balanced cross entropy, close to the given ones."""
     features, targets = pixels.features, pixels.targets
     mean, deviation = features.mean(dim=0), features.std(dim=0, correction=0) + 1e-6
     inputs = (features - mean) / deviation
     start = torch.cat((weight.flatten(1) * deviation, (bias + weight.flatten(1) @ mean)[:, None]), dim=1)
-    importance = targets @ targets.mean(dim=0).clamp(min=RAREST) ** -BALANCE
+    importance = targets @ targets.mean(dim=0).clamp(min=MIN_SHARE) ** -BALANCE
     importance = importance / importance.mean()
     rows = start.clone().requires_grad_()
     optimiser = torch.optim.LBFGS([rows], max_iter=ITERATIONS, history_size=20, line_search_fn="strong_wolfe")
@@ -55,7 +55,7 @@ def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor) -> tuple[Tensor, T
 
 @torch.no_grad()
 def refit_classifier(student: Segmenter, pixels: Pixels) -> None:
-    """Fit all rows of the student's classifier to pixels that `look_at` took of it; without any they stay."""
+    """Fit all rows of the student's classifier to pixels from `sample_pixels`; without pixels nothing changes."""
     if not len(pixels.features):
         return
     with stage("fitting of the classifier"):

@@ -1,4 +1,4 @@
-"""SDR: MiB's losses and a feature space shaped around class prototypes."""
+"""SDR: MiB's losses, and losses that shape the feature space around class prototypes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rcil.nn import Maps
 class Sdr(Mib):
     """Prototype matching, attraction, repulsion and sparsity on the decoder map.
 
-    The processes of a run share the prototypes; the other terms compare the classes of one process's images only.
+    The processes of a run share the prototypes. The other terms only compare classes within one process.
     """
 
     carries_over: ClassVar[bool] = True
@@ -32,15 +32,15 @@ class Sdr(Mib):
 
     @property
     def first_step(self) -> str:
-        """It collects prototypes."""
+        """Step 0 also collects prototypes."""
         return "prototypes"
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
-        """UNCE + UNKD + the four terms; the prototypes follow the batch afterwards, so step 0 collects them."""
+        """UNCE + UNKD + the four terms; the prototypes are updated afterwards, in step 0 too."""
         terms = super().terms(new, old, labels, info)
         features = new.decoder
         completed = labels
-        if old is not None and not info.domain:  # in a domain step all is labelled, and row 0 is a class like any other
+        if old is not None and not info.domain:  # in a domain step all classes are labelled, including row 0
             completed = losses.complete_background(labels, old.logits)
         ids = losses.resize_labels(completed, (features.shape[2], features.shape[3]))
         prototypes, seen = self._stored(features, info.classes)

@@ -1,4 +1,4 @@
-"""Strict: the old network stays as it is, to the bit; only the rows of the new classes learn."""
+"""Strict: only the rows of the new classes are trained; the old network stays bit-identical."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from rcil.nn.classifier import RowStart
 class Strict(Method):
     """Unbiased cross entropy on new classifier rows over a frozen network.
 
-    What the classifier says of the old classes stays the same to the bit: norms keep their statistics, branches are not
-    merged, the background row is not shared out. The new classes can only use what the network sees already.
+    The logits of the old classes stay bit-identical: norms keep their statistics, branches are not merged, and the
+    background row is not shared. The new classes can only use existing features.
     """
 
     needs_teacher: ClassVar[bool] = False
     rows: ClassVar[RowStart] = "background"
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
-        """The old network, frozen, with rows for the new classes that start as copies of background's."""
+        """The old network, frozen, with rows for the new classes that are copies of the background row."""
         if not new_classes:
-            raise ConfigError("method 'strict' trains nothing without a new class", "Choose another method.")
+            raise ConfigError("method 'strict' has nothing to train without a new class", "Choose another method.")
         if model.arch.folded:
             raise ConfigError(
-                "the classes of a folded network are one conv", "Start from the checkpoint that was folded."
+                "a folded network cannot be extended with classifier rows", "Start from the checkpoint before folding."
             )
         student = copy.deepcopy(model)
         student.classifier = model.classifier.extended(new_classes, self.rows)
@@ -43,7 +43,7 @@ class Strict(Method):
         return student
 
     def set_training(self, model: Segmenter) -> None:
-        """Evaluation mode once the network is frozen, so that neither statistics nor drawn branches move."""
+        """Evaluation mode once the network is frozen, so that norm statistics and branches do not change."""
         model.train(any(p.requires_grad for p in model.backbone.parameters()))
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:

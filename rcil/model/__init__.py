@@ -1,1 +1,1 @@
-"""What a model is, as data: architecture, class table, lineage and file header. Nothing here imports torch."""
+"""The description of a model: architecture, class table, lineage and file header. Nothing here imports torch."""

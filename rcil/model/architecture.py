@@ -1,4 +1,4 @@
-"""What a network looks like, as data: enough to rebuild it, small enough to travel in a file header.
+"""The description of a network, which is stored in file headers and is enough to rebuild the network.
 
 No torch here: `rcil info` and serving read architectures without it.
 """
@@ -16,7 +16,7 @@ MixKind = Literal["drop_path", "fixed", "learnable"]
 DropChance = Annotated[float, Field(gt=0, le=0.5)]
 BranchWeight = Annotated[float, Field(ge=0, le=1)]
 Channels = Annotated[int, Field(ge=1, le=8192)]
-"""More are a mistake, or a file that wants all memory."""
+"""The limit keeps a damaged file from allocating all memory."""
 Depth = Annotated[int, Field(ge=1, le=1000)]
 
 RESNET_BLOCKS: dict[str, tuple[int, int, int, int]] = {
@@ -29,7 +29,7 @@ BOTTLENECK = ("resnet50", "resnet101")
 
 
 class FrozenModel(BaseModel):
-    """Typed fields that cannot be changed; unknown keys are errors, and the text below a field describes it."""
+    """Base class of immutable models that reject unknown keys and take field descriptions from docstrings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -38,17 +38,17 @@ class RC(FrozenModel):
     """How the two branches of every RC block are mixed, and in which state they are."""
 
     mix: MixKind = "drop_path"
-    """Random per channel while training; one fixed weight; or a learned weight per channel."""
+    """Branch weights: random per channel during training, one fixed weight, or a learned weight per channel."""
     drop: DropChance = 1 / 3
-    """Drop-path: the chance that a channel sees the old branch alone, and again the new branch alone."""
+    """Drop-path: the probability that a channel uses only the old branch, and also that it uses only the new branch."""
     old_weight: BranchWeight = 0.5
-    """Fixed: the weight of the old branch; the new branch has the rest."""
+    """Fixed mix: the weight of the old branch; the new branch has the rest."""
     old: BranchForm = "norm"
     """`norm`: conv + norm; `merged`: one conv with bias, the sum of both branches of the step before."""
     new: BranchForm = "norm"
     """`merged` after a function-preserving start, which copies the merged conv here."""
     frozen: bool = False
-    """The old branch takes no gradient and stays in evaluation mode."""
+    """Whether the old branch takes no gradient and stays in evaluation mode."""
 
 
 class NetworkShape(FrozenModel):
@@ -56,9 +56,9 @@ class NetworkShape(FrozenModel):
 
     backbone: Backbone = "resnet101"
     blocks: tuple[Depth, Depth, Depth, Depth] | None = None
-    """Residual blocks per stage where they differ from the backbone's own (ResNets only)."""
+    """Residual blocks of the four stages of a ResNet; None: those of the backbone's name."""
     width: Channels = 64
-    """Channels of the stem; every stage is a multiple (ResNets only)."""
+    """Channels of the stem of a ResNet; the channels of every stage are a multiple."""
     head_width: Channels = 256
     """Channels of each ASPP path and of the decoder."""
     output_stride: Literal[8, 16] = 16
@@ -72,13 +72,13 @@ class Architecture(NetworkShape):
     slope: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """Negative slope of the leaky ReLU; 0 is a ReLU."""
     stem_activation: bool = True
-    """The official RCIL checkpoints have none after the stem."""
+    """Whether an activation follows the stem; in the official RCIL checkpoints none does."""
     pool_window: Annotated[int, Field(ge=1)] | None = None
     """Evaluation-time window of the pooled ASPP path (official: 32); None pools globally."""
     rc: RC | None = RC()
-    """None: a plain network with one branch everywhere."""
+    """The RC blocks; None for a plain network with one branch."""
     folded: bool = False
-    """Every norm absorbed and every RC block a single conv: the form that is deployed."""
+    """Whether this is the deployed form, in which norms are absorbed and every RC block is a single conv."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -92,7 +92,7 @@ class Architecture(NetworkShape):
 
     @property
     def bottleneck(self) -> bool:
-        """Bottleneck residual blocks, as opposed to basic ones."""
+        """Whether the residual blocks are bottlenecks rather than basic blocks."""
         return self.backbone in BOTTLENECK
 
     @property
@@ -101,5 +101,5 @@ class Architecture(NetworkShape):
         return self.blocks or RESNET_BLOCKS[self.backbone]
 
     def replace(self, **changes: object) -> Architecture:
-        """A validated copy with some fields changed."""
+        """Return a validated copy with some fields changed."""
         return Architecture.model_validate({**self.model_dump(), **changes})

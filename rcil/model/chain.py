@@ -1,4 +1,4 @@
-"""Who taught a model what, from which data, and what was lost, step by step. No torch here."""
+"""The lineage of a model, step by step: classes, data, losses and signatures. No torch here."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from rcil.model.metadata import LineageEntry, Metadata
 REPORT_NAME = "report.json"
 """The report of a delivered folder; its entry `model` describes the model."""
 IMAGES = {"training_images": "training", "held_out_images": "held out"}
-"""Metrics that count images, and what for."""
+"""Metrics that count images, and what the images are used for."""
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A statement about one link."""
+    """A signed statement about one link."""
 
     file: str
     fingerprint: str
-    """Of the signer's public key."""
+    """Fingerprint of the signer's public key."""
     verified: bool | None
-    """None: no key was given to verify it with."""
+    """Whether the statement verifies; None if no key was given."""
     problem: str = ""
-    """Why it does not verify."""
+    """Why the statement does not verify."""
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class Link:
     step: int
     source: str
     method: str
-    """Empty where none is recorded."""
+    """The training method; empty if none is recorded."""
     seed: int | None
     taught: tuple[str, ...]
-    """Classes that came with this step; empty for a fold or an export."""
+    """Classes that this step added; empty for a fold or an export."""
     sha256: str | None
-    """Of the checkpoint that came out; None for an export."""
+    """SHA-256 of the resulting checkpoint; None for an export."""
     parent_sha256: str | None
     data_sha256: str | None
     images: dict[str, int]
-    """Numbers of images by use; empty where none were recorded."""
+    """Number of images by use; empty if none are recorded."""
     iou: dict[str, float]
-    """Percent by class, on the held-out images of this step."""
+    """IoU of each class in percent, on the held-out images of this step."""
     lost: dict[str, float]
     """Points of IoU lost since the step before, by class; negative where the new model is better."""
     metrics: dict[str, float]
-    """Everything else that was measured."""
+    """All other measurements."""
     config: dict[str, Any]
     versions: dict[str, str]
     signed: tuple[Signed, ...] = ()
@@ -70,7 +70,7 @@ class Chain:
     links: tuple[Link, ...]
     rejected: str | None
     problems: tuple[str, ...] = field(default=())
-    """What keeps the chain from being verified; empty where no key was given."""
+    """Why the chain does not verify; empty if no key was given."""
 
     def as_document(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -81,8 +81,8 @@ def links_of(metadata: Metadata, sha256: str | None = None) -> list[Link]:
     """The lineage of a model as links.
 
     Args:
-        metadata: Describes it.
-        sha256: Of its checkpoint; None for an export.
+        metadata: Metadata of the model.
+        sha256: SHA-256 of its checkpoint; None for an export.
     """
     entries = metadata.lineage
     links: list[Link] = []
@@ -151,7 +151,7 @@ def delivered_metadata(folder: Path) -> Metadata:
     path = folder / REPORT_NAME
     if not path.is_file():
         raise CheckpointError(
-            f"{folder} holds no {REPORT_NAME}, so it is no folder that rcil-export delivered",
+            f"{folder} holds no {REPORT_NAME}, so rcil-export did not deliver this folder",
             "Name a checkpoint (.safetensors), or a folder of rcil-export.",
         )
     try:
@@ -164,7 +164,7 @@ def delivered_metadata(folder: Path) -> Metadata:
 
 
 def _judged(statement: Statement, trust: Sequence[Path], folder: Path | None = None) -> Signed:
-    """A statement, verified if there are keys; that of a delivered `folder` together with the files that it signs."""
+    """Verify a statement if there are keys; the statement of a delivered `folder` with all files that it signs."""
     verified, problem = None, ""
     if trust:
         try:
@@ -179,7 +179,7 @@ def _judged(statement: Statement, trust: Sequence[Path], folder: Path | None = N
 
 
 def _problems(links: Sequence[Link]) -> list[str]:
-    """Links that no statement vouches for, as far as a model was made there."""
+    """One text per link that no verified statement covers."""
     problems = []
     for link in links:
         if any(signed.verified for signed in link.signed):
@@ -190,7 +190,7 @@ def _problems(links: Sequence[Link]) -> list[str]:
 
 
 def chain_lines(chain: Chain) -> list[str]:
-    """For people: one block per link."""
+    """The chain as text, one block per link."""
     lines = [chain.file]
     for link in chain.links:
         method = f", method {link.method}" if link.method else ""
@@ -230,7 +230,7 @@ def _data_text(link: Link) -> str:
 
 
 def lost_text(link: Link) -> str:
-    """What a step cost the classes before it, the greatest loss first."""
+    """The IoU that earlier classes lost in a step, the greatest loss first."""
     if not link.lost:
         return "not recorded by class"
     worst = sorted(link.lost.items(), key=lambda item: -item[1])

@@ -1,4 +1,4 @@
-"""Rendering a checkpoint's header for people and for programs. No torch here."""
+"""Rendering a checkpoint's header as tables and as JSON. No torch here."""
 
 from __future__ import annotations
 

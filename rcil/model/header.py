@@ -20,7 +20,7 @@ _BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "U8": 1, 
 
 @dataclass(frozen=True)
 class Header:
-    """What the first bytes of the file say."""
+    """The parsed header of a checkpoint."""
 
     metadata: Metadata
     shapes: dict[str, tuple[int, ...]]
@@ -28,17 +28,17 @@ class Header:
 
     @property
     def parameters(self) -> int:
-        """Numbers in all learned tensors; running statistics do not count."""
+        """Number of learned parameters, without running statistics."""
         return sum(math.prod(shape) for name, shape in self.shapes.items() if not is_statistic(name))
 
 
 def is_statistic(name: str) -> bool:
-    """Whether a tensor is a norm's running statistic, not a parameter."""
+    """Whether a tensor is a running statistic of a norm rather than a parameter."""
     return name.endswith((".running_mean", ".running_var", ".num_batches_tracked"))
 
 
 def read_header(path: Path) -> Header:
-    """Read and check the header; every way a file can be wrong gives a `CheckpointError` that names it."""
+    """Read and check the header; any invalid file raises a `CheckpointError` that names it."""
     raw, size, data_start = _raw_header(path)
     texts = raw.pop("__metadata__", None)
     if not isinstance(texts, dict) or METADATA_KEY not in texts:
@@ -59,8 +59,8 @@ def read_header(path: Path) -> Header:
         raise _damaged(path, f"bad tensor entry {error}") from error
     if data_start + end != size:
         raise CheckpointError(
-            f"{path} is truncated: {size} bytes, its header promises {data_start + end}",
-            "Copy the file again; a copy or download was cut off.",
+            f"{path} is truncated: {size} bytes, its header requires {data_start + end}",
+            "Copy or download the file again.",
         )
     header = Header(parse_metadata(str(texts[METADATA_KEY]), path), shapes, size)
     if len(shapes) < sum(header.metadata.architecture.blocks or ()):
@@ -85,8 +85,8 @@ def parse_metadata(text: str, path: Path) -> Metadata:
         return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "metadata"
-        raise _damaged(path, f"{place}: {first['msg']}") from error
+        key = ".".join(map(str, first["loc"])) or "metadata"
+        raise _damaged(path, f"{key}: {first['msg']}") from error
 
 
 def _raw_header(path: Path) -> tuple[dict[str, Any], int, int]:
@@ -113,4 +113,4 @@ def _raw_header(path: Path) -> tuple[dict[str, Any], int, int]:
 
 
 def _damaged(path: Path, what: str) -> CheckpointError:
-    return CheckpointError(f"{path} is damaged: {what}", "Restore the file from where it came from.")
+    return CheckpointError(f"{path} is damaged: {what}", "Restore the file from its source.")

@@ -1,4 +1,4 @@
-"""What a model file says about itself. No torch here."""
+"""The metadata that a model file carries. No torch here."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ LITE_MEAN, LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
 CLASSIFIER_HINT = "Train it with `rcil classify` and export it with `rcil-export`; masks need a model of `rcil train`."
 Triple = tuple[float, float, float]
 Level = Annotated[float, Field(ge=-1e3, le=1e3)]
-"""Mean of a colour channel whose values are divided by 255: what is far from 0 to 1 is damage, infinity included."""
+"""Mean of a colour channel divided by 255. Values far outside 0 to 1, such as infinity, mean a damaged file."""
 Spread = Annotated[float, Field(ge=1e-6, le=1e3)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 
 
 class ClassInfo(FrozenModel):
-    """One class; its place in the table is its classifier row."""
+    """One class; its index in the class table is its classifier row."""
 
     name: Annotated[str, Field(min_length=1)]
     id: Annotated[int, Field(ge=0, le=65535)]
-    """Value in masks, of 16 bits at most."""
+    """Value in masks, at most 16 bits."""
     colour: tuple[Byte, Byte, Byte]
     step: Annotated[int, Field(ge=0)]
-    """The step that brought it."""
+    """The step that added the class."""
 
 
 class LineageEntry(FrozenModel):
-    """How the model came to be, one entry per step (or import)."""
+    """One step (or import) in the history of a model."""
 
     step: int
     source: str
@@ -46,15 +46,15 @@ class LineageEntry(FrozenModel):
     seed: int | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
-    """What was measured: `training_images` and `held_out_images` count images, `iou NAME` is the IoU of a class in
+    """Measurements: `training_images` and `held_out_images` count images, `iou NAME` is the IoU of a class in
     percent, `drop NAME` the points that an old class lost."""
 
 
 def recorded(request: BaseModel) -> dict[str, Any]:
-    """What was asked for, JSON-ready, with paths cut to their last part.
+    """A request as JSON-ready data, with paths reduced to their file names.
 
-    A checkpoint goes to other machines: it tells what it was made from, not where that lay, and is the same wherever it
-    was made.
+    Checkpoints travel to other machines, so they record what they were made from, not where it was stored. The same
+    run gives the same checkpoint on every machine.
     """
     text = json.dumps(request.model_dump(), default=lambda value: value.name if isinstance(value, Path) else str(value))
     document: dict[str, Any] = json.loads(text)
@@ -62,7 +62,7 @@ def recorded(request: BaseModel) -> dict[str, Any]:
 
 
 class CostInfo(FrozenModel):
-    """Cost of one image at `size`, of the model as stored and of its folded form."""
+    """Cost of one image at `size`, for the stored model and for its folded form."""
 
     size: tuple[int, int]
     macs: int
@@ -88,18 +88,20 @@ class Metadata(FrozenModel):
     lineage: tuple[LineageEntry, ...] = ()
     cost: CostInfo | None = None
     rejected: str | None = None
-    """Why a check after training found the model unfit to be deployed; None where none did."""
+    """Why a check after training rejected the model for deployment; None if it was not rejected."""
 
     @model_validator(mode="before")
     @classmethod
     def _of_its_own_kind(cls, document: Any) -> Any:
-        """Programs that expect masks learn here, whatever file they read, that a classifier gives none.
+        """Raise if a classifier is read by a program that expects a segmenter.
 
-        A `CheckpointError` passes through pydantic as it is, so that the user sees it and not a damaged description.
+        pydantic passes a `CheckpointError` through unchanged, so the user does not see a validation error.
         """
         classifies = isinstance(document, dict) and document.get("kind") == "classifier"
         if classifies and not issubclass(cls, ClassifierMetadata):
-            raise CheckpointError("the model is a classifier of whole images, which gives no masks", CLASSIFIER_HINT)
+            raise CheckpointError(
+                "the model is a classifier of whole images, which does not output masks", CLASSIFIER_HINT
+            )
         return document
 
     @model_validator(mode="after")
@@ -120,7 +122,7 @@ class Metadata(FrozenModel):
 
     @property
     def names_by_step(self) -> list[list[str]]:
-        """Class names of each step that brought any, in row order."""
+        """Class names of each step that added classes, in row order."""
         groups: dict[int, list[str]] = {}
         for c in self.classes:
             groups.setdefault(c.step, []).append(c.name)
@@ -132,11 +134,11 @@ class ClassifierMetadata(Metadata):
 
     kind: Literal["segmenter", "backbone", "classifier"] = "classifier"
     head: Literal["linear", "cosine"]
-    """`linear`: one group of rows a step. `cosine`: similarity to several proxies of each class."""
+    """`linear`: one group of rows per step. `cosine`: similarity to several proxies per class."""
     proxies: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Of each class of a cosine head."""
+    """Proxies per class of a cosine head."""
     size: Annotated[int, Field(ge=8)]
-    """Height and width of the images that it was trained on."""
+    """Height and width of the training images."""
 
     @model_validator(mode="after")
     def _classifies(self) -> Self:

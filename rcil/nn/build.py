@@ -1,4 +1,4 @@
-"""From an architecture to a network with random weights."""
+"""Building of networks from architectures, with random weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
     """A network with random weights.
 
     Args:
-        arch: Its shape. A folded architecture gives the deployed form: convs with bias, no norms.
+        arch: The architecture. A folded architecture gives the deployed form: convs with bias, no norms.
         steps: Class names of each step, background first.
     """
     if arch.folded:
@@ -31,8 +31,8 @@ def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
 
 
 def build_form(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
-    """The network as names and shapes, on the meta device: what a file is compared with before memory is taken."""
-    plain = arch.replace(norm="abs") if arch.norm == "inplace" else arch  # compiled: no meta device
+    """The network on the meta device, to compare a file with its names and shapes before memory is allocated."""
+    plain = arch.replace(norm="abs") if arch.norm == "inplace" else arch  # the compiled norm has no meta kernel
     with torch.device("meta"):
         return build(plain, steps)
 
@@ -40,8 +40,8 @@ def build_form(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
 def _initialise(model: Segmenter, slope: float) -> None:
     """He-normal backbone, Xavier-normal head, both with the gain of the leaky ReLU; zero classifier bias.
 
-    torch's own He start counts all output channels of a depthwise conv, which makes its weights vanish; here the
-    fan-out is that of one group.
+    torch's own He initialisation counts all output channels of a depthwise conv, which makes its weights vanish. Here
+    the fan-out is that of one group.
     """
     gain = math.sqrt(2 / (1 + slope**2))
     for conv in model.backbone.modules():
@@ -56,11 +56,11 @@ def _initialise(model: Segmenter, slope: float) -> None:
 
 
 def plain_twin(model: Segmenter) -> Segmenter:
-    """The network that never had RC: same backbone, head and classes, every unit one conv with bias.
+    """The network without RC: same backbone, head and classes, every unit one conv with bias.
 
-    What the folded `model` must cost. It is built from the architecture alone; neither `fold` nor RC blocks nor norms
-    take part. Weights are random; shapes and state-dict keys equal those of the folded model, so its weights load into
-    the twin.
+    The folded `model` must cost the same. The twin is built from the architecture alone, without `fold`, RC blocks or
+    norms. Its weights are random. Shapes and state-dict keys equal those of the folded model, so the folded weights
+    load into the twin.
     """
     arch = model.arch.replace(rc=None, folded=True)
     return build(arch, [model.names])

@@ -1,4 +1,4 @@
-"""The classifier that grows: one 1x1 conv per step, every row with a class name."""
+"""The incremental classifier: one 1x1 conv per step, and a class name for every row."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class IncrementalClassifier(nn.Module):
 
         Args:
             new: Names of the added classes.
-            start: `background`: every new row is a copy of the background row. `balanced` (MiB): also the background's
-                probability is shared evenly, b_bg - log(|new| + 1) for it and for every new row, so that old
-                probabilities start unchanged. `random`: the conv's own random start.
+            start: `background`: every new row is a copy of the background row. `balanced` (MiB): the background's
+                probability is also shared evenly, b_bg - log(|new| + 1) for it and for every new row, so that old
+                probabilities start unchanged. `random`: the default initialisation of the conv.
         """
         if not new:
             raise ConfigError("a step needs at least one new class", "Name the classes that this step adds.")
@@ -99,12 +99,12 @@ def _bias(conv: nn.Conv2d) -> Tensor:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Class names identify rows, so each must be there and be the only one."""
+    """Raise unless all class names are present and unique; they identify rows."""
     doubled = sorted(name for name, count in Counter(names).items() if count > 1)
     if doubled:
         raise ConfigError(
             f"duplicate class names: {', '.join(map(repr, doubled))}",
-            "Rows are matched by name: give every class a name of its own.",
+            "Rows are matched by name: give every class a unique name.",
         )
     if not names or not all(name.strip() for name in names):
         raise ConfigError(f"missing class names in {list(names)!r}", "Name every class, background first.")

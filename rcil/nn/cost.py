@@ -1,4 +1,4 @@
-"""What a network costs: parameters and multiply-accumulates."""
+"""Cost of a network: parameters and multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Cost:
 def cost(model: nn.Module, size: tuple[int, int] = (512, 512)) -> Cost:
     """Count parameters and the multiply-accumulates of all convs and linear layers.
 
-    Shapes are propagated without numbers (torch's meta device), so this takes no time and no memory. Norms count no
-    multiply-accumulates: elementwise work is not what the figure is used for.
+    Shapes are propagated on torch's meta device, which takes no time and no memory. Norms and other elementwise
+    operations do not count.
     """
     shadow = on_meta(model).eval()
     total = 0
@@ -45,7 +45,7 @@ def cost(model: nn.Module, size: tuple[int, int] = (512, 512)) -> Cost:
 
 
 def on_meta(model: M) -> M:
-    """A copy without numbers; compiled norms, which have no such kernel, become plain ones."""
+    """A copy on the meta device; compiled norms, which have no meta kernel, become plain ones."""
     memo: dict[int, object] = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in model.parameters()}
     shadow = duplicate(model, memo | {id(b): b.to("meta") for b in model.buffers()})
     for parent in list(shadow.modules()):

@@ -1,4 +1,4 @@
-"""Folding: every RC block becomes one conv, every norm disappears, nothing else is left."""
+"""Folding: every RC block becomes one conv, and every norm is absorbed into a conv."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS: dict[type[nn.Module], str] = {
 
 @dataclass(frozen=True)
 class FoldedLayer:
-    """One place where something was folded."""
+    """A layer that was folded."""
 
     name: str
     kind: str
@@ -37,7 +37,7 @@ class FoldedLayer:
 
 @dataclass(frozen=True)
 class FoldReport:
-    """What `fold` did."""
+    """The layers that `fold` folded, and the parameters before and after."""
 
     layers: tuple[FoldedLayer, ...]
     parameters_before: int
@@ -49,9 +49,9 @@ class FoldReport:
 
 
 def fold(model: Segmenter) -> tuple[Segmenter, FoldReport]:
-    """The deployed form of `model` in evaluation mode, and what was folded.
+    """The deployed form of `model` in evaluation mode, and a report.
 
-    `model` is not touched. The result computes the same function as `model.eval()`; folding it again changes nothing.
+    `model` is not changed. The result computes the same function as `model.eval()`; folding it again changes nothing.
     """
     folded, report = fold_layers(model)
     folded.arch = model.arch.replace(rc=None, folded=True, norm="batch")
@@ -60,11 +60,11 @@ def fold(model: Segmenter) -> tuple[Segmenter, FoldReport]:
 
 @torch.no_grad()
 def fold_layers(module: M, extra: Mapping[type[nn.Module], str] | None = None) -> tuple[M, FoldReport]:
-    """The same for any module built from RC blocks and conv+norm units, a single one included.
+    """Fold any module built from RC blocks and conv+norm units, including a single unit.
 
     Args:
-        module: Stays as it is.
-        extra: Further types that have a `fold()` of their own, each with the word that the report uses for it.
+        module: The module, which is not changed.
+        extra: Further types with a `fold()` method, each with its name in the report.
     """
     layers: list[FoldedLayer] = []
     kinds = {**_KINDS, **(extra or {})}
@@ -84,18 +84,18 @@ def fold_layers(module: M, extra: Mapping[type[nn.Module], str] | None = None) -
 
 
 def _is_folded(module: nn.Module) -> bool:
-    """Whether a unit that stays a module of its own kind has nothing left to fold."""
+    """Whether a unit that keeps its type when folded has nothing left to fold."""
     if isinstance(module, ConvSum):
         return module.norm is None
     return isinstance(module, IncrementalClassifier) and len(module.groups) == 1
 
 
 def duplicate(model: M, memo: dict[int, object]) -> M:
-    """A deep copy; process groups of synchronised norms, which cannot be copied, are shared.
+    """A deep copy that shares the process groups of synchronised norms, which cannot be copied.
 
     Args:
         model: Any network.
-        memo: What stands in for an object, by its id.
+        memo: Replacements of objects, by the id of the object.
     """
     groups = (getattr(module, "group", None) for module in model.modules())
     return copy.deepcopy(model, {id(group): group for group in groups if group is not None} | memo)
@@ -125,5 +125,5 @@ def replace_modules(model: M, visit: Callable[[str, nn.Module], nn.Module | None
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Numbers in all parameters, frozen ones included."""
+    """Number of parameters, including frozen ones."""
     return sum(parameter.numel() for parameter in model.parameters())

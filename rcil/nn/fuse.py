@@ -1,6 +1,6 @@
-"""Fusion of a step's network with the one before it, on folded weights, at no cost in inference.
+"""Fusion of a step's network with the previous one, on folded weights, at no inference cost.
 
-Endpoints Weight Fusion, https://arxiv.org/abs/2303.10375 (there for plain networks).
+After Endpoints Weight Fusion, https://arxiv.org/abs/2303.10375, which fuses plain networks.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def fuse(new: Segmenter, old: Segmenter, share: float) -> Segmenter:
     """A network whose folded backbone and head are (1 - share) * old + share * new; the classifier is `new`'s.
 
     Both branches of every RC block become the fused conv, so that the next step starts from the fused function. Norms
-    stay: what precedes them is set so that norm and conv together are the fused conv.
+    are kept: the conv before a norm is set so that both together equal the fused conv.
 
     Args:
-        new: After a step, not folded.
-        old: Before it, of the same architecture but for the state of its branches, or for their absence.
-        share: Of the new network; 1 gives the function of `new`.
+        new: The network after a step, not folded.
+        old: The network before the step; only the state or presence of its branches may differ.
+        share: Weight of the new network; 1 gives the function of `new`.
     """
     before = dict(old.named_modules())
 
@@ -47,7 +47,7 @@ def fuse(new: Segmenter, old: Segmenter, share: float) -> Segmenter:
 
 
 def _fused_block(new: RCConv, old: nn.Module, share: float) -> RCConv:
-    """`old` may have had a single branch, where the step brought the second."""
+    """Fuse an RC block; `old` may be a single branch if the step added the second one."""
     merged = new.merged()
     was = old.merged() if isinstance(old, RCConv) else old
     _write(merged, *_between(kernel_of(was), kernel_of(merged), share))
@@ -63,7 +63,7 @@ def _fused_unit(new: ConvNorm, old: nn.Module, share: float) -> ConvNorm:
 
 
 def _fused_sum(new: ConvSum, old: nn.Module, share: float) -> ConvSum:
-    """The convs share a norm: both kernels and its shift are interpolated as folded."""
+    """Fuse two convs that share a norm: both folded kernels and the folded bias are interpolated."""
     assert isinstance(old, ConvSum)
     unit = copy.deepcopy(new)
     assert unit.norm is not None

@@ -1,7 +1,7 @@
-"""Norm statistics that fit evaluation: taken again with branches mixed as they will be.
+"""Recalibration of batch norm with branches mixed as in evaluation.
 
-While branches are drawn at random, norms see maps that are livelier than those of evaluation, where both branches are
-averaged. A long training hardly notices, a short one can lose many points to it.
+While branches are drawn at random, maps have a larger variance than in evaluation, where both branches are averaged.
+Long training is hardly affected, but short training can lose many points of IoU.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from rcil.nn.units.rc import RCConv
 
 @torch.no_grad()
 def recalibrate_norms(model: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Replace the running statistics of all norms that are trained by the mean over `batches`.
+    """Replace the running statistics of all trainable norms by the mean over `batches`.
 
-    Weights stay as they are, and so does what a frozen branch or a frozen network computes. Leaves the network in
-    evaluation mode.
+    Weights and frozen branches do not change. The network is left in evaluation mode.
 
     Args:
-        model: With or without branches.
+        model: A network with or without branches.
         batches: Normalised images [N, 3, H, W], at least one batch.
     """
     model.train()

@@ -20,14 +20,14 @@ MapKind = Literal["before", "after"]
 
 @dataclass(frozen=True)
 class Maps:
-    """All that distillation reads; h, w are the output-stride resolution."""
+    """The maps that distillation reads; h, w are the resolution at the output stride."""
 
     stages: tuple[Tensor, ...]
-    """Last map of each of the four stages [N, C_i, H_i, W_i], before or after the activation, as asked."""
+    """Last map of each of the four stages [N, C_i, H_i, W_i], before or after the activation, as requested."""
     encoder: Tensor
-    """What the head reads: the fourth stage after its activation [N, C, h, w]."""
+    """Input of the head: the fourth stage after its activation [N, C, h, w]."""
     decoder: Tensor
-    """What the classifier reads before or after its activation, as asked [N, D, h, w]."""
+    """Input of the classifier, before or after its activation, as requested [N, D, h, w]."""
     logits_small: Tensor
     """Logits at low resolution [N, classes, h, w]."""
     logits: Tensor
@@ -39,7 +39,7 @@ class Maps:
 
 
 class Segmenter(nn.Module):
-    """DeepLab-v3 on any of the backbones; `build` makes one."""
+    """DeepLab-v3 on any of the backbones; use `build` to make one."""
 
     def __init__(self, arch: Architecture, steps: Sequence[Sequence[str]]) -> None:
         super().__init__()

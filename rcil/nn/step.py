@@ -1,4 +1,4 @@
-"""The transition between two continual steps."""
+"""The transition between two continual steps, and the branches that a plain network needs for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TypeVar
 from torch import nn
 
 from rcil.core.errors import ConfigError
-from rcil.model.architecture import Architecture
+from rcil.model.architecture import RC, Architecture
+from rcil.nn.build import build
 from rcil.nn.classifier import RowStart
 from rcil.nn.fold import replace_modules
 from rcil.nn.segmenter import Segmenter
@@ -26,21 +27,20 @@ def begin_step(
     freeze: bool = True,
     preserve: bool = False,
 ) -> Segmenter:
-    """The network at the start of the next step; `model` stays as it is and can serve as the teacher.
+    """The network at the start of the next step; `model` is not changed and can serve as the teacher.
 
     Args:
-        model: The network of the step before, not folded.
-        new_classes: Names of the classes that this step adds. Empty for a step of the domain kind, which brings new
-            scenes and no new class.
+        model: The network of the previous step, not folded.
+        new_classes: Names of the classes that this step adds; empty for a domain step, which only adds new scenes.
         rows: How the new classifier rows start, see `IncrementalClassifier.extended`.
         merge: Merge both branches of every RC block into its old branch (the paper). Off for ablations.
         freeze: Freeze the old branches (the paper). Off for ablations.
-        preserve: Also start the new branches from the merged convs, so that the network still computes what it did.
+        preserve: Also start the new branches from the merged convs, so that the function of the network is preserved.
     """
     if model.arch.folded:
         raise ConfigError(
             "a folded network has no branch left to train",
-            "Start the step from the checkpoint that was folded, not from the folded one.",
+            "Start the step from the checkpoint before folding.",
         )
 
     how = {"merge": merge, "freeze": freeze, "preserve": preserve}
@@ -63,7 +63,7 @@ def next_branches(module: M, *, merge: bool = True, freeze: bool = True, preserv
 
 
 def remix(model: Segmenter, **changes: object) -> None:
-    """Change how the branches of every RC block are mixed: fields of `RC`; without a change nothing happens."""
+    """Change how the branches of every RC block are mixed; `changes` are fields of `RC`."""
     assert model.arch.rc is not None
     arch = model.arch.replace(rc={**model.arch.rc.model_dump(), **changes})
     if arch.rc is None or arch == model.arch:
@@ -77,7 +77,7 @@ def remix(model: Segmenter, **changes: object) -> None:
 def next_architecture(
     arch: Architecture, *, merge: bool = True, freeze: bool = True, preserve: bool = False
 ) -> Architecture:
-    """The description of what `next_branches` gives; a plain network stays as it is."""
+    """The architecture after `next_branches`; that of a plain network does not change."""
     if arch.rc is None:
         return arch
     changes: dict[str, object] = {"frozen": freeze}
@@ -86,3 +86,32 @@ def next_architecture(
     if preserve:
         changes["new"] = "merged"
     return arch.replace(rc={**arch.rc.model_dump(), **changes})
+
+
+def add_branches(model: Segmenter, rc: RC | None = None) -> Segmenter:
+    """A network with RC blocks that computes the same as the plain `model`, which is not changed.
+
+    Both branches of every block are copies of the original conv and norm, so that in evaluation mode any mix of the
+    two gives the same map.
+
+    Args:
+        model: A network without RC, not folded.
+        rc: How the branches are mixed; the paper's way by default.
+    """
+    if model.arch.folded:
+        raise ConfigError(
+            "a folded network has no norms left to train",
+            "Start from the checkpoint before folding.",
+        )
+    if model.arch.rc is not None:
+        raise ConfigError("the network already has two branches", "Use it without adding branches.")
+    branched = build(model.arch.replace(rc=rc or RC()), model.classifier.steps)
+    single = model.state_dict()
+    fresh = branched.state_dict()  # a learned mix has no counterpart and keeps its initial value
+    branched.load_state_dict({key: single.get(single_branch(key), value) for key, value in fresh.items()})
+    return branched.to(next(model.parameters())).train(model.training)
+
+
+def single_branch(key: str) -> str:
+    """The state-dict key of a conv or norm in the network without RC."""
+    return key.replace(".old.", ".").replace(".new.", ".")

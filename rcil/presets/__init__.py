@@ -1,6 +1,6 @@
 """The settings of the paper's tables as task files: `rcil train voc-15-1-overlapped --set data.root=...` runs one.
 
-Each file stands on its own, to be read, copied and changed.
+Each file is complete, so that it can be copied and edited.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _SUFFIX = ".yaml"
 
 
 def preset_names() -> list[str]:
-    """All presets, sorted."""
+    """The names of all presets, sorted."""
     files = (entry.name for entry in resources.files(__name__).iterdir())
     return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
 

@@ -1,1 +1,1 @@
-"""Plots and self-contained HTML pages of what evaluation and comparison computed."""
+"""Plots and self-contained HTML pages of evaluations and comparisons."""

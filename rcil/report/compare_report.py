@@ -1,4 +1,4 @@
-"""The page of a comparison of methods, rendered from what `compare.json` holds. No torch here."""
+"""The HTML page of a comparison of methods, from the content of `compare.json`. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def write_comparison(folder: Path, document: dict[str, Any]) -> None:
     """Write `curves.png` and `compare.html` into a folder.
 
     Args:
-        folder: Where `compare.json` is.
-        document: What it holds; methods may still be missing.
+        folder: Folder of `compare.json`.
+        document: The content of `compare.json`; methods may still be missing.
     """
     curves = comparison_curves(document)
     with replacing(folder / "curves.png") as part:
@@ -28,7 +28,7 @@ def write_comparison(folder: Path, document: dict[str, Any]) -> None:
 
 
 def comparison_curves(document: dict[str, Any]) -> bytes:
-    """Mean IoU over steps, one line a method; a method with fewer steps, joint training, is a level."""
+    """Plot the mean IoU over steps, one line per method; joint training, with fewer steps, is a horizontal line."""
     steps = len(document["steps"])
     panels = []
     for group in _groups(document):
@@ -40,7 +40,7 @@ def comparison_curves(document: dict[str, Any]) -> bytes:
 
 
 def as_text(cell: dict[str, Any]) -> str:
-    """`62.1 ± 0.8`, `62.1` of a single run, or a dash."""
+    """Format a cell: `62.1 ± 0.8`, `62.1` for a single run, or a dash."""
     if cell["mean"] is None:
         return "-"
     spread = "" if cell.get("seeds") == 1 else f" ± {100 * cell['sd']:.1f}"
@@ -48,7 +48,7 @@ def as_text(cell: dict[str, Any]) -> str:
 
 
 def _groups(document: dict[str, Any]) -> list[str]:
-    """The groups with anything to draw: when steps add domains, there are no later classes."""
+    """The groups with values; if steps add domains, there are no later classes."""
     cells = [step for row in document["rows"].values() for step in row["curve"]]
     return [group for group in GROUPS if group == "all" or any(cell[group]["mean"] is not None for cell in cells)]
 
@@ -73,7 +73,7 @@ def _blocks(document: dict[str, Any], curves: bytes) -> list[Block]:
 
 
 def _step_table(document: dict[str, Any], group: str, steps: list[str]) -> TableBlock:
-    """Methods with fewer steps, joint training, stand under the last."""
+    """A table of the mean IoU after each step; joint training, with fewer steps, is in the last column."""
     rows = []
     for name, row in document["rows"].items():
         cells = [as_text(step[group]) for step in row["curve"]]

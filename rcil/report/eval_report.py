@@ -1,4 +1,4 @@
-"""What `rcil eval -o` writes: JSON, and beside it a page with tables and pictures."""
+"""The report of `rcil eval -o`: a JSON file, and an HTML page and plots next to it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rcil.report.plots import Curve, Panel, class_bars, confusion_plot, step_cur
 
 @dataclass(frozen=True)
 class Source:
-    """What the models were evaluated on."""
+    """The data on which the models were evaluated."""
 
     data: Path
     split: str
     scale: float
-    """Size at which the networks saw the images, as a factor."""
+    """Factor by which images were resized for the networks."""
 
 
 @dataclass(frozen=True)
 class ReportPaths:
-    """Where the parts of a report go."""
+    """The files of a report."""
 
     json: Path
     page: Path
@@ -35,23 +35,23 @@ class ReportPaths:
 
 
 def report_paths(output: Path) -> ReportPaths:
-    """`report.json` is accompanied by `report.html` and `report.confusion.png`."""
+    """The files of a report: `report.json`, `report.html` and `report.confusion.png`."""
     if output.suffix.lower() in (".html", ".htm", ".png"):
         raise ConfigError(
-            f"{output} would hold JSON",
-            f"Give -o {output.with_suffix('.json')}; the page and the picture are written beside it.",
+            f"{output} does not end with .json",
+            f"Give -o {output.with_suffix('.json')}; the page and the plot are written next to it.",
         )
     stem = output.stem if output.suffix.lower() == ".json" else output.name
     return ReportPaths(output, output.with_name(f"{stem}.html"), output.with_name(f"{stem}.confusion.png"))
 
 
 def write_report(paths: ReportPaths, models: Sequence[Evaluated], source: Source) -> None:
-    """Write JSON, page and picture.
+    """Write the JSON file, the page and the plot.
 
     Args:
         paths: See `report_paths`.
         models: One or more, in the order of their steps; confusion and bars show the last.
-        source: What they were evaluated on.
+        source: The data on which they were evaluated.
     """
     write_json(paths.json, as_document(models))
     last = models[-1]
@@ -64,13 +64,13 @@ def write_report(paths: ReportPaths, models: Sequence[Evaluated], source: Source
 
 
 def first_new(model: Evaluated) -> int:
-    """The first classifier row of the latest step that brought classes; 0 for a model of step 0."""
+    """The first classifier row of the latest step that added classes; 0 for a model of step 0."""
     steps = [c.step for c in model.report.classes]
     return sum(step < max(steps) for step in steps)
 
 
 def blocks(models: Sequence[Evaluated], source: Source, confusion: bytes) -> list[Block]:
-    """The content of the page, the most important first."""
+    """The content of the page, most important first."""
     classes = histories(models)
     last = models[-1]
     parts: list[Block] = [_means(models)]
@@ -133,7 +133,7 @@ def _class_table(models: Sequence[Evaluated], classes: Sequence[ClassHistory]) -
 
 
 def _bars(models: Sequence[Evaluated], classes: Sequence[ClassHistory]) -> ImageBlock:
-    """The last model's classes, each beside its IoU in the first of the earlier models that knows it."""
+    """The classes of the last model, with the IoU in the first earlier model that knows each class."""
     known = {c.name for c in models[-1].report.classes}
     shown = [c for c in classes if c.name in known]
     before = [_earliest(c) for c in shown] if len(models) > 1 else None

@@ -1,4 +1,4 @@
-"""One self-contained HTML page from blocks of text, tables and pictures. No torch here."""
+"""Self-contained HTML pages from blocks of text, tables and pictures. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from rcil.core.files import replacing
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""Tells the browser to fetch nothing, so that a page can be opened anywhere and mailed around."""
+"""Content security policy: the browser fetches nothing, so that a page can be opened and mailed anywhere."""
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --dim: #59636e; --line: #d1d9e0; --page: #fff; --stripe: #f6f8fa }
@@ -58,20 +58,20 @@ class TableBlock:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    """As many cells a row as there are columns."""
+    """Rows with one cell per column."""
     note: str = ""
     prose: bool = False
-    """Cells hold words rather than numbers: left-aligned and wrapped."""
+    """Whether cells contain text, which is left-aligned and wrapped."""
 
 
 @dataclass(frozen=True)
 class ImageBlock:
-    """A picture, embedded in the page."""
+    """An embedded picture."""
 
     title: str
     png: bytes
     alt: str
-    """What the picture shows, for those who cannot see it."""
+    """Alternative text of the picture."""
     note: str = ""
 
 
@@ -79,7 +79,7 @@ Block = TextBlock | TableBlock | ImageBlock
 
 
 def write_page(path: Path, title: str, subtitle: str, blocks: Sequence[Block]) -> None:
-    """Write the page, whole or not at all; it refers to no other file or host.
+    """Write the page atomically; it refers to no other file or host.
 
     Args:
         path: The .html file.
@@ -88,7 +88,7 @@ def write_page(path: Path, title: str, subtitle: str, blocks: Sequence[Block]) -
         blocks: The content, from top to bottom.
     """
     with replacing(path) as part:
-        # Paths may hold bytes that are no UTF-8; a replacement character is better than no report.
+        # Paths may contain bytes that are not UTF-8; a replacement character is better than no report.
         part.write_text(as_html(title, subtitle, blocks), encoding="utf-8", errors="replace")
 
 
@@ -98,12 +98,12 @@ def as_html(title: str, subtitle: str, blocks: Sequence[Block]) -> str:
 
 
 def document(title: str, body: Sequence[str], style: str = "") -> str:
-    """A whole page in the house style.
+    """A complete page in the common style.
 
     Args:
         title: Its heading.
         body: Lines of HTML below the heading.
-        style: CSS beside that of all pages.
+        style: Additional CSS.
     """
     lines = [
         "<!DOCTYPE html>",

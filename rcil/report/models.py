@@ -1,4 +1,4 @@
-"""Several checkpoints evaluated side by side, as data; terminal, JSON and page are renderings of it."""
+"""Evaluate several checkpoints on the same data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rcil.model.metadata import Metadata
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One checkpoint and how well it does."""
+    """One checkpoint and its evaluation."""
 
     path: Path
     metadata: Metadata
@@ -28,13 +28,13 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class ClassHistory:
-    """One class over several models."""
+    """The IoU of one class in several models."""
 
     name: str
     step: int
-    """The step that brought it."""
+    """The step that added the class."""
     iou: tuple[float, ...]
-    """One a model; NaN where the model does not know it or it never occurs."""
+    """IoU per model; NaN if the model does not know the class or it never occurs."""
 
 
 def evaluate_models(
@@ -46,19 +46,19 @@ def evaluate_models(
     device: str = "auto",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Evaluated]:
-    """Evaluate checkpoints on a split of a site; in the order of their steps, whatever order they are given in.
+    """Evaluate checkpoints on a split of a site; the results are ordered by step.
 
     Args:
         paths: The checkpoints; all headers are read before the first is evaluated.
         data: The site folder; nothing is written to it.
-        split: One of its splits.
-        scale: Size at which the networks see images, as a factor.
-        device: Where the networks run: `auto`, `cpu`, `cuda` or `cuda:N`.
-        progress: Told how many of how many images are done, over all models.
+        split: The split to evaluate.
+        scale: Factor by which images are resized for the networks.
+        device: Device of the networks: `auto`, `cpu`, `cuda` or `cuda:N`.
+        progress: Called with the number of finished images and their total, over all models.
     """
     if not 0 < scale <= 4:
-        raise ConfigError(f"a scale of {scale:g} is not possible", "Give a factor above 0, at most 4.")
-    place = choose_device(device)
+        raise ConfigError(f"scale {scale:g} is out of range", "Give a factor above 0, at most 4.")
+    chosen = choose_device(device)
     ordered = sorted(paths, key=lambda path: read_header(path).metadata.step)
     site = read_site(data, record=False)
     if split not in site.splits:
@@ -66,7 +66,7 @@ def evaluate_models(
     samples = site.splits[split]
     models = []
     for index, path in enumerate(ordered):
-        model = load(path).to(place)
+        model = load(path).to(chosen)
         before, total = index * len(samples), len(ordered) * len(samples)
 
         def tell(done: int, _: int, before: int = before, total: int = total) -> None:
@@ -77,14 +77,14 @@ def evaluate_models(
 
 
 def as_document(models: Sequence[Evaluated]) -> dict[str, Any]:
-    """JSON-ready: the report of a single model as it is, several in a list with the path of each."""
+    """A JSON-ready document: the report of a single model, or a list of reports with paths."""
     if len(models) == 1:
         return models[0].report.as_document()
     return {"models": [{"model": str(m.path), "step": m.metadata.step, **m.report.as_document()} for m in models]}
 
 
 def labels(models: Sequence[Evaluated]) -> list[str]:
-    """A short name for each: its step where that tells them apart, otherwise its file, if need be with a number."""
+    """Short names of the models: their steps if these are unique, otherwise file names, numbered if necessary."""
     steps = [str(m.metadata.step) for m in models]
     files = [m.path.stem for m in models]
     for names in (steps, files):
@@ -99,12 +99,12 @@ def labelled_by_step(models: Sequence[Evaluated]) -> bool:
 
 
 def headings(models: Sequence[Evaluated]) -> list[str]:
-    """Heads of columns, one a model."""
+    """Column headings, one per model."""
     return [f"step {label}" if labelled_by_step(models) else label for label in labels(models)]
 
 
 def histories(models: Sequence[Evaluated]) -> list[ClassHistory]:
-    """Every class that any of the models knows, in the order in which they come."""
+    """All classes that any model knows, in order of appearance."""
     iou: list[dict[str, float]] = [{c.name: c.iou for c in m.report.classes} for m in models]
     steps: dict[str, int] = {}
     for m in models:

@@ -1,4 +1,4 @@
-"""Pictures of results as PNG bytes: the same input gives the same bytes. No torch here, and no pyplot."""
+"""Plots as PNG bytes; the same input gives the same bytes. Nothing here imports torch or pyplot."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from numpy.typing import NDArray
 
 DPI = 120
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C", "#882255")
-"""Okabe and Ito's colours, told apart with any colour vision; for the faint yellow a grey and a wine red."""
+"""The colour-blind safe palette of Okabe and Ito, with grey and wine red instead of the faint yellow."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DARK, GREY = "#1B1F24", "#6E7781"
-MOST_WITH_VALUES = 25
-MOST_BARS_WITH_VALUES = 40
-MOST_LABELS = 76
+MAX_CELLS_WITH_VALUES = 25
+MAX_BARS_WITH_VALUES = 40
+MAX_LABELS = 76
 LONGEST_LABEL = 24
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean IoU of something after each step, as shares of 1."""
+    """A curve of mean IoU over steps, as shares of 1."""
 
     name: str
     means: Sequence[float | None]
-    """One a step, from the first; None leaves a gap."""
+    """One value per step; None leaves a gap."""
     deviations: Sequence[float | None] = ()
-    """Over seeds, one a step; empty draws no error bars."""
+    """Standard deviation over seeds, one per step; empty for no error bars."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class Panel:
     title: str
     curves: Sequence[Curve]
     levels: Sequence[Curve] = ()
-    """What has a single value and no steps, such as joint training: dashed horizontal lines."""
+    """Methods with a single value, such as joint training, drawn as dashed horizontal lines."""
 
 
 def confusion_plot(matrix: NDArray[np.int64], names: Sequence[str], first_new: int) -> bytes:
-    """Where the pixels of every class went, in percent of the class.
+    """Plot the confusion matrix, in percent of each true class.
 
     Args:
         matrix: Counts [C, C], true class by predicted class; a row without pixels is drawn grey.
-        names: Of the C classes. When there are many, only every second or third label is written.
-        first_new: The first row of the latest step; lines part the old classes from the new ones. 0 or C: no lines.
+        names: Names of the C classes. With many classes, only every second or third label is written.
+        first_new: The first row of the latest step; lines separate old and new classes. 0 or C: no lines.
     """
     count = len(names)
     totals = matrix.sum(axis=1, keepdims=True)
@@ -65,16 +65,16 @@ def confusion_plot(matrix: NDArray[np.int64], names: Sequence[str], first_new: i
     image = axes.imshow(shares, cmap=colours, vmin=0, vmax=100, interpolation="nearest")
     bar = figure.colorbar(image, ax=axes, shrink=0.8)
     bar.set_label("share of the true class's pixels, %")
-    if count <= MOST_WITH_VALUES:
+    if count <= MAX_CELLS_WITH_VALUES:
         _write_values(axes, shares)
     if 0 < first_new < count:
         for line in (axes.axhline, axes.axvline):
             line(first_new - 0.5, color=COLOURS[1], linewidth=1.5)
-    places = range(0, count, math.ceil(count / MOST_LABELS))
-    labels = [_label(names[place]) for place in places]
-    size = 9 if count <= MOST_WITH_VALUES else 7
-    axes.set_xticks(places, labels, rotation=90, fontsize=size)
-    axes.set_yticks(places, labels, fontsize=size)
+    ticks = range(0, count, math.ceil(count / MAX_LABELS))
+    labels = [_label(names[index]) for index in ticks]
+    size = 9 if count <= MAX_CELLS_WITH_VALUES else 7
+    axes.set_xticks(ticks, labels, rotation=90, fontsize=size)
+    axes.set_yticks(ticks, labels, fontsize=size)
     axes.set_xlabel("predicted class")
     axes.set_ylabel("true class")
     lines = "\nlines: old classes | new classes" if 0 < first_new < count else ""
@@ -88,30 +88,30 @@ def class_bars(
     after: Sequence[float | None],
     labels: tuple[str, str] = ("before", "after"),
 ) -> bytes:
-    """IoU of every class, before and after side by side, one class a line.
+    """Plot the IoU of every class before and after, one class per row.
 
     Args:
-        names: Of the C classes.
-        before: C shares of 1, None where the class was not known; None altogether draws `after` alone.
-        after: C shares of 1, None where a class never occurs.
-        labels: What the legend calls the two.
+        names: Names of the C classes.
+        before: C shares of 1, with None for unknown classes; None draws `after` only.
+        after: C shares of 1, with None for classes that never occur.
+        labels: Legend labels of the two.
     """
     groups = [(labels[1], COLOURS[0], after)]
     if before is not None:
         groups.insert(0, (labels[0], COLOURS[4], before))
     rows = np.arange(len(names))
-    few = len(names) <= MOST_BARS_WITH_VALUES
+    few = len(names) <= MAX_BARS_WITH_VALUES
     height = len(names) * (0.22 * len(groups) + 0.08 if few else 0.2)
     figure = make_figure((8.0, max(height, 0.8) + 1.4))
     axes = figure.add_subplot()
     thickness = 0.8 / len(groups)
     for index, (label, colour, shares) in enumerate(groups):
-        places = rows + (index - (len(groups) - 1) / 2) * thickness
+        heights = rows + (index - (len(groups) - 1) / 2) * thickness
         values = _percent(shares)
-        axes.barh(places, np.nan_to_num(values), height=thickness, color=colour, label=label)
-        for place, value in zip(places, values, strict=True) if few else ():
+        axes.barh(heights, np.nan_to_num(values), height=thickness, color=colour, label=label)
+        for height, value in zip(heights, values, strict=True) if few else ():
             text = "–" if math.isnan(value) else f"{value:.1f}"
-            axes.text(0.8 + np.nan_to_num(value), place, text, va="center", fontsize=7, color=DARK)
+            axes.text(0.8 + np.nan_to_num(value), height, text, va="center", fontsize=7, color=DARK)
     axes.set_yticks(rows, [_label(name) for name in names], fontsize=9 if few else 7)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlim(0, 108)
@@ -126,16 +126,16 @@ def class_bars(
 
 
 def step_curves(panels: Sequence[Panel], ticks: Sequence[str], *, title: str, xlabel: str = "after step") -> bytes:
-    """Mean IoU over steps, one panel beside the other on the same scale.
+    """Plot the mean IoU over steps in panels with the same scale.
 
     Means are joined by lines and carry error bars of one standard deviation; `levels` are dashed, with a band of one
     standard deviation.
 
     Args:
-        panels: At least one. A name has the same colour in all of them.
-        ticks: What the steps are called.
-        title: Of the whole picture.
-        xlabel: What the ticks are.
+        panels: At least one panel. A name has the same colour in all panels.
+        ticks: Names of the steps.
+        title: Title of the figure.
+        xlabel: Label of the x axis.
     """
     width = max(3.6, 0.5 * len(ticks) + 1.5)
     figure = make_figure((max(6.0, width * len(panels)) + 0.4, 4.6))
@@ -171,7 +171,7 @@ def step_curves(panels: Sequence[Panel], ticks: Sequence[str], *, title: str, xl
 
 
 def _write_values(axes: Axes, shares: NDArray[np.float64]) -> None:
-    """Percentages in the cells, in a colour that can be read on the cell's."""
+    """Write percentages into the cells, in a colour with enough contrast."""
     for (row, column), share in np.ndenumerate(shares):
         if not math.isnan(share):
             colour = "white" if share > 55 else GREY if share < 0.5 else DARK
@@ -179,11 +179,11 @@ def _write_values(axes: Axes, shares: NDArray[np.float64]) -> None:
 
 
 def _draw_curve(axes: Axes, curve: Curve, index: int, of: int) -> Artist:
-    """Curves stand a little apart, because methods often share their first step."""
+    """Draw the curves with a small horizontal offset, because methods often share their first step."""
     means = _percent(curve.means)
-    places = np.arange(len(means)) + (index - (of - 1) / 2) * 0.03
+    x = np.arange(len(means)) + (index - (of - 1) / 2) * 0.03
     bars = axes.errorbar(
-        places,
+        x,
         means,
         yerr=np.nan_to_num(_percent(curve.deviations)) if len(curve.deviations) else None,
         color=COLOURS[index % len(COLOURS)],
@@ -206,7 +206,7 @@ def _draw_level(axes: Axes, level: Curve, index: int) -> Artist:
 
 
 def _top(panels: Sequence[Panel]) -> float:
-    """Upper end of the y axis, in percent: the next ten above all that is drawn."""
+    """Upper limit of the y axis in percent: the next multiple of ten above all values."""
     highest = 0.0
     for panel in panels:
         for curve in (*panel.curves, *panel.levels):
@@ -216,7 +216,7 @@ def _top(panels: Sequence[Panel]) -> float:
 
 
 def _turn(ticks: Sequence[str]) -> int:
-    """Degrees by which long tick labels are turned, so that they do not overlap."""
+    """Rotation of long tick labels in degrees, so that they do not overlap."""
     return 30 if max(map(len, ticks)) > 6 else 0
 
 
@@ -225,7 +225,7 @@ def _percent(shares: Sequence[float | None]) -> NDArray[np.float64]:
 
 
 def _label(name: str) -> str:
-    """Short enough for an axis; a dollar sign is one, not the start of a formula."""
+    """Shorten a name for an axis, and escape dollar signs, which would start a formula."""
     short = name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "…"
     return short.replace("$", r"\$")
 
@@ -236,10 +236,10 @@ def make_figure(size: tuple[float, float]) -> Figure:
 
 
 def as_png(figure: Figure) -> bytes:
-    """The figure as a PNG file; the same figure gives the same bytes."""
+    """The figure as PNG bytes; the same figure gives the same bytes."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        # Characters outside the bundled font become boxes; pages carry the names as text as well.
+        # Characters that the bundled font lacks become boxes; pages also contain the names as text.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()

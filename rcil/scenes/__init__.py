@@ -1,4 +1,4 @@
-"""A procedural site: a yard by a road, with masks, several domains and a clip, deterministic by seed."""
+"""A procedural scene generator: images of a yard by a road with masks, in several domains, deterministic by seed."""
 
 from rcil.scenes.clip import make_clip
 from rcil.scenes.domains import DOMAINS

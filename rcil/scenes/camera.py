@@ -1,4 +1,4 @@
-"""What weather in front of the lens and the camera itself do to the light."""
+"""Weather and camera effects: lamps, rain, blur, exposure, vignette and noise."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rcil.scenes.types import Bytes, Floats
 
 _GREY = np.array((0.299, 0.587, 0.114), np.float32)
 _DARKNESS = 0.17
-"""Share of daylight that is left between the lamps."""
+"""Share of daylight between the lamps."""
 
 
 def lamp_light(rng: np.random.Generator, domain: Domain, size: tuple[int, int]) -> Floats | None:
-    """Light per pixel [H, W] of the lamps of a place; None by day."""
+    """Lamp light per pixel [H, W]; None by day."""
     if domain.lamps == 0:
         return None
     height, width = size
@@ -29,12 +29,12 @@ def lamp_light(rng: np.random.Generator, domain: Domain, size: tuple[int, int]) 
 
 
 def exposure(rng: np.random.Generator, domain: Domain) -> float:
-    """The exposure of one picture, or of one clip."""
+    """Draw the exposure of an image or a clip."""
     return float(rng.uniform(*domain.exposure))
 
 
 def record(rng: np.random.Generator, domain: Domain, light: Floats, lamps: Floats | None, gain: float) -> Bytes:
-    """The 8-bit picture [H, W, 3] that the camera of a domain takes; `light` is used up."""
+    """Record the light as an 8-bit image [H, W, 3]; `light` is overwritten."""
     if lamps is not None:
         light *= cv2.merge([lamps, lamps, lamps])
     if domain.rain:
@@ -52,7 +52,7 @@ def record(rng: np.random.Generator, domain: Domain, light: Floats, lamps: Float
 
 
 def _grain(rng: np.random.Generator, sigma: float, shape: tuple[int, ...]) -> Floats:
-    """Sensor noise of mean 0: the sum of two even distributions, near a normal one and ten times cheaper."""
+    """Zero-mean sensor noise: the sum of two uniform distributions, almost normal and ten times cheaper."""
     first, second = rng.integers(0, 256, (2, *shape), np.uint8)
     each = sigma / 104.5
     return np.asarray(cv2.addWeighted(first, each, second, each, -255 * each, dtype=cv2.CV_32F), np.float32)
@@ -82,7 +82,7 @@ def _rain(rng: np.random.Generator, density: int, shape: tuple[int, ...]) -> Flo
 
 
 def _vignette(strength: float, shape: tuple[int, ...]) -> Floats:
-    """Light that falls off towards the corners, [H, W]."""
+    """Light falloff towards the corners, [H, W]."""
     height, width = shape[:2]
     down = np.linspace(-1, 1, height, dtype=np.float32)[:, None] ** 2
     across = np.linspace(-1, 1, width, dtype=np.float32)[None] ** 2

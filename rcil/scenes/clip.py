@@ -1,4 +1,4 @@
-"""A clip of one place: people walk, vehicles drive and balls bounce in front of a static camera."""
+"""A clip of one scene with a static camera: people walk, vehicles drive and balls bounce."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ CAST = {
     "sign": 1,
     "ball": 1,
 }
-"""Objects per class: a clip shows all classes, so any model of the site has something to find."""
+"""Objects per class. A clip shows all classes."""
 
 
 @dataclass(frozen=True)
 class Motion:
-    """To and fro about the planned place, smooth at the turns, so that a clip of any length stays in view."""
+    """Sinusoidal motion around the planned position, so that objects stay in view in a clip of any length."""
 
     sideways: float = 0.0
-    """Metres to both sides."""
+    """Amplitude sideways in metres."""
     ahead: float = 0.0
-    """Nearer and farther, as a share of the depth."""
+    """Amplitude in depth, as a share of the depth."""
     period: float = 8.0
-    """Seconds there and back."""
+    """Period in seconds."""
     bounce: float = 0.0
-    """Metres above the ground at the top of a jump."""
+    """Height of a bounce in metres."""
     stride: float = 0.0
-    """Radians of stride per second."""
+    """Stride phase per second, in radians."""
 
 
 MOTIONS = {
@@ -59,15 +59,15 @@ MOTIONS = {
     "vehicle_end": Motion(ahead=0.22, period=10.0),
     "ball": Motion(sideways=1.2, ahead=0.05, period=6.0, bounce=0.7),
 }
-"""By kind; what is not listed stands still."""
+"""Motion by kind; other kinds stand still."""
 
 
 def make_clip(seed: int, frames: int = 48, size: tuple[int, int] = SIZE, *, domain: str = "sunny") -> Iterator[Scene]:
-    """Frames of one place in order; a frame is the same however many follow it.
+    """Yield the frames of a clip. A frame does not depend on the number of frames.
 
     Args:
-        seed: The place, its objects and their paths.
-        frames: How many to yield.
+        seed: Determines the scene, its objects and their paths.
+        frames: Number of frames.
         size: Height and width.
         domain: A name of `DOMAINS`, for the whole clip.
     """
@@ -91,7 +91,7 @@ def _frames(seed: int, frames: int, size: tuple[int, int], domain: str) -> Itera
 
 
 def _moved(thing: Thing, seconds: float) -> Thing:
-    """The object some seconds later; its random phase also decides where on its path it starts."""
+    """The object some seconds later; its random phase determines the start of its path."""
     motion = MOTIONS.get(thing.kind)
     if motion is None:
         return thing
@@ -106,9 +106,9 @@ def _moved(thing: Thing, seconds: float) -> Thing:
 
 
 def write_clip(video: Path, masks: Path, scenes: Iterable[Scene], fps: float, size: tuple[int, int]) -> int:
-    """Write a clip as MPEG-4 with one mask per frame, and return the number of frames.
+    """Write a clip as MPEG-4 with one mask per frame; returns the number of frames.
 
-    The clip is read back, since a writer without its codec drops frames in silence.
+    The clip is read back, since OpenCV silently drops frames if the codec is missing.
     """
     writer = cv2.VideoWriter(str(video), cv2.VideoWriter.fourcc(*"mp4v"), fps, (size[1], size[0]))
     if not writer.isOpened():
@@ -145,5 +145,5 @@ def _readable_frames(video: Path, size: tuple[int, int]) -> int:
 def _no_codec(video: Path) -> RcilError:
     return RcilError(
         f"cannot encode {video.name} as MPEG-4",
-        "Install opencv-python-headless from PyPI, which brings the codec, or leave the clip out with 0 frames.",
+        "Install opencv-python-headless from PyPI, which includes the codec, or use 0 frames for no clip.",
     )

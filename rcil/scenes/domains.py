@@ -1,4 +1,4 @@
-"""Weather and cameras as a table of numbers."""
+"""The domains: weather and camera parameters."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from rcil.scenes.types import Colour
 
 @dataclass(frozen=True)
 class Domain:
-    """How a scene is lit and recorded; what stands in it is decided elsewhere."""
+    """How a scene is lit and recorded, independent of its objects."""
 
     sky: tuple[Colour, Colour]
     """Colour at the top of the image and at the horizon; the latter is also the colour of haze."""
     exposure: tuple[float, float]
-    """Range of the factor on all light."""
+    """Range of the exposure factor."""
     sun: float = 0.0
-    """0: no cast shadows, 1: black ones."""
+    """Strength of cast shadows, from 0 (none) to 1 (black)."""
     haze: float = 0.002
     """Share of light lost per metre."""
     contrast: float = 1.0
     saturation: float = 1.0
     cast: Colour = (1.0, 1.0, 1.0)
-    """Factor per channel."""
+    """Colour cast: a factor per channel."""
     lamps: int = 0
-    """Pools of lamp light; when there are any, the rest of the scene is dark."""
+    """Number of lamps; with lamps, the rest of the scene is dark."""
     rain: int = 0
     """Streaks per 10 000 pixels."""
     blur: float = 0.0
@@ -81,4 +81,4 @@ DOMAINS = {
         noise=6.0,
     ),
 }
-"""By name; the order is that of a domain-incremental course."""
+"""Domains by name, in the order of a domain-incremental protocol."""

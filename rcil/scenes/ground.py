@@ -1,4 +1,4 @@
-"""Sky and ground: everything that lies flat, drawn in world coordinates so that its texture recedes."""
+"""Sky and ground. The ground is drawn in world coordinates, so that its texture follows the perspective."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rcil.scenes.types import Bytes, Colour, Floats
 
 
 class Material(IntEnum):
-    """What the ground is made of at a pixel."""
+    """Ground materials."""
 
     YARD = 0
     JOINT = 1
@@ -42,7 +42,7 @@ class _Surface:
 
 
 def paint_backdrop(layout: Layout, domain: Domain) -> tuple[Floats, Bytes]:
-    """Image [H, W, 3] and mask [H, W] of the empty place, without shadows and lamps."""
+    """Image [H, W, 3] and mask [H, W] of the scene without objects, shadows and lamps."""
     rng = np.random.default_rng(layout.ground_style)
     height, width = layout.view.size
     row = layout.view.horizon_row
@@ -79,7 +79,7 @@ def _lay(tile: Floats, x: Floats, z: Floats, density: float, rng: np.random.Gene
     offset = rng.random(2).astype(np.float32)
     repeats = np.float32(density / tiles.SIDE)
     across, ahead = x * repeats + offset[0], z[:, :1] * repeats + offset[1]
-    # Within the tile remap takes its fast path.
+    # remap is faster for coordinates within the tile.
     across = (across - np.floor(across)) * np.float32(tiles.SIDE)
     ahead = np.broadcast_to((ahead - np.floor(ahead)) * np.float32(tiles.SIDE), x.shape)
     return np.asarray(cv2.remap(tile, across, ahead.copy(), cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP), np.float32)
@@ -123,7 +123,7 @@ def _pave(rng: np.random.Generator, road: Road, surface: _Surface, materials: By
 
 
 def _coat(rng: np.random.Generator, materials: Bytes, surface: _Surface, clear: Floats) -> Floats:
-    """Colour, grain and blotches of every material, [rows, W, 3], as far as haze lets them through."""
+    """Colour, grain and blotches of every ground pixel [rows, W, 3], attenuated by haze."""
     yard, tar, grass = pick(rng, "ground", 4), pick(rng, "road", 5), pick(rng, "grass", 9)
     paint = shade(WHITE, rng.uniform(0.7, 0.95))
     colours: list[Colour] = [yard, shade(yard, 0.7), grass, vary(rng, GREY, 5), tar, shade(tar, 0.78), paint]

@@ -1,4 +1,4 @@
-"""What stands where: decided in world metres, before and independently of any pixel."""
+"""The layout of a scene in world metres, independent of its rendering."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Road:
     x: float
     z: float
     angle: float
-    """0 runs away from the camera, half pi across its view."""
+    """Direction in radians: 0 away from the camera, pi / 2 across the view."""
     half_width: float
 
     def offset(self, x: float, z: float) -> float:
-        """Metres from the middle line."""
+        """Distance from the centre line in metres."""
         return (x - self.x) * math.cos(self.angle) - (z - self.z) * math.sin(self.angle)
 
 
@@ -34,7 +34,7 @@ class Thing:
     x: float
     z: float
     style: int
-    """Seeds all that makes it an individual: it looks the same wherever it is drawn."""
+    """Seed of the appearance, which does not depend on the position."""
     phase: float = 0.0
     lift: float = 0.0
     """Metres above the ground."""
@@ -42,14 +42,14 @@ class Thing:
 
 @dataclass(frozen=True)
 class Layout:
-    """A scene without light."""
+    """The objects and the geometry of a scene."""
 
     view: View
     road: Road | None
     grass: bool
     ground_style: int
     sun: tuple[float, float]
-    """Where the tip of a shadow falls, in metres right and away per metre of height."""
+    """Offset of a shadow's tip, in metres right and away per metre of height."""
     things: tuple[Thing, ...]
 
 
@@ -68,7 +68,7 @@ def plan(rng: np.random.Generator, size: tuple[int, int], counts: dict[str, int]
 
 
 def _road(rng: np.random.Generator) -> Road:
-    """Runs away from the camera or across its view, and always through ground that is seen."""
+    """Draw a road away from the camera or across the view, through visible ground."""
     angle = rng.uniform(-0.5, 0.5) if rng.random() < 0.5 else rng.uniform(1.25, 1.9)
     return Road(float(rng.uniform(-2, 2)), float(rng.uniform(8, 13)), float(angle), float(rng.uniform(1.8, 3.2)))
 
@@ -76,7 +76,7 @@ def _road(rng: np.random.Generator) -> Road:
 def _place(
     rng: np.random.Generator, view: View, road: Road | None, taken: list[tuple[float, float]], class_name: str
 ) -> Thing:
-    """The best of a few random places: apart from the others, and on the road or off it as the kind prefers.
+    """The best of a few random positions: away from other objects, and on or off the road as the kind requires.
 
     Objects still hide each other; only complete burial becomes rare.
     """

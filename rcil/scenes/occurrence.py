@@ -1,4 +1,4 @@
-"""Which classes a scene holds, and which older classes come with them.
+"""The classes of a scene, and the older classes that appear with them.
 
 Class-incremental learning is hard because an image of a new class also shows old ones that its annotation calls
 background. The table makes that happen on purpose: almost no class appears without companions that precede it.
@@ -23,7 +23,7 @@ CLASSES = (
     "sign",
     "ball",
 )
-"""Names by id; a natural teaching order, as companions always have smaller ids."""
+"""Class names by id, in a natural order for steps, as companions always have smaller ids."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Occurrence:
     """How often a class appears."""
 
     chance: float
-    """Probability that a scene asks for the class by itself."""
+    """Probability that the class appears on its own account."""
     most: int = 1
-    """Between one and this many objects when it appears; stuff that covers ground counts once."""
+    """Maximum number of objects if the class appears; stuff classes count once."""
     brings: dict[str, float] = field(default_factory=dict)
-    """Older class -> least probability that it is there too."""
+    """Older class -> minimum probability that it appears too."""
 
 
 OCCURRENCE = {
@@ -53,7 +53,7 @@ OCCURRENCE = {
 
 
 def draw_counts(rng: np.random.Generator) -> dict[str, int]:
-    """Objects per class for one scene; absent classes are left out.
+    """Draw the number of objects per class of a scene; absent classes are omitted.
 
     Classes are decided from the newest to the oldest, so a companion is asked for before its own turn comes.
     """

@@ -1,4 +1,4 @@
-"""Objects of a layout over its backdrop: shadows first, then from far to near."""
+"""Render the objects of a layout over its backdrop: first shadows, then objects from far to near."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rcil.scenes.types import Bytes, Floats
 from rcil.scenes.view import View
 
 _CONTACT = 0.45
-"""Light lost right under an object in any weather."""
+"""Light lost under an object in any weather."""
 _VEILED = 0.1
-"""Sun below which clouds leave no cast shadow."""
+"""Minimum sun for cast shadows."""
 
 
 @dataclass(frozen=True)
 class CutOut:
-    """A drawn object, ready to be laid over the image."""
+    """A drawn object that can be blended into the image."""
 
     pen: Pen
     thing: Thing
@@ -48,7 +48,7 @@ def render(layout: Layout, domain: Domain, backdrop: tuple[Floats, Bytes]) -> tu
 
 
 def _cut_out(view: View, thing: Thing) -> CutOut | None:
-    """The object as seen from the camera; None when it is out of view."""
+    """Draw an object as seen from the camera; None if it is out of view."""
     kind, scale = KINDS[thing.kind], view.scale(thing.z)
     x, y = view.foot(thing.x, thing.z)
     pen = Pen((x, y - thing.lift * scale), scale, kind.reach, view.size)
@@ -89,7 +89,7 @@ def _projected(layout: Layout, cut_out: CutOut) -> Bytes:
 
 
 def _lay_over(image: Floats, mask: Bytes, cut_out: CutOut, domain: Domain, sun_side: float) -> None:
-    """Blend one object in, lit from its side and veiled by the haze in front of it."""
+    """Blend one object into the image, with directional light and haze."""
     pen = cut_out.pen
     left, top, width, height = cv2.boundingRect(pen.alpha)
     if width == 0:

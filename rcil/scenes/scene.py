@@ -1,4 +1,4 @@
-"""One scene by seed and index."""
+"""Generate one scene by seed and index."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from rcil.scenes.types import Scene
 
 SIZE = (240, 320)
 """Default height and width."""
-SMALLEST = 48
-"""Pixels per side below which most objects would vanish."""
-LARGEST = 32_000
-"""Pixels per side; OpenCV counts them in 16 bits where it bends a picture."""
+MIN_SIDE = 48
+"""Minimum pixels per side; most objects would vanish in smaller images."""
+MAX_SIDE = 32_000
+"""Maximum pixels per side; OpenCV's remap uses 16-bit coordinates."""
 DOMAIN_RUN = 5
-"""Neighbouring images that share a domain: one round of the splits, so every split sees every domain."""
+"""Consecutive images that share a domain: one round of the splits, so that every split has every domain."""
 
 
 def make_scene(seed: int, index: int, *, size: tuple[int, int] = SIZE, domain: str | None = None) -> Scene:
-    """One picture with its mask, the same for the same arguments whatever else was made before.
+    """Generate an image with its mask; the same arguments always give the same result.
 
-    The mask depends on seed, index and size only, so a scene can be compared across domains.
+    The mask depends only on seed, index and size, so that scenes can be compared across domains.
 
     Args:
-        seed: The site.
-        index: The image of that site.
+        seed: Number of the site.
+        index: Number of the image of that site.
         size: Height and width.
-        domain: A name of `DOMAINS`; by default they take turns by index.
+        domain: A name of `DOMAINS`; by default the domains alternate by index.
     """
     check_size(size)
     name = domain_of(index) if domain is None else domain
@@ -51,23 +51,23 @@ def make_scene(seed: int, index: int, *, size: tuple[int, int] = SIZE, domain: s
 
 
 def domain_of(index: int, domains: Sequence[str] = tuple(DOMAINS)) -> str:
-    """The domain of an image when the given ones take turns."""
+    """The domain of an image if the given domains alternate."""
     return domains[index // DOMAIN_RUN % len(domains)]
 
 
 def check_size(size: tuple[int, int]) -> None:
-    """Refuse what is too small to show anything, or too large to be drawn and read again."""
-    if min(size) < SMALLEST:
-        raise ConfigError(f"size {size[0]}x{size[1]} is too small", f"Use at least {SMALLEST} pixels per side.")
-    if max(size) > LARGEST or is_too_large(size):
+    """Raise if the image size is too small or too large."""
+    if min(size) < MIN_SIDE:
+        raise ConfigError(f"size {size[0]}x{size[1]} is too small", f"Use at least {MIN_SIDE} pixels per side.")
+    if max(size) > MAX_SIDE or is_too_large(size):
         raise ConfigError(
             f"size {size[0]}x{size[1]} is too large",
-            f"Use at most {LARGEST} pixels per side and {MAX_PIXELS // 10**6} megapixels.",
+            f"Use at most {MAX_SIDE} pixels per side and {MAX_PIXELS // 10**6} megapixels.",
         )
 
 
 def check_domains(names: Sequence[str]) -> None:
-    """Refuse an empty list and unknown names."""
+    """Raise for an empty list or unknown names."""
     if not names:
         raise ConfigError("no domain was given", f"Known: {', '.join(DOMAINS)}.")
     for name in names:
@@ -76,7 +76,7 @@ def check_domains(names: Sequence[str]) -> None:
 
 
 class Stream(IntEnum):
-    """One stream per purpose, so that a change of weather leaves the objects where they are."""
+    """Purposes of random streams, so that a change of the weather does not move objects."""
 
     LAYOUT = 0
     CAMERA = 1
@@ -85,7 +85,7 @@ class Stream(IntEnum):
 
 
 def stream(seed: int, index: int, purpose: Stream) -> np.random.Generator:
-    """The generator of one purpose of one image; equal arguments give equal draws in any process."""
+    """The random generator for one purpose of one image; equal arguments give equal draws."""
     if seed < 0 or index < 0:
         raise ConfigError(f"seed {seed} and index {index} must not be negative", "Use 0 or a positive whole number.")
     return np.random.default_rng(np.random.SeedSequence([seed, index], spawn_key=(int(purpose),)))

@@ -1,4 +1,4 @@
-"""A whole site on disk: images and masks in splits, class names, a description and a clip."""
+"""Generate a site folder: images and masks in splits, class names, a description and a clip."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from rcil.scenes.scene import SIZE, check_domains, check_size, domain_of, make_s
 
 DESCRIPTION = "dataset.json"
 VERSION = 1
-"""Goes up whenever the same seed gives other pixels."""
+"""Increased whenever the same seed gives other pixels."""
 QUALITY = 92
-"""Of JPEGs; masks are always lossless."""
+"""JPEG quality; masks are always lossless."""
 SPLIT_CYCLE = ("train", "train", "val", "train", "test")
 """The split of an image by its index, so that a larger site extends a smaller one."""
 
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """What was written."""
+    """Summary of a generated site."""
 
     root: Path
     splits: dict[str, int]
-    """Images per split."""
+    """Number of images per split."""
     domains: dict[str, int]
-    """Images per domain."""
+    """Number of images per domain."""
     classes: dict[str, int]
-    """Images that show a class, by name."""
+    """Number of images that contain each class, by name."""
     frames: int
-    """Frames of the clip."""
+    """Number of frames of the clip."""
 
 
 def make_site(
@@ -58,18 +58,18 @@ def make_site(
     image_format: Literal["jpg", "png"] = "jpg",
     frames: int = 48,
 ) -> SiteSummary:
-    """Write a site into a folder that is new or empty; after an error nothing is left there.
+    """Generate a site folder atomically.
 
-    Image n is `make_scene(seed, n)` whatever the number of images, unless other domains are asked for.
+    Image n is `make_scene(seed, n)` for any number of images, unless other domains are given.
 
     Args:
-        target: The folder of the site.
-        seed: The site; another seed gives another one.
-        images: Over all splits, at least one round of `SPLIT_CYCLE`.
+        target: The site folder; must not exist or must be empty.
+        seed: Number of the site.
+        images: Number of images over all splits, at least one round of `SPLIT_CYCLE`.
         size: Height and width of images and clip, both even.
-        domains: Names of `DOMAINS` that take turns; the clip shows the first.
+        domains: Names of `DOMAINS`, which alternate; the clip shows the first.
         image_format: Suffix of the images; masks are PNG.
-        frames: Length of the clip; 0 leaves it out.
+        frames: Length of the clip; 0 for no clip.
     """
     _check(seed, images, size, domains, image_format, frames)
     folder = target.resolve()
@@ -103,7 +103,7 @@ def make_site(
 
 
 def made_with(root: Path) -> dict[str, Any]:
-    """The options of a generated site; empty for any other."""
+    """The options of a generated site; empty for other folders."""
     try:
         return dict(parse_json((root / DESCRIPTION).read_bytes())["options"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -111,7 +111,7 @@ def made_with(root: Path) -> dict[str, Any]:
 
 
 def dry_run(target: Path, *, seed: int, images: int, size: tuple[int, int], frames: int) -> DryRun:
-    """What `make_site` would do."""
+    """Report what `make_site` would do."""
     _check(seed, images, size, tuple(DOMAINS), "jpg", frames)
     with _explained(target):
         check_writable(target)
@@ -125,7 +125,7 @@ def dry_run(target: Path, *, seed: int, images: int, size: tuple[int, int], fram
 def _check(
     seed: int, images: int, size: tuple[int, int], domains: Sequence[str], image_format: str, frames: int
 ) -> None:
-    """Refuse an impossible request before anything is drawn."""
+    """Raise for impossible options before anything is drawn."""
     check_size(size)
     check_domains(domains)
     if seed < 0:
@@ -133,7 +133,7 @@ def _check(
     if images < len(SPLIT_CYCLE):
         raise ConfigError(f"{images} images do not fill all splits", f"Ask for at least {len(SPLIT_CYCLE)}.")
     if frames < 0:
-        raise ConfigError(f"a clip cannot have {frames} frames", "Use 0 to leave it out.")
+        raise ConfigError(f"a clip cannot have {frames} frames", "Use 0 for no clip.")
     if size[0] % 2 or size[1] % 2:
         raise ConfigError(f"size {size[0]}x{size[1]} is odd", "MPEG-4 needs an even height and width.")
     if image_format not in ("jpg", "png"):
@@ -142,7 +142,7 @@ def _check(
 
 @contextmanager
 def _explained(target: Path) -> Iterator[None]:
-    """Errors of the file system in the user's terms."""
+    """Convert errors of the file system into `RcilError`s."""
     require_free(target)
     try:
         yield

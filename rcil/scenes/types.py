@@ -1,4 +1,4 @@
-"""What the generator passes around: arrays, colours and a finished scene."""
+"""Types of the scene generator."""
 
 from __future__ import annotations
 

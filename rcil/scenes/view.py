@@ -1,4 +1,4 @@
-"""A pinhole camera above flat ground: what makes near objects large and low in the picture."""
+"""A pinhole camera above flat ground."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rcil.scenes.types import Floats
 
 FOCAL = 0.9
 """Focal length as a share of the image width, about 58 degrees across."""
-FURTHEST = 250.0
-"""Metres at which the ground plane ends; the row of the horizon would be infinitely far."""
+MAX_DISTANCE = 250.0
+"""Metres at which the ground plane ends; the horizon itself would be infinitely far."""
 
 
 @dataclass(frozen=True)
 class View:
-    """World metres to pixels: x to the right of the camera, z ahead of it."""
+    """Projection of world metres to pixels: x to the right of the camera, z ahead of it."""
 
     size: tuple[int, int]
     """Image height and width."""
@@ -55,6 +55,6 @@ class View:
         height, width = self.size
         rows = np.arange(self.horizon_row, height, dtype=np.float32) + np.float32(0.5 - self.horizon * height)
         depth = np.float32(self.camera_height * self.focal) / np.maximum(rows, 1e-3)
-        depth = np.minimum(depth, np.float32(FURTHEST))[:, None]
+        depth = np.minimum(depth, np.float32(MAX_DISTANCE))[:, None]
         columns = (np.arange(width, dtype=np.float32) + np.float32(0.5 - width / 2)) / np.float32(self.focal)
         return depth * columns, np.repeat(depth, width, axis=1)

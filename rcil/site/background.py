@@ -1,4 +1,4 @@
-"""Old classes in what a site's masks call background: how much of it, and masks in which they are filled in."""
+"""Old classes in the background of a site's masks: measure them, and write masks that include them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rcil.inference import Model
 from rcil.model.metadata import Metadata
 
 CERTAIN = 0.9
-"""Probability from which the old model's opinion counts."""
+"""Minimum probability of a prediction that counts."""
 
 
 def left_as_background(
     model: Model, data: SegmentationData, samples: Sequence[Sample], *, scale: float = 1.0
 ) -> dict[str, float]:
-    """For every old class but background the share of background-labelled pixels that the model is sure to see it in.
+    """The share of background-labelled pixels that the model confidently predicts as each old class.
 
     Args:
         model: The old model.
-        data: Where the samples come from.
+        data: The dataset of the samples.
         samples: Images and masks.
-        scale: Size at which the network sees images, as a factor.
+        scale: Factor by which images are resized for the network.
     """
     table, counts = id_table(data), np.zeros(256, np.int64)
     total = 0
@@ -52,18 +52,18 @@ def complete_masks(
     *,
     scale: float = 1.0,
 ) -> None:
-    """Write the samples' masks with the old model's predictions for old classes that the site does not label.
+    """Write masks that contain the old model's predictions of old classes that the site does not label.
 
-    Without this the best epoch would be the one that forgot them: each of their pixels would count as a mistake.
+    Otherwise the best epoch would be the one that forgot these classes, as their pixels would count as errors.
 
     Args:
         model: The old model.
         new: Description of the model to be trained; the masks hold its rows.
-        data: Where the samples come from.
+        data: The dataset of the samples.
         samples: Images and masks.
         labelled: Old classes whose labels can be trusted.
-        folder: Where the masks are written.
-        scale: Size at which the network sees images, as a factor.
+        folder: Folder to which the masks are written.
+        scale: Factor by which images are resized for the network.
     """
     table = rows_by_value(data, [c.name for c in new.classes])
     trusted = {BACKGROUND, *(row for row, c in enumerate(model.classes) if c.name in labelled)}

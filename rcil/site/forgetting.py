@@ -1,4 +1,4 @@
-"""What a new model forgot: old classes by their labels, or by agreement with the old model where there are none."""
+"""Measure what a new model forgot, by labels or, for unlabelled classes, by agreement with the old model."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from rcil.hardware.processes import ALONE, Processes
 from rcil.inference import Model
 
 Rows = NDArray[np.uint8]
-LEAST_PIXELS = 100
-"""A class with fewer is not measured: a handful of pixels says nothing."""
+MIN_PIXELS = 100
+"""Classes with fewer pixels are not measured."""
 
 
 @dataclass(frozen=True)
 class OldClass:
-    """What became of a class that the old model knew; all numbers are percent or points, None where not measured."""
+    """The change of an old class. Numbers are in percent or percentage points, None if not measured."""
 
     name: str
     measured: Literal["labels", "agreement", "no"]
-    """`labels`: both models against the masks. `agreement`: the new model against the old one's predictions."""
+    """`labels`: both models are compared with the masks. `agreement`: the new model is compared with the old one."""
     before: float | None
     """IoU of the old model with the masks."""
     after: float | None
@@ -38,18 +38,18 @@ class OldClass:
     agreement: float | None
     """IoU of both models' predictions."""
     drop: float | None
-    """Points lost; negative where the new model is better."""
+    """Points lost; negative if the new model is better."""
     pixels: int
-    """Of the class in the masks, or in the old model's predictions."""
+    """Pixels of the class in the masks, or in the predictions of the old model."""
 
 
 @dataclass(frozen=True)
 class NewClass:
-    """How well a new class was learned."""
+    """The IoU of a new class."""
 
     name: str
     iou: float | None
-    """Percent; None where it neither occurs nor is predicted."""
+    """IoU in percent; None if the class neither occurs nor is predicted."""
     pixels: int
 
 
@@ -63,15 +63,15 @@ class Forgetting:
 
     @property
     def worst(self) -> OldClass | None:
-        """The measured old class that lost most."""
+        """The measured old class with the largest drop."""
         measured = [c for c in self.old if c.drop is not None]
         return max(measured, key=lambda c: c.drop or 0.0) if measured else None
 
     def reason(self, limit: float) -> str | None:
-        """Why the new model must not be deployed if a class may lose `limit` points; None if it may be."""
+        """The reason to reject the new model if a class may lose at most `limit` points; None to accept it."""
         worst = self.worst
         if worst is None:
-            return f"no old class could be measured: none has {LEAST_PIXELS} pixels in {self.images} images"
+            return f"no old class could be measured: none has {MIN_PIXELS} pixels in {self.images} images"
         assert worst.drop is not None
         return f"{worst.name} dropped {worst.drop:.1f} points, limit {limit:g}" if worst.drop > limit else None
 
@@ -85,30 +85,30 @@ class Forgetting:
         }
 
     def as_metrics(self) -> dict[str, float]:
-        """What the lineage records."""
+        """The metrics for the lineage."""
         drops = {f"drop {c.name}": c.drop for c in self.old if c.drop is not None}
         return {**drops, **{f"iou {c.name}": c.iou for c in self.new if c.iou is not None}}
 
 
 @dataclass(frozen=True)
 class Views:
-    """One image as both models see it."""
+    """An image, its mask and the predictions of both models."""
 
     image: Image
     truth: Rows
-    """Rows of the new model [H, W], 255 is ignored."""
+    """Class rows of the new model [H, W]; 255 is ignored."""
     old: Rows
     new: Rows
 
 
 class Pair:
-    """An old and a new model that look at the same images.
+    """An old and a new model that are compared on the same images.
 
     Args:
         old: The old model.
         new: The new model; its first rows are the old model's.
-        data: Where the samples come from.
-        scale: Size at which the networks see images, as a factor.
+        data: The dataset of the samples.
+        scale: Factor by which images are resized for the networks.
     """
 
     def __init__(self, old: Model, new: Model, data: SegmentationData, scale: float = 1.0) -> None:
@@ -118,11 +118,11 @@ class Pair:
 
     @property
     def count(self) -> int:
-        """Old classes, background included."""
+        """Number of old classes, including background."""
         return len(self.old.classes)
 
     def look(self, sample: Sample) -> Views:
-        """Both predictions and the mask of one sample."""
+        """Run both models on one sample."""
         image = read_rgb(sample.image)
         old, new = (model.segment(image, scale=self.scale) for model in (self.old, self.new))
         return Views(image, self.table[read_mask(sample.mask)], old, new)
@@ -137,18 +137,18 @@ def compare(
     progress: Callable[[int, int], None] = lambda done, total: None,
     processes: Processes = ALONE,
 ) -> tuple[Forgetting, list[Sample]]:
-    """Measure forgetting, and name the samples on which the models differ most. Holds one image at a time.
+    """Measure forgetting, and find the samples on which the models differ most. Keeps one image in memory.
 
-    Old classes are measured on all pixels but those of a new class, where the old model could not be right. Background
-    counts as labelled only if every other old class is.
+    Old classes are measured on all pixels except those of new classes, which the old model cannot know. Background
+    counts as labelled only if all other old classes are labelled.
 
     Args:
         pair: The models.
-        samples: What to compare them on.
+        samples: The samples to compare them on.
         labelled: Old classes whose labels can be trusted.
-        keep: How many samples to name.
-        progress: Told how many of how many samples are done.
-        processes: They share the samples; counts are added up, so that all come to the same verdict.
+        keep: Maximum number of samples to return.
+        progress: Called with the number of finished samples and their total.
+        processes: The processes that share the samples; counts are summed, so that all get the same result.
     """
     classes = len(pair.new.classes)
     before, after, between, learned = confusions = tuple(Confusion(classes) for _ in range(4))
@@ -179,25 +179,25 @@ def compare(
         for row, name in enumerate(names)
         if row >= pair.count
     )
-    shares = [(float(pixels / size), -place) for place, (pixels, size) in enumerate(differing)]
-    most = [samples[-place] for share, place in heapq.nlargest(keep, shares) if share > 0]
+    shares = [(float(pixels / size), -index) for index, (pixels, size) in enumerate(differing)]
+    most = [samples[-index] for share, index in heapq.nlargest(keep, shares) if share > 0]
     return Forgetting(len(samples), old, new), most
 
 
 def by_labels(name: str, row: int, before: Confusion, after: Confusion) -> OldClass:
-    """A class by what both models make of its labels."""
+    """Compare both models with the labels of a class."""
     pixels = int(before.matrix[row].sum())
     was, now = _percent(before.iou[row]), _percent(after.iou[row])
-    if pixels < LEAST_PIXELS or was is None or now is None:
+    if pixels < MIN_PIXELS or was is None or now is None:
         return OldClass(name, "no", None, None, None, None, pixels)
     return OldClass(name, "labels", was, now, None, was - now, pixels)
 
 
 def by_agreement(name: str, row: int, between: Confusion) -> OldClass:
-    """A class by how far both models agree on it; the old model's prediction takes the place of the truth."""
+    """Compare the predictions of both models for a class; those of the old model serve as ground truth."""
     pixels = int(between.matrix[row].sum())
     agreement = _percent(between.iou[row])
-    if pixels < LEAST_PIXELS or agreement is None:
+    if pixels < MIN_PIXELS or agreement is None:
         return OldClass(name, "no", None, None, None, None, pixels)
     return OldClass(name, "agreement", None, None, agreement, 100.0 - agreement, pixels)
 

@@ -13,7 +13,7 @@ from rcil.site.forgetting import Rows, Views
 PANEL = 420
 """Longest side of each of the four pictures."""
 ENLARGED = 3
-"""Small images grow by at most this factor."""
+"""Maximum factor by which small images are enlarged."""
 TITLES = ("image", "old model", "new model", "difference")
 KINDS: tuple[tuple[str, Colour], ...] = (
     ("same", (0, 0, 0)),
@@ -23,17 +23,17 @@ KINDS: tuple[tuple[str, Colour], ...] = (
     ("old class -> new class", (200, 60, 220)),
     ("background -> old class", (0, 160, 230)),
 )
-"""What a pixel can have become, with its colour; the place is its number in `difference`."""
+"""The kinds of change of a pixel, with their colours, in the order of the values of `difference`."""
 _SAME, _LEARNED, _LOST, _CONFUSED, _TAKEN, _INVENTED = range(len(KINDS))
 
 
 def difference(old: Rows, new: Rows, count: int) -> NDArray[np.uint8]:
-    """The kind of change of every pixel [H, W], a place in `KINDS`.
+    """The kind of change of every pixel [H, W], an index into `KINDS`.
 
     Args:
         old: The old model's rows [H, W].
         new: The new model's rows [H, W].
-        count: Classes of the old model, background (row 0) included.
+        count: Number of classes of the old model, including background (row 0).
     """
     kinds = np.full(old.shape, _SAME, np.uint8)
     changed, was_background, became_new = old != new, old == 0, new >= count
@@ -46,12 +46,12 @@ def difference(old: Rows, new: Rows, count: int) -> NDArray[np.uint8]:
 
 
 def draw_difference(views: Views, classes: tuple[ClassInfo, ...], count: int) -> Image:
-    """Image, both predictions and what changed, side by side over a legend [H, W, 3].
+    """Draw image, both predictions and the difference side by side, with a legend below [H, W, 3].
 
     Args:
-        views: One image as both models see it.
-        classes: Of the new model, in row order.
-        count: Classes of the old model.
+        views: An image with the predictions of both models.
+        classes: Classes of the new model, in row order.
+        count: Number of classes of the old model.
     """
     factor = min(ENLARGED, PANEL / max(views.image.shape[:2]))
     height, width = (max(1, round(side * factor)) for side in views.image.shape[:2])

@@ -1,4 +1,4 @@
-"""Everything that can be known to go wrong before a class is taught, found before anything is written."""
+"""Check the request, the model and the site folder before anything is written."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ from rcil.training.plan import hold_out
 from rcil.training.run import check_pieces, spread
 
 PROBED = 20
-"""Training images that the old model is run on."""
+"""Number of training images that the old model is run on."""
 NOTEWORTHY = 0.001
-"""Share of the background's pixels from which an old class in it is worth a line."""
+"""Minimum share of background pixels at which an old class is reported."""
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Ready:
-    """What the training will use."""
+    """The input of the training."""
 
     model: Model
-    """The old model; folded once, and its folded form used throughout."""
+    """The old model. It is folded once, and its folded form is used everywhere."""
     data: SegmentationData
     train: tuple[Sample, ...]
     held_out: tuple[Sample, ...]
-    """Training images that choose the best epoch."""
+    """Held-out training images, which choose the best epoch."""
     new: tuple[ClassInfo, ...]
     labelled: frozenset[str]
-    """Old classes that have pixels anywhere in the site's masks."""
+    """Old classes with pixels in the masks of the site."""
     amounts: dict[str, tuple[int, int]]
-    """Images and pixels of every new class in the training split."""
+    """Number of images and pixels of every new class in the training split."""
     in_background: dict[str, float]
-    """Old classes in what the masks call background, as shares of its pixels, by the old model's opinion."""
+    """Share of background pixels that the old model predicts as each old class."""
 
     @property
     def evaluation(self) -> tuple[str, tuple[Sample, ...]]:
-        """What forgetting is measured on: the split `val`, or the held-out images where there is none."""
+        """The images on which forgetting is measured: the split `val`, or the held-out images if there is none."""
         val = self.data.splits.get("val", ())
         return ("val", val) if val else ("held-out images", self.held_out)
 
@@ -80,28 +80,28 @@ class Ready:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What was found."""
+    """The result of the check."""
 
     problems: tuple[Problem, ...]
     ready: Ready | None = None
-    """None if there is an error."""
+    """None if there are errors."""
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """What forbids the training."""
+        """Problems that prevent the training."""
         return tuple(p for p in self.problems if p.severity == "error")
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """What the user should look at."""
+        """Problems that do not prevent the training."""
         return tuple(p for p in self.problems if p.severity == "warning")
 
     def require(self) -> Ready:
-        """What to train with; raises all errors at once."""
+        """Return the input of the training, or raise all errors at once."""
         if self.ready is None:
             listed = "\n".join(f"  {p.place}: {p.message}" for p in self.errors)
             many = "1 error" if len(self.errors) == 1 else f"{len(self.errors)} errors"
-            raise DataError(f"{many} before training; nothing was written\n{listed}", "Correct this and start again.")
+            raise DataError(f"{many} before training; nothing was written\n{listed}", "Fix the errors and start again.")
         return self.ready
 
     def as_document(self) -> dict[str, Any]:
@@ -117,20 +117,22 @@ def preflight(
     device: torch.device | None = None,
     processes: int = 1,
 ) -> Preflight:
-    """Check model, site and names; errors are collected, not raised.
+    """Check model, site folder and class names. Problems are collected, not raised.
 
-    Only a file that is no checkpoint at all, a folder that is no site folder, an unknown method and a batch that cannot
-    be computed raise.
+    Raises only for a file that is not a checkpoint, a folder that is not a site folder, an unknown method or an
+    impossible batch size.
 
     Args:
-        request: What was asked.
-        progress: Told how many of how many images are checked.
-        device: Where the training will be, and the old model looks at some images; the CPU by default.
-        processes: How many share every batch.
+        request: The request.
+        progress: Called with the number of checked images and their total.
+        device: The training device, on which the old model is run on some images; the CPU by default.
+        processes: Number of processes that share every batch.
     """
     method = make_method(request.method.name, **request.method.options)
     if method.sees_all_data:
-        raise ConfigError(f"method '{request.method.name}' trains all classes at once", "Choose a method for steps.")
+        raise ConfigError(
+            f"method '{request.method.name}' trains all classes at once", "Choose a continual learning method."
+        )
     device = device or torch.device("cpu")
     check_pieces(request.training.batch, request.training.accumulate, processes)
     metadata = read_header(request.model).metadata
@@ -139,8 +141,8 @@ def preflight(
     problems = model_problems(request.model, metadata)
     if method.carries_over:
         text = (
-            "a checkpoint does not hold what this method remembers of earlier steps: it starts without, and learns the "
-            "old classes from what the old model sees in these images; `rcil train` keeps it"
+            "checkpoints do not contain the state that this method keeps of earlier steps: it starts without, and "
+            "learns the old classes from the old model's predictions on these images; `rcil train` keeps the state"
         )
         problems.append(Problem("warning", f"method {request.method.name}", text))
     problems += [p for p in report.problems if p.severity == "error" or not p.place.startswith("class ")]
@@ -154,7 +156,7 @@ def preflight(
 def _with_images(
     request: Request, metadata: Metadata, report: CheckReport, problems: list[Problem], device: torch.device
 ) -> Preflight:
-    """What depends on which image holds what, and on what the old model sees in them."""
+    """Check what depends on the content of the images and on the predictions of the old model."""
     data = read_site(request.data, seed=request.seed, record=False)
     new, colours = new_classes(request.classes, data.classes, metadata)
     problems = [*problems, *colours]
@@ -181,7 +183,7 @@ def _with_images(
 
 
 def _amount(contents: Sequence[MaskContent], class_id: int) -> tuple[int, int]:
-    """Images and pixels of a class."""
+    """Number of images and pixels of a class."""
     return sum(class_id in c.present for c in contents), sum(int(c.pixels[class_id]) for c in contents)
 
 

@@ -1,4 +1,4 @@
-"""Masks that a model proposes for new images, as a site folder to review."""
+"""Label new images with a model, as a site folder to review."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ def prelabel(
     device: str = "auto",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Make a site folder from images and a model's predictions; returns what is also written to `prelabel.json`.
+    """Create a site folder from images and predictions; returns the content of `prelabel.json`.
 
     Args:
         model: A checkpoint of any form.
         images: A folder of images, or a site folder, whose splits are kept.
-        output: The site folder; appears whole or not at all.
-        min_confidence: Pixels of less probability become 255, ignore.
-        scale: Size at which the network sees images, as a factor.
+        output: The site folder, which is created atomically.
+        min_confidence: Pixels with a lower probability become 255 (ignore).
+        scale: Factor by which images are resized for the network.
         overlays: Also draw the masks over the images.
-        device: Where the network runs: `auto`, `cpu`, `cuda` or `cuda:N`.
-        progress: Told how many of how many images are done.
+        device: Device of the network: `auto`, `cpu`, `cuda` or `cuda:N`.
+        progress: Called with the number of finished images and their total.
     """
     chosen = choose_device(device)
     require_free(output)
-    places = find_images(images)
+    found = find_images(images)
     loaded = load(model).folded.to(chosen)
     entries = []
     try:
         with building(output) as site:
-            for done, (place, path) in enumerate(places.items(), 1):
-                entries.append(_label(loaded, place, path, site, min_confidence, scale, overlays))
-                progress(done, len(places))
+            for done, (name, path) in enumerate(found.items(), 1):
+                entries.append(_label(loaded, name, path, site, min_confidence, scale, overlays))
+                progress(done, len(found))
             classes_file = write_classes(site, loaded.classes)
             document = {
                 "model": str(model),
@@ -74,24 +74,25 @@ def prelabel(
 
 
 def dry_run(model: Path, images: Path, output: Path, *, overlays: bool) -> DryRun:
-    """What `prelabel` would do."""
+    """Report what `prelabel` would do."""
     require_free(output)
     check_writable(output)
-    places = find_images(images)
+    found = find_images(images)
     metadata = load(model).metadata
-    size = sum(path.stat().st_size for path in places.values())
+    size = sum(path.stat().st_size for path in found.values())
     made = "image, mask and overlay" if overlays else "image and mask"
     return DryRun(
-        {str(model): f"step {metadata.step}, {len(metadata.classes)} classes", str(images): f"{len(places)} images"},
-        {str(output): f"{made} for each of {len(places)}, class names, prelabel.json"},
+        {str(model): f"step {metadata.step}, {len(metadata.classes)} classes", str(images): f"{len(found)} images"},
+        {str(output): f"{made} for each of {len(found)}, class names, prelabel.json"},
         {"disk": f"{size / 2**20:.1f} MiB for the copied images"},
     )
 
 
 def find_images(folder: Path) -> dict[str, Path]:
-    """Images below a folder by their place in the site to be made: a path without suffix.
+    """Images below a folder by their name in the new site folder, a path without suffix.
 
-    A site folder's splits stay. Other subfolders would become splits, so their names become part of the file's.
+    The splits of a site folder are kept. Names of other subfolders become part of the file name, since subfolders would
+    be read as splits.
     """
     existing_folder(folder, "Give a folder of images, or a site folder.")
     is_site = (folder / "images").is_dir()
@@ -100,19 +101,19 @@ def find_images(folder: Path) -> dict[str, Path]:
         files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
     if not files:
         raise DataError(f"{root} holds no images", f"Images end with {', '.join(SUFFIXES)}.")
-    places: dict[str, Path] = {}
+    found: dict[str, Path] = {}
     for path in files:
-        place = ("/" if is_site else "__").join(path.relative_to(root).with_suffix("").parts)
-        if place in places:
-            raise DataError(f"{places[place]} and {path} would share the mask {place}.png", "Rename one of them.")
-        places[place] = path
-    return places
+        name = ("/" if is_site else "__").join(path.relative_to(root).with_suffix("").parts)
+        if name in found:
+            raise DataError(f"{found[name]} and {path} would share the mask {name}.png", "Rename one of them.")
+        found[name] = path
+    return found
 
 
 def write_classes(site: Path, classes: Sequence[ClassInfo]) -> str:
-    """The class names, in the one file that the site format reads them from; returns its name.
+    """Write the class names and return the name of the file.
 
-    classes.txt has no colours: where a class has another than its default, dataset.yaml takes its place.
+    This is classes.txt, or dataset.yaml if a class does not have its default colour, which classes.txt cannot store.
     """
     if all(c.colour == colour_of(row) for row, c in enumerate(classes)):
         name, text = "classes.txt", "".join(f"{c.name}\n" for c in classes)
@@ -129,25 +130,25 @@ def write_classes(site: Path, classes: Sequence[ClassInfo]) -> str:
 
 def _label(
     model: Model,
-    place: str,
+    name: str,
     path: Path,
     site: Path,
     min_confidence: float,
     scale: float,
     overlays: bool,
 ) -> dict[str, Any]:
-    """Copy one image, write its mask, and say how sure the model was."""
+    """Copy one image, write its mask and return the confidence of the model."""
     image = read_rgb(path)
     rows, confidence = model.segment_with_confidence(image, scale=scale)
     mask = np.where(confidence < min_confidence, np.uint8(IGNORE), rows)
-    with replacing(site / "images" / f"{place}{path.suffix.lower()}") as part:
+    with replacing(site / "images" / f"{name}{path.suffix.lower()}") as part:
         shutil.copyfile(path, part)
-    write_mask(site / "masks" / f"{place}.png", mask)
+    write_mask(site / "masks" / f"{name}.png", mask)
     if overlays:
-        write_image(site / "overlays" / f"{place}.png", draw(image, mask, model.classes))
+        write_image(site / "overlays" / f"{name}.png", draw(image, mask, model.classes))
     shares = np.bincount(mask.ravel(), minlength=256) / mask.size
     return {
-        "image": place,
+        "image": name,
         "mean_confidence": float(confidence.mean()),
         "unsure": float(shares[IGNORE]),
         "classes": {c.name: float(shares[row]) for row, c in enumerate(model.classes) if shares[row]},
@@ -155,7 +156,7 @@ def _label(
 
 
 def draw(image: Image, mask: Image, classes: Sequence[ClassInfo]) -> Image:
-    """The mask over its image with a legend below; ignored pixels are magenta, background stays."""
+    """Draw the mask over its image with a legend below; ignored pixels are magenta, background is not drawn."""
     lut = lut_of({**{row: c.colour for row, c in enumerate(classes)}, IGNORE: UNSURE})
     picture = overlay(image, mask, lut, ignore=0)
     seen = [(c.name, c.colour) for row, c in enumerate(classes) if row and row in np.unique(mask)]

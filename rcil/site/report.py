@@ -8,17 +8,17 @@ from typing import Any
 from rcil.report.html import Block, ImageBlock, TableBlock, TextBlock, write_page
 
 HARDLY_LEARNED = 10.0
-"""IoU below which a new class gets a remark, percent."""
+"""IoU in percent below which a new class is reported as hardly learned."""
 OLD_COLUMNS = ("old class", "measured by", "before", "after", "agreement", "drop", "pixels")
 NEW_COLUMNS = ("new class", "IoU", "pixels")
 NOTE = (
-    "Percent, and points of it. Old classes are compared on all labelled pixels but those of the new classes: by IoU "
-    "with the masks where these label the class, by agreement of both models' predictions where they do not."
+    "Values are in percent, drops in percentage points. Old classes are compared on all labelled pixels except those "
+    "of new classes: by IoU with the masks if the masks label the class, otherwise by agreement of both models."
 )
 
 
 def verdict(report: dict[str, Any]) -> str:
-    """One line: accepted or rejected, and why."""
+    """One line that says whether the model is accepted or rejected, and why."""
     if report["rejected"]:
         return f"REJECTED: {report['rejected']}"
     drop, limit = report["largest_drop"], report["max_drop"]
@@ -30,7 +30,7 @@ def verdict(report: dict[str, Any]) -> str:
 
 
 def old_rows(report: dict[str, Any]) -> list[list[str]]:
-    """Cells of `OLD_COLUMNS`."""
+    """Rows of the table of old classes."""
     return [
         [
             c["name"],
@@ -43,12 +43,12 @@ def old_rows(report: dict[str, Any]) -> list[list[str]]:
 
 
 def new_rows(report: dict[str, Any]) -> list[list[str]]:
-    """Cells of `NEW_COLUMNS`."""
+    """Rows of the table of new classes."""
     return [[c["name"], _number(c["iou"]), f"{c['pixels']:,}"] for c in report["new_classes"]]
 
 
 def as_markdown(report: dict[str, Any]) -> str:
-    """The report as a short Markdown text."""
+    """The report as Markdown."""
     parts = [f"# {_title(report)}", f"**{verdict(report)}**", _subtitle(report)]
     for columns, rows in ((OLD_COLUMNS, old_rows(report)), (NEW_COLUMNS, new_rows(report))):
         rule = ["---", *("---:" for _ in columns[1:])]
@@ -58,11 +58,11 @@ def as_markdown(report: dict[str, Any]) -> str:
 
 
 def write_html(path: Path, report: dict[str, Any], overlays: Path) -> None:
-    """The report as a page with its pictures inside.
+    """Write the report as an HTML page with embedded pictures.
 
     Args:
-        path: The page.
-        report: The document of report.json.
+        path: The HTML file.
+        report: The content of report.json.
         overlays: Folder of the pictures that the report names.
     """
     blocks: list[Block] = [

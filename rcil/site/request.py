@@ -1,4 +1,4 @@
-"""What was asked of `rcil add-class`, as it is kept beside the result."""
+"""The request of `rcil add-class`, which is recorded next to the result."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from rcil.training.task import Count, MethodSection, Positive, Scale, TrainingSe
 
 RECORD = "add_class.yaml"
 SECTIONS = ("training", "method")
-"""What overrides may change; all else has an option of its own."""
+"""Sections that overrides may change; everything else has its own option."""
 
 
 class StepTraining(TrainingSection):
-    """Schedule and optimiser of one step from site images; both numbers of a pair are the same."""
+    """Schedule and optimiser of one step from site images.
+
+    Both numbers of a pair are equal, because there is only one step.
+    """
 
     epochs: tuple[Count, Count] = (defaults.EPOCHS, defaults.EPOCHS)
     lr: tuple[Positive, Positive] = (defaults.LR, defaults.LR)
@@ -31,7 +34,7 @@ class StepTraining(TrainingSection):
 
 
 class Request(FrozenModel):
-    """Which class, from which images, how, and how much may be forgotten."""
+    """The classes to add, the images, the method and the allowed forgetting."""
 
     model: Path
     """The checkpoint to start from."""
@@ -41,17 +44,17 @@ class Request(FrozenModel):
     method: MethodSection = MethodSection(name=defaults.METHOD)
     training: StepTraining = StepTraining()
     scale: Scale = defaults.SCALE
-    """Size at which the network sees images, as a factor."""
+    """Factor by which images are resized for the network."""
     max_drop: Annotated[float, Field(ge=0)] = defaults.MAX_DROP
-    """Points that an old class may lose."""
+    """Maximum drop in IoU points of an old class."""
     seed: Annotated[int, Field(ge=0)] = defaults.SEED
 
 
 def make_request(fields: dict[str, Any], overrides: Sequence[str] = ()) -> Request:
-    """A checked request.
+    """Validate the fields of a request.
 
     Args:
-        fields: Of `Request`; `training` and `method` as dictionaries.
+        fields: Fields of `Request`, with `training` and `method` as dictionaries.
         overrides: Dotted keys with YAML values, for example `training.momentum=0.8`.
     """
     method = {"name": defaults.METHOD, **fields.get("method", {})}

@@ -1,4 +1,4 @@
-"""Teaching classes from a request to a judged model."""
+"""Add classes to a model: check, train, compare with the old model and write the report."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from rcil.data.scan import data_digest
 from rcil.data.site import read_site
 from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.hardware.determinism import deterministic
-from rcil.hardware.followers import told_once
-from rcil.hardware.processes import Processes, join
+from rcil.hardware.processes import Processes, join, report_once
 from rcil.inference import Model
 from rcil.methods import StepInfo, make_method
 from rcil.model.architecture import Architecture
@@ -43,14 +42,14 @@ from rcil.training.tensorboard import both, tensorboard
 
 @dataclass(frozen=True)
 class Display:
-    """What is shown while it runs; nothing by default. Each part is left before the next is entered."""
+    """Progress display of a run; shows nothing by default. The parts never overlap."""
 
     phase: Callable[[str], AbstractContextManager[Progress]] = lambda title: nullcontext(lambda done, total: None)
-    """Shows how many of how many images are done, under a title."""
+    """Shows the number of processed images under a title."""
     training: Callable[[], AbstractContextManager[Listener]] = lambda: nullcontext(lambda event: None)
     """Shows iterations and epochs."""
     announce: Callable[[Preflight], None] = lambda found: None
-    """Shows what was found before training."""
+    """Shows the result of the pre-flight check."""
 
 
 def add_class(
@@ -60,18 +59,18 @@ def add_class(
     resume: bool = False,
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """Check, train, compare with the old model and write everything; returns the document of `report.json`.
+    """Check, train, compare with the old model and write all files; returns the content of `report.json`.
 
-    A model that forgot too much is written too, with the reason in its metadata.
+    A model that forgot too much is also written, with the reason in its metadata.
 
     Args:
-        request: What to do.
-        output: Folder for model, report, pictures and `training/`.
-        resume: Continue in this folder; without it a folder that is in use is refused.
-        display: What is shown meanwhile; nothing by default.
+        request: The request.
+        output: Folder for the model, the report, pictures and `training/`.
+        resume: Continue a run in this folder; otherwise a folder that holds a run is an error.
+        display: Progress display; nothing by default.
     """
     display = display or Display()
-    read_header(request.model)  # an unreadable model is the first thing to say
+    read_header(request.model)  # report an unreadable model first
     with join(request.training.device) as processes, deterministic(request.training.deterministic):
         if not processes.leads:
             return _teach(request, output, resume, Display(), processes)
@@ -80,11 +79,11 @@ def add_class(
 
 
 def _teach(request: Request, output: Path, resume: bool, display: Display, processes: Processes) -> dict[str, Any]:
-    """Every process checks, trains and compares its share of the images; the first one alone writes the results."""
+    """Every process checks, trains and compares its share of the images; only the first one writes results."""
     finished = output / "report.json"
-    with told_once(processes):
+    with report_once(processes):
         check_folder(output, request, resume=resume)
-        processes.wait()  # all have seen the folder as it was
+        processes.wait()  # all processes have checked the folder
         if finished.exists():
             return read_report(finished)
         with display.phase("checking") as progress:
@@ -94,7 +93,7 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
         processes.wait()
     if processes.leads:
         record_request(output, request)
-        read_site(request.data, seed=request.seed)  # from now on the split stays
+        read_site(request.data, seed=request.seed)  # records the split
     with display.training() as listen:
         model = _train(request, ready, output / "training", processes, listen)
     with display.phase("comparing") as progress:
@@ -160,7 +159,7 @@ def _train(request: Request, ready: Ready, folder: Path, processes: Processes, l
 
 
 def _write_report(output: Path, report: dict[str, Any]) -> None:
-    """In three forms; report.json comes last, because it says that all is done."""
+    """Write the report as Markdown, HTML and JSON. report.json is last, because it marks the run as finished."""
     with replacing(output / "report.md") as part:
         part.write_text(as_markdown(report), encoding="utf-8")
     write_html(output / "report.html", report, output / "overlays")
@@ -168,7 +167,7 @@ def _write_report(output: Path, report: dict[str, Any]) -> None:
 
 
 def label_table(data: SegmentationData, metadata: Metadata) -> NDArray[np.uint8]:
-    """Label of every mask value in training [256]: the rows of the newest classes, background for all else."""
+    """Training label of every mask value [256]: the rows of the new classes, background for all others."""
     rows = {c.name: row for row, c in enumerate(metadata.classes) if c.step == metadata.step}
     table = np.full(256, BACKGROUND, np.uint8)
     for class_id, name in enumerate(data.names):
@@ -178,24 +177,24 @@ def label_table(data: SegmentationData, metadata: Metadata) -> NDArray[np.uint8]
 
 
 def judged(metadata: Metadata, forgetting: Forgetting, reason: str | None) -> Metadata:
-    """The description with what was measured in its last entry, and with the reason for a rejection."""
+    """The metadata with the measured metrics and the reason of a rejection."""
     *earlier, last = metadata.lineage
     entry = last.model_copy(update={"metrics": {**last.metrics, **forgetting.as_metrics()}})
     return metadata.model_copy(update={"lineage": (*earlier, entry), "rejected": reason})
 
 
 def draw(pair: Pair, samples: Iterable[Sample], folder: Path) -> list[str]:
-    """One picture for each sample; returns the file names."""
+    """Draw one picture per sample; returns the file names."""
     names = []
-    for place, sample in enumerate(samples):
-        name = f"{place:02d}_{sample.name.replace('/', '__')}.png"
+    for index, sample in enumerate(samples):
+        name = f"{index:02d}_{sample.name.replace('/', '__')}.png"
         write_image(folder / name, draw_difference(pair.look(sample), pair.new.classes, pair.count))
         names.append(name)
     return names
 
 
 def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
-    """The old model's description with new classes, one more step and how they came."""
+    """The metadata of the old model, extended by the new classes and the new step."""
     old = ready.model.metadata
     entry = LineageEntry(
         step=old.step + 1,
@@ -220,7 +219,7 @@ def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """The report of a run that has ended."""
+    """Read the report of a finished run."""
     try:
         report: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The paper's augmentation: random resize and crop, random flip; on request, crops that hold what is to be learned."""
+"""The augmentation of the paper: random resize, crop and flip. Optionally, crops are focused on labelled classes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ Mask = NDArray[np.uint8]
 def random_crop(
     image: Image, mask: Mask, crop: int, scale: tuple[float, float], rng: np.random.Generator, focus: float = 0.0
 ) -> tuple[Image, Mask]:
-    """A square of `crop` pixels from the image at a random scale, flipped half of the time.
+    """Cut a square of `crop` pixels from the randomly resized image, and flip it half of the time.
 
-    Where the scaled image is smaller than the crop it is padded: black in
-    the image, ignored in the mask.
+    Images smaller than the crop are padded with black, and masks with 255 (ignore).
 
     Args:
         image: [H, W, 3].
         mask: [H, W].
         crop: Side of the result.
-        scale: Smallest and largest factor, drawn evenly in the logarithm.
-        rng: Decides everything.
-        focus: Share of crops that hold a pixel of a labelled class, each class as likely as another, so that small
-            and rare things are seen.
+        scale: Smallest and largest factor, drawn log-uniformly.
+        rng: Random generator.
+        focus: Share of crops that contain a pixel of a labelled class, all classes equally likely, so that small and
+            rare objects are seen.
     """
     image, mask = resized(image, mask, float(np.exp(rng.uniform(*np.log(scale)))))
     height, width = mask.shape
@@ -46,7 +45,7 @@ def random_crop(
 
 
 def resized(image: Image, mask: Mask, factor: float) -> tuple[Image, Mask]:
-    """Both at `factor` of their size; shrinking averages colours, so that nothing aliases."""
+    """Resize image and mask by `factor`; shrinking averages pixels to avoid aliasing."""
     height, width = (max(1, round(side * factor)) for side in mask.shape)
     how = cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR
     image = np.asarray(cv2.resize(image, (width, height), interpolation=how), np.uint8)
@@ -55,16 +54,16 @@ def resized(image: Image, mask: Mask, factor: float) -> tuple[Image, Mask]:
 
 
 def labelled_pixel(mask: Mask, rng: np.random.Generator) -> tuple[int, int] | None:
-    """Row and column of a random pixel of a random class that is there, background aside; None without any."""
+    """Row and column of a random pixel of a random foreground class; None if the mask has none."""
     present = [c for c in np.flatnonzero(np.bincount(mask.ravel(), minlength=256)) if c not in (BACKGROUND, IGNORE)]
     if not present:
         return None
-    places = np.flatnonzero(mask == rng.choice(present))
-    row, column = divmod(int(rng.choice(places)), mask.shape[1])
+    pixels = np.flatnonzero(mask == rng.choice(present))
+    row, column = divmod(int(rng.choice(pixels)), mask.shape[1])
     return row, column
 
 
 def _around(where: int, crop: int, side: int, rng: np.random.Generator) -> int:
-    """A random start of a window of `crop` in `side` that holds `where`."""
+    """A random start of a window of `crop` pixels within `side` that contains `where`."""
     lowest, highest = max(0, where - crop + 1), max(0, min(where, side - crop))
     return int(rng.integers(min(lowest, highest), highest + 1))

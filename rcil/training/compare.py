@@ -1,11 +1,11 @@
-"""Methods side by side: the paper's table on any task, every cell a run of its own that can be resumed."""
+"""Compare methods on a task, as in the tables of the paper. Every cell is a separate run that can be resumed."""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rcil.core.documents import write_json
 from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError
 from rcil.core.files import check_writable, replacing
+from rcil.core.log import Notify
 from rcil.methods import make_method
 from rcil.model.architecture import RC
 from rcil.report.compare_report import as_text, write_comparison
@@ -25,12 +26,12 @@ from rcil.training.run import run_task
 from rcil.training.task import MethodSection, Task
 
 COLUMNS = ("first", "later", "all")
-"""Classes of step 0, of all later steps, and both, as the paper's tables have them."""
+"""Classes of step 0, of all later steps, and of both, as in the tables of the paper."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Mean and standard deviation of a mean IoU over seeds; NaN where there is nothing to average."""
+    """Mean and standard deviation of a mean IoU over seeds; NaN without values."""
 
     mean: float
     sd: float
@@ -44,21 +45,20 @@ def compare(
     output: Path,
     *,
     listen: Listener = lambda event: None,
-    announce: Callable[[str], None] = lambda text: None,
+    announce: Notify = lambda text: None,
 ) -> dict[str, Any]:
     """Run every method with every seed and tabulate all steps; returns what `compare.json` holds.
 
-    Finished cells are kept and unfinished ones continued, so an interrupted comparison is started again with the same
-    call. Methods that train step 0 alike share it. `method.options` of the task are its own method's, `method.others`
-    the other methods'.
+    The same call continues an interrupted comparison and keeps finished cells. Methods that train step 0 in the same
+    way share it. `method.options` of the task apply to its own method, `method.others` to the other methods.
 
     Args:
-        task: The task; its own seed is the first.
+        task: The task; its seed is the first seed.
         methods: Names of the methods, one row each.
-        seeds: Runs of each.
+        seeds: Number of runs per method.
         output: Folder with one run per cell, `compare.json`, `compare.md`, `compare.html` and `curves.png`.
-        listen: Told about every iteration.
-        announce: Told about every cell.
+        listen: Called after every iteration.
+        announce: Called before every cell.
     """
     check_methods(methods)
     options = options_of(task)
@@ -92,13 +92,13 @@ def compare(
 
 
 def check_methods(methods: Sequence[str]) -> None:
-    """Refuse a comparison without a row."""
+    """Raise if no method is named."""
     if not methods:
-        raise ConfigError("no method is named", "Name methods with commas between, for example mib,rcil.")
+        raise ConfigError("no method is given", "Give comma-separated names, for example mib,rcil.")
 
 
 def options_of(task: Task) -> dict[str, dict[str, Any]]:
-    """Options by method."""
+    """Options by method name."""
     return {**task.method.others, task.method.name: task.method.options}
 
 
@@ -144,7 +144,7 @@ def summarise(values: Sequence[float]) -> Cell:
 
 
 def as_markdown(document: dict[str, Any]) -> str:
-    """The table as people paste it."""
+    """The table as Markdown."""
     lines = [f"mIoU in % after the last step of {document['task']}, mean ± sd over {document['seeds']} seeds", ""]
     lines += ["| method | step 0 | later | all |", "|---|---|---|---|"]
     for name, row in document["rows"].items():
@@ -153,14 +153,14 @@ def as_markdown(document: dict[str, Any]) -> str:
 
 
 def _without_nan(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """NaN is not JSON: null instead."""
+    """Replace NaN, which is not JSON, by None."""
     text = json.dumps(rows)
     result: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
     return result
 
 
 def comparison_dry_run(task: Task, methods: Sequence[str], seeds: int, output: Path) -> DryRun:
-    """What a comparison would take; that methods share step 0 is not counted in."""
+    """Estimate a comparison; the sharing of step 0 is not taken into account."""
     check_methods(methods)
     check_writable(output)
     needs, images = {}, 0
@@ -171,6 +171,6 @@ def comparison_dry_run(task: Task, methods: Sequence[str], seeds: int, output: P
         seconds = seeds * sum(step.seconds for step in steps)
         memory = max(step.memory for step in steps) / GIB
         needs[name] = f"{seeds} runs, {iterations} iterations, {memory:.1f} GiB, {duration(seconds)}"
-    cells = {str(output / name / f"seed{task.seed + place}"): "" for name in methods for place in range(seeds)}
+    cells = {str(output / name / f"seed{task.seed + index}"): "" for name in methods for index in range(seeds)}
     table = {str(output / name): "" for name in ("compare.json", "compare.md", "compare.html", "curves.png")}
     return DryRun({str(task.data.root): f"{images} images in the largest step"}, {**cells, **table}, needs)

@@ -1,4 +1,4 @@
-"""Settings that cannot work together, or not on this device, refused before any data is read."""
+"""Checks for combinations of norm, precision and device that cannot train, before any data is read."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     import torch
 
 NO_BF16 = (
-    "norm inplace cannot train in bf16, which inplace-ABN has no kernels for: set training.precision to fp32 or, on a "
-    "GPU, fp16; or use a network with norm abs, which computes the same"
+    "norm inplace cannot train in bf16, because inplace-ABN has no bf16 kernels: set training.precision to fp32 or, on "
+    "a GPU, fp16; or use norm abs, which computes the same"
 )
 
 
 def check_norm_precision(norm: NormKind, precision: str) -> None:
-    """Refuse a norm that has no kernels for a precision on any device; a ValueError, for validators."""
+    """Raise a ValueError, for validators, if a norm has no kernels for a precision on any device."""
     if norm == "inplace" and precision == "bf16":
         raise ValueError(NO_BF16)
 
 
 def check_compatible(norm: NormKind, precision: str, device: torch.device) -> None:
-    """Refuse what a network with this norm cannot do on this device in this precision."""
+    """Raise if a network with this norm cannot train on this device in this precision."""
     try:
         check_norm_precision(norm, precision)
     except ValueError as error:
-        raise ConfigError(str(error), "Change one of the two.") from error
+        raise ConfigError(str(error), "Change the norm or the precision.") from error
     if device.type == "cuda":
         _check_on_gpu(norm, precision, device)
     elif norm == "inplace" and precision == "fp16":
@@ -44,7 +44,7 @@ def _check_on_gpu(norm: NormKind, precision: str, device: torch.device) -> None:
         with torch.cuda.device(device):
             supported = torch.cuda.is_bf16_supported()
         if not supported:
-            raise ConfigError(f"{device} has no bf16", "Set training.precision to fp16 or fp32.")
+            raise ConfigError(f"{device} does not support bf16", "Set training.precision to fp16 or fp32.")
     if norm == "inplace" and not inplace_abn_has_cuda():
         raise ConfigError(
             "norm inplace cannot train on a GPU here: inplace-abn was compiled without CUDA",
@@ -54,7 +54,7 @@ def _check_on_gpu(norm: NormKind, precision: str, device: torch.device) -> None:
 
 
 def inplace_abn_has_cuda() -> bool:
-    """Whether the installed inplace-abn has kernels for GPUs; only such a build can reduce statistics of several."""
+    """Whether inplace-abn was built with CUDA; only such a build can reduce statistics over processes."""
     from rcil.nn.units.norms import inplace_abn_classes
 
     inplace_abn_classes()

@@ -1,4 +1,4 @@
-"""What a run will need, before it starts: memory from shapes alone, time from a short trial."""
+"""Estimate the memory (from tensor shapes) and time (from a short trial) of a run."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ TRIAL_IMAGES, TRIAL_SIZE = 2, 256
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """What one step needs."""
+    """The estimate of one step."""
 
     step: int
     teaches: tuple[str, ...]
     images: int
     iterations: int
     memory: int
-    """Bytes of one process at its peak, without torch itself."""
+    """Peak bytes of one process, without torch itself."""
     seconds: float
 
 
 def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
-    """Every step's images, iterations, memory and time.
+    """Estimate the images, iterations, memory and time of every step.
 
-    Time is that of a trial with a few images in step 0's network, scaled by multiply-accumulates; later steps are taken
-    to cost what step 1 does. Reading images is not counted: it happens beside.
+    The time is measured on a few images with the network of step 0 and scaled by multiply-accumulates; later steps are
+    assumed to cost as much as step 1. Loading images is not included, as it runs in parallel.
     """
     settings = task.training
     check_pieces(settings.batch, settings.accumulate, processes)
@@ -65,7 +65,7 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
 
 
 def _networks(task: Task, plan: Plan, method: Method) -> tuple[list[Segmenter], list[Segmenter | None]]:
-    """Student and teacher of step 0 and, if there is one, of step 1."""
+    """Student and teacher of step 0 and, if it exists, of step 1."""
     first = first_network(task, method, plan.steps[0])
     if len(plan.steps) == 1:
         return [first], [None]
@@ -74,12 +74,12 @@ def _networks(task: Task, plan: Plan, method: Method) -> tuple[list[Segmenter], 
 
 
 def _work(student: Segmenter, teacher: Segmenter | None) -> float:
-    """Multiply-accumulates of an image: forward, and twice that backward; the teacher runs forward only."""
+    """Multiply-accumulates per image: forward and backward (twice the forward pass); the teacher only runs forward."""
     return 3 * cost(student).macs + (cost(teacher).macs if teacher is not None else 0)
 
 
 def _trial(model: Segmenter, size: int, device: torch.device) -> float:
-    """Seconds for an image, forward and backward; the faster of two tries, since the first one warms up."""
+    """Seconds per image, forward and backward; the faster of two trials, since the first one warms up."""
     times = []
     copied = duplicate(model, {}).to(device).train()
     gpus = [device] if device.type == "cuda" else []
@@ -89,13 +89,13 @@ def _trial(model: Segmenter, size: int, device: torch.device) -> float:
             start = time.perf_counter()
             copied(images).mean().backward()
             for gpu in gpus:
-                torch.cuda.synchronize(gpu)  # it has only been told what to do
+                torch.cuda.synchronize(gpu)  # kernels run asynchronously
             times.append(time.perf_counter() - start)
     return min(times) / TRIAL_IMAGES
 
 
 def duration(seconds: float) -> str:
-    """`2 h 05 min`, `3 min 20 s` or `12 s`."""
+    """Format a duration: `2 h 05 min`, `3 min 20 s` or `12 s`."""
     whole = round(seconds)
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

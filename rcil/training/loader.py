@@ -1,4 +1,4 @@
-"""Batches that depend on seed, step, epoch and position alone: not on workers, and not on where a run was resumed."""
+"""Data loading. Batches depend only on seed, step, epoch and position, not on the workers or on resuming."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class CropSettings:
     scale: tuple[float, float]
     workers: int
     focus: float = 0.0
-    """Share of crops that are sure to hold a labelled class; see `random_crop`."""
+    """Share of crops that contain a labelled class; see `random_crop`."""
     epoch_images: int | None = None
-    """Images of an epoch, however many there are."""
+    """Number of images per epoch; None uses all images once."""
     memory_share: float | None = None
-    """Share of an epoch's images that come from the memory; None: as many as it has."""
+    """Share of the images of an epoch that come from the memory; None uses all of them once."""
 
     @classmethod
     def of(cls, settings: TrainingSection, scale: float) -> CropSettings:
-        """Those of a task whose network sees images at `scale` of their size."""
+        """The settings of a task that resizes images by `scale`."""
         low, high = settings.scale
         return cls(
             settings.batch,
@@ -63,9 +63,9 @@ class Share:
 
     rank: int = 0
     count: int = 1
-    """Processes."""
+    """Number of processes."""
     parts: int = 1
-    """Pieces of each process, one after the other, whose gradients add up."""
+    """Gradient accumulation steps per process."""
 
     def pieces(self, group: list[int]) -> list[list[int]]:
         """The indices of this process's pieces; the length of `group` is a multiple of count * parts."""
@@ -75,7 +75,7 @@ class Share:
 
 
 class Crops(Dataset[Item]):
-    """Augmented crops; the key (epoch, index) decides the augmentation.
+    """Augmented crops. The key (epoch, index) determines the augmentation.
 
     Args:
         samples: Images and masks.
@@ -83,7 +83,7 @@ class Crops(Dataset[Item]):
         metadata: How images are normalised.
         settings: Crop size and scales.
         seed: Seed and step.
-        memory: Further samples that have a table of their own.
+        memory: Replayed samples, each with its own table.
     """
 
     def __init__(
@@ -111,30 +111,29 @@ class Crops(Dataset[Item]):
         if settings.memory_share is None or len(self) == self.own:
             return epoch_order(len(self), settings.batch, self.seed, epoch, settings.epoch_images)
         size = settings.epoch_images or self.own
-        again = round(size * settings.memory_share)
+        replayed = round(size * settings.memory_share)
         rng = np.random.default_rng([*self.seed, 2, epoch])
-        new = drawn(range(self.own), size - again, len(self), rng)
-        old = drawn(range(self.own, len(self)), again, len(self), rng)
+        new = drawn(range(self.own), size - replayed, len(self), rng)
+        old = drawn(range(self.own, len(self)), replayed, len(self), rng)
         return grouped(rng.permutation([*new, *old]).tolist(), settings.batch)
 
     def __getitem__(self, key: tuple[int, int]) -> Item:
         """Image [3, crop, crop] and labels [crop, crop]."""
         epoch, index = key
         rng = np.random.default_rng([*self.seed, 1, epoch, index])
-        place = index % len(self)
-        sample = self.samples[place]
-        image, mask = read_pair(sample, self.tables[place])
+        number = index % len(self)
+        image, mask = read_pair(self.samples[number], self.tables[number])
         image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
         return as_input(self.metadata, image), torch.from_numpy(mask).long()
 
-    def whole(self, place: int, scale: float) -> Batch:
+    def whole(self, number: int, scale: float) -> Batch:
         """Image [1, 3, H, W] and labels [1, H, W] of one sample as the network sees it in evaluation."""
-        image, mask = resized(*read_pair(self.samples[place], self.tables[place]), scale)
+        image, mask = resized(*read_pair(self.samples[number], self.tables[number]), scale)
         return as_input(self.metadata, image)[None], torch.from_numpy(mask).long()[None]
 
 
 class _Careful(Dataset[Item | RcilError]):
-    """The same crops, but an error that a user can act on is a value: torch would put a traceback in its message."""
+    """The same crops, but an `RcilError` is returned as a value: torch would add a traceback to its message."""
 
     def __init__(self, crops: Crops) -> None:
         self.crops = crops
@@ -153,30 +152,30 @@ def _collated(items: list[Item | RcilError]) -> Batch | RcilError:
 
 
 def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, size: int | None = None) -> list[list[int]]:
-    """Indices of each batch of an epoch: a fresh shuffle, the incomplete last batch left out unless it is the only one.
+    """Shuffled indices of each batch of an epoch, without an incomplete last batch.
 
-    A batch of one would break batch statistics, so a set smaller than a batch is filled by repeating.
+    A dataset smaller than a batch is repeated to fill one, since a batch of one image has no batch statistics.
 
     Args:
-        count: Images that there are.
-        batch: Images of a batch.
+        count: Number of images.
+        batch: Batch size.
         seed: Seed and step.
-        epoch: Which one.
-        size: Images of an epoch; those that come again have indices from `count` on, and so other augmentations.
+        epoch: Number of the epoch.
+        size: Images per epoch; repeated images get indices from `count` on, and so other augmentations.
     """
     rng = np.random.default_rng([*seed, 0, epoch])
     return grouped(drawn(range(count), count if size is None else size, count, rng), batch)
 
 
-def drawn(places: range, size: int, count: int, rng: np.random.Generator) -> list[int]:
-    """`size` of the places in random order; those that come again are `count` higher, and so augmented otherwise."""
-    rounds = math.ceil(size / len(places))
-    order = [int(places[i]) + count * again for again in range(rounds) for i in rng.permutation(len(places))]
+def drawn(indices: range, size: int, count: int, rng: np.random.Generator) -> list[int]:
+    """`size` of the indices in random order; a repetition adds `count`, and so gets another augmentation."""
+    rounds = math.ceil(size / len(indices))
+    order = [int(indices[i]) + count * again for again in range(rounds) for i in rng.permutation(len(indices))]
     return order[:size]
 
 
 def grouped(order: list[int], batch: int) -> list[list[int]]:
-    """Whole batches; a set smaller than a batch is repeated to fill one."""
+    """Split indices into full batches; fewer indices than a batch are repeated to fill one."""
     if len(order) < batch:
         return [(order * batch)[:batch]]
     return [order[start : start + batch] for start in range(0, len(order) - batch + 1, batch)]
@@ -185,19 +184,19 @@ def grouped(order: list[int], batch: int) -> list[list[int]]:
 def batches(
     crops: Crops, epoch: int, first: int = 0, share: Share | None = None, *, pinned: bool = False
 ) -> Iterator[list[Batch]]:
-    """Batches of an epoch from number `first` on, each as the pieces that this process computes.
+    """Iterate over the batches of an epoch, each as the pieces that this process computes.
 
     Args:
-        crops: What is in them.
-        epoch: Decides order and augmentation.
-        first: How many batches to leave out.
-        share: Which pieces are computed here; by default all.
-        pinned: In memory that a GPU can fetch by itself while the host goes on.
+        crops: The dataset.
+        epoch: Determines order and augmentation.
+        first: Number of batches to skip.
+        share: The pieces of this process; by default all.
+        pinned: Use page-locked memory, which a GPU copies asynchronously.
     """
     share = share or Share()
     order = crops.order(epoch)[first:]
     keys = [[(epoch, index) for index in piece] for group in order for piece in share.pieces(group)]
-    generator = torch.Generator().manual_seed(0)  # keeps torch's own generator, which draws drop-path, out of this
+    generator = torch.Generator().manual_seed(0)  # leaves torch's global generator, which draws drop-path, untouched
     loader: DataLoader[Any] = DataLoader(
         _Careful(crops),
         batch_sampler=keys,

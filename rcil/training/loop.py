@@ -32,13 +32,13 @@ from rcil.training.state import Position, StepState
 from rcil.training.task import TrainingSection
 
 FINISHING_IMAGES = 200
-"""Of a step, about as many are looked at before and after it."""
+"""Approximate number of whole images that a method may look at before and after a step."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened, for progress displays and logs."""
+    """Progress of a training, for displays and logs."""
 
     step: int
     epoch: int
@@ -47,12 +47,12 @@ class Event:
     iterations: int
     terms: dict[str, float]
     images: int = 0
-    """Of this iteration, over all processes."""
+    """Images of this iteration, over all processes."""
     lr: float = 0.0
     miou: float | None = None
-    """Of the held-out images, at the end of an epoch."""
+    """Mean IoU of the held-out images, after a validation."""
     looked: tuple[int, int] | None = None
-    """How many of how many whole images the method has seen, before the first epoch or after the last."""
+    """Processed whole images and their total, before the first epoch or after the last."""
 
 
 Listener = Callable[[Event], None]
@@ -60,7 +60,7 @@ Listener = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class StepJob:
-    """All that one step needs."""
+    """Everything that the training of one step needs."""
 
     index: int
     info: StepInfo
@@ -70,7 +70,7 @@ class StepJob:
     validation: tuple[Sample, ...]
     settings: TrainingSection
     scale: float
-    """Size at which the network sees images, as a factor."""
+    """Factor by which images are resized for the network."""
     folder: Path
     processes: Processes = ALONE
 
@@ -80,10 +80,10 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
 
     The teacher is the folded form of `previous`, the model that the step started from.
 
-    Continues by itself if the folder holds a state.
+    Training continues from the saved state if the folder has one.
 
-    The processes of a job compute pieces of the same batches with the same random draws, so that together they do what
-    one process would do; the first one alone writes.
+    All processes compute pieces of the same batches with the same random draws, so that together they compute what one
+    process would; only the first one writes files.
     """
     settings, later, processes = job.settings, min(job.index, 1), job.processes
     epochs = settings.epochs[later]
@@ -157,7 +157,7 @@ def evaluate_together(
     dtype: torch.dtype = torch.float32,
     pixels: int | None = None,
 ) -> EvalReport:
-    """`rcil.evaluation.evaluate.evaluate`, every process with its share of the samples; all get the same report."""
+    """Evaluate a model with several processes, each on its share of the samples; all get the same report."""
     share = samples[processes.rank :: processes.count]
     confusion = measure(model, data, share, scale=scale, dtype=dtype, pixels=pixels)
     confusion.matrix = processes.sum_array(confusion.matrix)
@@ -165,9 +165,9 @@ def evaluate_together(
 
 
 def _validate(model: Segmenter, job: StepJob) -> EvalReport:
-    """The held-out images; on a GPU in the precision of the training, as many pixels as it trains on.
+    """Evaluate the held-out images, on a GPU in the precision and batch size of the training.
 
-    On a CPU one image at a time in fp32: it gains nothing from larger batches.
+    On a CPU, images are evaluated one at a time in fp32, since larger batches are not faster.
     """
     settings, processes = job.settings, job.processes
     how: dict[str, Any] = {}
@@ -178,7 +178,7 @@ def _validate(model: Segmenter, job: StepJob) -> EvalReport:
 
 
 def _placed(model: Segmenter, job: StepJob) -> Segmenter:
-    """On the job's device, in its memory layout."""
+    """Move a model to the device and memory format of the job."""
     return model.to(job.processes.device).to(memory_format=_layout(job))  # type: ignore[no-any-return, call-overload]
 
 
@@ -187,7 +187,7 @@ def _layout(job: StepJob) -> torch.memory_format:
 
 
 def _distributed(student: Segmenter, processes: Processes) -> Segmenter | DistributedDataParallel:
-    """What averages gradients over the processes."""
+    """Wrap the student so that gradients are averaged over the processes."""
     if processes.count == 1:
         return student
     devices = [processes.device] if processes.device.type == "cuda" else None
@@ -195,7 +195,7 @@ def _distributed(student: Segmenter, processes: Processes) -> Segmenter | Distri
 
 
 def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> StepState:
-    """Optimiser and schedule over what trains: the frozen branch has neither gradient nor optimiser state."""
+    """Create optimiser and schedule for the trainable parameters, which the frozen branch has none of."""
     settings = job.settings
     optimiser = _optimiser(_groups(model, settings, min(job.index, 1)), settings)
     schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, total, power=settings.power)
@@ -204,7 +204,7 @@ def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> St
 
 
 def _groups(model: Segmenter, settings: TrainingSection, later: int) -> list[dict[str, Any]]:
-    """What trains, with its learning rate: the classifier may have one of its own."""
+    """Parameter groups with their learning rates; the classifier may have its own."""
     lr = settings.lr[later]
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     rows = [p for name, p in trained.items() if name.startswith("classifier.")]
@@ -227,14 +227,14 @@ def _learn(
     pieces: list[Batch],
     job: StepJob,
 ) -> dict[str, float]:
-    """Gradients of a batch; returns the loss terms, averaged over its pieces and over the processes.
+    """Compute the gradients of a batch; returns the loss terms, averaged over pieces and processes.
 
     Processes exchange gradients once, with the last piece.
     """
     state.optimiser.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
-    for place, (images, labels) in enumerate(pieces, 1):
-        waits = isinstance(network, DistributedDataParallel) and place < len(pieces)
+    for number, (images, labels) in enumerate(pieces, 1):
+        waits = isinstance(network, DistributedDataParallel) and number < len(pieces)
         with network.no_sync() if waits else contextlib.nullcontext():  # type: ignore[operator]
             terms = _forward(network, old, state.method, images, labels, job)
             state.scaler.scale(terms.total / len(pieces)).backward()  # type: ignore[no-untyped-call]
@@ -246,9 +246,9 @@ def _learn(
 
 
 def _update(state: StepState, job: StepJob, epoch: int, best: Path) -> None:
-    """Move the weights. Where the scaler found its scale too large nothing moves, and the schedule waits too.
+    """Update the weights. If the loss scale was too large, neither the weights nor the schedule advance.
 
-    The optimiser tells whether it was called: to ask the scaler for its scale would make the host wait for the GPU.
+    A hook tells whether the optimiser was called; asking the scaler for its scale would synchronise with the GPU.
     """
     moved: list[bool] = []
     hook = state.optimiser.register_step_post_hook(lambda *_: moved.append(True))
@@ -270,7 +270,7 @@ def _forward(
     labels: Tensor,
     job: StepJob,
 ) -> LossTerms:
-    """Run teacher and student and hand their maps to the method; losses leave autocast by themselves."""
+    """Run teacher and student and pass their maps to the method; losses disable autocast themselves."""
     images, labels = _moved(images, labels, job)
     precision = job.settings.precision
     with torch.autocast(images.device.type, DTYPES[precision], enabled=precision != "fp32"):
@@ -288,7 +288,7 @@ def _moved(images: Tensor, labels: Tensor, job: StepJob) -> Batch:
 
 
 def _pieces(job: StepJob, epoch: int, share: Share, first: int = 0) -> Iterator[list[Batch]]:
-    """The batches of an epoch from `first` on, in memory that suits the device."""
+    """The batches of an epoch from `first` on, in pinned memory for a GPU."""
     return batches(job.crops, epoch, first, share, pinned=job.processes.device.type == "cuda")
 
 
@@ -300,17 +300,17 @@ def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
 
 
 def _whole(job: StepJob, listen: Listener, now: Event) -> Iterator[Batch]:
-    """Training images as they are, some of them, evenly spread; `listen` hears how many a method has taken `now`."""
+    """Yield evenly spread whole training images; `listen` is told how many were taken."""
     count = len(job.crops)
-    places = range(0, count, max(1, count // FINISHING_IMAGES))
-    for taken, place in enumerate(places, 1):
-        yield job.crops.whole(place, job.scale)
-        listen(replace(now, looked=(taken, len(places))))
+    numbers = range(0, count, max(1, count // FINISHING_IMAGES))
+    for taken, number in enumerate(numbers, 1):
+        yield job.crops.whole(number, job.scale)
+        listen(replace(now, looked=(taken, len(numbers))))
 
 
 @torch.no_grad()
 def _seen_by(old: Segmenter, method: Method, job: StepJob, share: Share) -> Iterator[tuple[Maps, Tensor]]:
-    """The teacher's maps of the first epoch's batches, for methods that look before they train."""
+    """The teacher's maps of the batches of the first epoch, for methods with a `prepare` phase."""
     for pieces in _pieces(job, 0, share):
         for piece in pieces:
             images, labels = _moved(*piece, job)
@@ -318,7 +318,7 @@ def _seen_by(old: Segmenter, method: Method, job: StepJob, share: Share) -> Iter
 
 
 def _skip(bad: list[str], undo: Undo | None, job: StepJob, epoch: int, position: Position, best: Path) -> None:
-    """Leave out a batch whose loss terms `bad` are not finite, as if it had not been there; refused but in fp16."""
+    """Skip a batch whose loss terms `bad` are not finite; raises unless the precision is fp16."""
     what = f"the loss term {', '.join(bad)} is not finite"
     if undo is None or not position.skipped.not_finite():
         if position.skipped.total:

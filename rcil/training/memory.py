@@ -1,4 +1,4 @@
-"""How much memory a step of training needs, from shapes alone, and how much there is."""
+"""How much memory training a step needs, computed from tensor shapes, and how much is free."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rcil.training.task import TrainingSection
 
 GIB = 2**30
 LOSS_COPIES = 4
-"""Arrays of the size of the full-resolution logits that the losses keep for their backward pass."""
+"""Arrays of the size of the full-resolution logits that the losses keep for the backward pass."""
 
 
 def peak_memory(student: Segmenter, teacher: Segmenter | None, images: int, settings: TrainingSection) -> int:
-    """Bytes of weights, gradients, optimiser state and everything kept for the backward pass of `images` crops."""
+    """Bytes of weights, gradients, optimiser state and activations for `images` crops."""
     shadow = on_meta(student).train()
     x = torch.empty(images, 3, settings.crop, settings.crop, device="meta")
     kept: dict[int, Tensor] = {}
@@ -46,7 +46,7 @@ def peak_memory(student: Segmenter, teacher: Segmenter | None, images: int, sett
 
 
 def _moments(settings: TrainingSection) -> int:
-    """Numbers that the optimiser keeps for each weight."""
+    """Number of values that the optimiser keeps per weight."""
     return 2 if settings.optimiser == "adamw" else int(settings.momentum > 0)
 
 
@@ -55,13 +55,13 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def check_memory(needed: int, device: torch.device, settings: TrainingSection, step: int) -> None:
-    """Stop now, with advice, rather than in the middle of the night.
+    """Raise before training if there is not enough memory.
 
     Args:
-        needed: Bytes, from `peak_memory`, without what is on the device already.
-        device: Where the step trains.
-        settings: For the advice.
-        step: For the message.
+        needed: Bytes from `peak_memory`, without those already allocated on the device.
+        device: The training device.
+        settings: Training settings, for the hint.
+        step: Number of the step, for the message.
     """
     free = free_memory(device)
     if free is None or needed <= free:
@@ -79,10 +79,10 @@ def _next_divisor(batch: int, accumulate: int) -> int:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that can still be taken; None where the system does not tell.
+    """Bytes that can still be allocated; None if unknown.
 
-    What an allocator keeps of freed tensors can be taken again, but counts as used until then: torch's blocks on a GPU
-    are added to what the driver calls free, and the C library is told to give back the pages it keeps.
+    Memory that an allocator caches counts as used, but can be reused: torch's cached GPU blocks are added to the free
+    memory reported by the driver, and glibc is asked to release the pages that it caches.
     """
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -92,13 +92,13 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def release_freed() -> None:
-    """Give memory that was freed, but is kept by the C library, back to the system; does nothing without glibc."""
+    """Return memory that the C library caches to the system; does nothing without glibc."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def weights_on(device: torch.device, models: Iterable[Segmenter | None]) -> int:
-    """Bytes of the networks' weights that are on `device` already, and so no longer count as free there."""
+    """Bytes of the weights that are on `device` already and no longer count as free there."""
     networks = (model for model in models if model is not None)
     return _bytes(p for model in networks for p in model.parameters() if p.device.type == device.type)
 
@@ -111,7 +111,7 @@ def _meminfo(path: Path) -> int | None:
 
 
 def _cgroup(folder: Path) -> int | None:
-    """What a container may still take; cached files that nobody has looked at for long count as free."""
+    """Free memory of a container; inactive page cache counts as free."""
     try:
         limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
     except OSError:

@@ -1,4 +1,4 @@
-"""From a task and its data to what each step trains, validates and tests on."""
+"""The training, validation and test images of each step of a task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Remembered:
 
     sample: Sample
     step: ClassStep
-    """Whose labels it has."""
+    """The step whose labels the image has."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,16 @@ class StepPlan:
 
     step: ClassStep
     names: tuple[str, ...]
-    """The classes that it adds; step 0 includes background, a later domain step adds none."""
+    """The classes that the step adds; step 0 includes background, later domain steps add none."""
     train: tuple[Sample, ...]
     validation: tuple[Sample, ...]
-    """Held out of the training images: chooses the best epoch."""
+    """Held-out training images, which choose the best epoch."""
     memory: tuple[Remembered, ...] = ()
-    """Images of earlier steps that are trained on again."""
+    """Replayed images of earlier steps."""
 
     @property
     def teaches(self) -> tuple[str, ...]:
-        """What is new, for display: domains in a domain protocol, else classes."""
+        """The new domains or classes, for display."""
         return self.step.domains or self.names
 
 
@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user must know before believing the results."""
+        """Warnings about the validity of the results."""
         seen = {sample.image for step in self.steps for sample in (*step.train, *step.validation)}
         leaked = sum(sample.image in seen for sample in self.test)
         if not leaked:
@@ -79,12 +79,12 @@ class Plan:
 
 
 def make_plan(task: Task, *, joint: bool = False, record: bool = True) -> Plan:
-    """Resolve a task; raises before any training if a step would have nothing to learn from.
+    """Resolve a task. Raises before any training if a step would have too few images.
 
     Args:
-        task: What the user wants.
-        joint: Teach everything in one step, for the upper bound.
-        record: As in `read_site`.
+        task: The task.
+        joint: Train all classes in one step, as an upper bound.
+        record: See `read_site`.
     """
     section = task.data
     if section.kind == "site":
@@ -98,12 +98,12 @@ def make_plan(task: Task, *, joint: bool = False, record: bool = True) -> Plan:
     if task.protocol.by_domain:
         return _plan_domains(task, data, joint=joint)
     if section.variant == "legacy":
-        raise ConfigError("data.variant legacy is about domains", "Give protocol.domains, for example 11-5.")
+        raise ConfigError("data.variant legacy needs a domain protocol", "Give protocol.domains, for example 11-5.")
     return _plan_classes(task, data, joint=joint)
 
 
 def _plan_classes(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
-    """Steps that add classes, on the images that hold them."""
+    """Steps that add classes, with the images that contain them."""
     groups = resolve_groups(task.protocol, data.names)
     if joint:
         groups = [[c for group in groups for c in group]]
@@ -120,7 +120,7 @@ def _plan_classes(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
 
 
 def remember(plan: StepPlan, present: Mapping[str, frozenset[int]], count: int, seed: int) -> list[Remembered]:
-    """Up to `count` training images of every class of a step, background aside, drawn by name and seed."""
+    """Choose up to `count` training images of every foreground class of a step, by name and seed."""
     kept: dict[str, Remembered] = {}
     drawn = sorted(plan.train, key=lambda sample: _draw("memory", sample.name, seed))
     for class_id in plan.step.classes:
@@ -131,17 +131,17 @@ def remember(plan: StepPlan, present: Mapping[str, frozenset[int]], count: int, 
 
 
 def _plan_domains(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
-    """Steps with all classes on the images of their domains.
+    """Steps with all classes, each with the images of its domains.
 
-    Results are on the test split whatever a step has seen. `legacy` has no test split: every step is tested on the
-    images that the research code tests its last step on, which are those of its tables.
+    Every step is tested on the whole test split. `legacy` tests every step on the images that the research code tests
+    its last step on, which are those of its tables.
     """
     legacy = task.data.variant == "legacy"
     pool = data.splits["train"] + data.splits["val"] if legacy else data.splits[task.data.train]
-    nowhere = [sample for sample in pool if not sample.domain]
-    if nowhere:
+    unknown = [sample for sample in pool if not sample.domain]
+    if unknown:
         raise ConfigError(
-            f"{len(nowhere)} images of {data.root} have no domain, first {nowhere[0].image}",
+            f"{len(unknown)} images of {data.root} have no domain, first {unknown[0].image}",
             'A site records domains in dataset.json, {"image_domains": {"train/NAME": "night"}}; Cityscapes has its '
             "cities; VOC and ADE20K have none.",
         )
@@ -157,7 +157,7 @@ def _plan_domains(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
 
 
 def _step_plan(task: Task, data: SegmentationData, step: ClassStep, chosen: list[Sample]) -> StepPlan:
-    """A step on its images, some of which are held out."""
+    """The plan of a step, with some images held out."""
     train, held_out = hold_out(chosen, task.seed, task.training.held_out)
     plan = StepPlan(step, tuple(data.names[c] for c in step.classes), train, held_out)
     if not plan.train or not plan.validation:
@@ -177,7 +177,7 @@ def resolve_groups(protocol: ProtocolSection, names: tuple[str, ...]) -> list[li
         if len(order) != len(names):
             raise ConfigError(
                 f"the order '{protocol.order}' has {len(order)} classes, the data {len(names)}",
-                "Use it with its dataset.",
+                "Use the order with its own dataset.",
             )
         return split_order(order, *parse_split(protocol.split))
     assert protocol.steps is not None
@@ -193,8 +193,8 @@ def resolve_domains(protocol: ProtocolSection, domains: list[str]) -> list[list[
     """Domain names of each step.
 
     Args:
-        protocol: With `domains` or `domain_steps`.
-        domains: Those of the data, in the order that X-Y counts them in unless the protocol has its own.
+        protocol: A protocol with `domains` or `domain_steps`.
+        domains: The domains of the data, in the order in which X-Y counts them by default.
     """
     wanted = protocol.domain_order or (name for group in protocol.domain_steps or () for name in group)
     for name in wanted:
@@ -205,7 +205,7 @@ def resolve_domains(protocol: ProtocolSection, domains: list[str]) -> list[list[
     assert protocol.domains is not None
     order = list(protocol.domain_order or domains)
     if sorted(order) != sorted(domains):
-        missing = ", ".join(sorted(set(domains).difference(order))) or "none, but one comes twice"
+        missing = ", ".join(sorted(set(domains).difference(order))) or "none, but one is named twice"
         raise ConfigError(
             f"protocol.domain_order must name every domain once; missing: {missing}",
             "To leave domains out, list those of each step under protocol.domain_steps.",
@@ -214,7 +214,7 @@ def resolve_domains(protocol: ProtocolSection, domains: list[str]) -> list[list[
 
 
 def hold_out(samples: Sequence[Sample], seed: int, share: float) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
-    """Images to train on and images held out; of several, one changes sides where chance left a side empty."""
+    """Split samples into training and held-out images; neither is empty if there are two or more."""
     held = [sample for sample in samples if is_held_out(sample.name, seed, share)]
     train = [sample for sample in samples if not is_held_out(sample.name, seed, share)]
     if len(samples) > 1 and not held:
@@ -225,11 +225,11 @@ def hold_out(samples: Sequence[Sample], seed: int, share: float) -> tuple[tuple[
 
 
 def is_held_out(name: str, seed: int, share: float) -> bool:
-    """Depends on name and seed alone, so that a run and its resumption agree and new images move nothing."""
+    """Whether an image is held out. Depends only on name and seed, so that new images do not move others."""
     return _draw("held out", name, seed) < share
 
 
 def _draw(purpose: str, name: str, seed: int) -> float:
-    """A number in [0, 1) that is as good as random."""
+    """A pseudo-random number in [0, 1)."""
     digest = hashlib.sha256(f"{purpose}/{seed}/{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64

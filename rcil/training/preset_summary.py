@@ -1,4 +1,4 @@
-"""What the presets are, without their data."""
+"""A summary of the presets, which does not need their data."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _TRAINING_CITIES = CITIES[:-3]
 
 @dataclass(frozen=True)
 class PresetSummary:
-    """A line of `rcil presets`."""
+    """A row of `rcil presets`."""
 
     name: str
     dataset: str
     protocol: str
-    """X-Y, the setting, and the class order where it is not the dataset's own."""
+    """X-Y, the setting, and the class order unless it is the default."""
     steps: int
     classes: int
-    """After the last step, background included where there is one."""
+    """Number of classes after the last step, including background."""
 
 
 def summaries() -> list[PresetSummary]:

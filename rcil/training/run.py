@@ -1,4 +1,4 @@
-"""A whole task: every step in turn, each finished step kept, results on the test split."""
+"""Run a task: train every step, keep finished steps, and evaluate on the test split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from rcil.checkpoint.file import load, load_backbone, save
-from rcil.checkpoint.imagenet import installed_weights
+from rcil.checkpoint.importers import installed_weights
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.core.files import replacing, sha256_of, working_in
@@ -54,14 +54,14 @@ def run_task(
     step0_of: Path | None = None,
     listen: Listener = lambda event: None,
 ) -> dict[str, Any]:
-    """Train all steps; returns what is also written to `results.json`.
+    """Train all steps; returns the content of `results.json`.
 
     Args:
-        task: What to do.
+        task: The task.
         output: Folder of the run: `stepN.safetensors`, `stepN/` with log and state, `results.json`, `task.yaml`.
-        resume: Continue a run in this folder; without it a folder that is in use is refused.
-        step0_of: Folder of a run whose step 0 this one would only repeat; it is copied.
-        listen: Told about every iteration and epoch, in the first process.
+        resume: Continue a run in this folder; otherwise a folder that holds a run is an error.
+        step0_of: Folder of a run with the same step 0, which is copied.
+        listen: Called after every iteration and epoch, in the first process.
     """
     with join(task.training.device) as processes:
         check_pieces(task.training.batch, task.training.accumulate, processes.count)
@@ -74,7 +74,7 @@ def run_task(
 
 
 def check_pieces(batch: int, accumulate: int, processes: int) -> None:
-    """Refuse a batch that cannot be shared out evenly, or whose pieces have no batch statistics."""
+    """Raise if a batch cannot be divided evenly, or if its pieces have a single image."""
     pieces = accumulate * processes
     if batch % pieces:
         raise ConfigError(
@@ -84,7 +84,7 @@ def check_pieces(batch: int, accumulate: int, processes: int) -> None:
         )
     if batch == accumulate:
         raise ConfigError(
-            "a piece of a single image has no batch statistics",
+            "a piece of one image has no batch statistics",
             "Raise training.batch or lower training.accumulate, so that at least two images are normalised together.",
         )
 
@@ -139,7 +139,7 @@ def _train(
     listen: Listener,
     processes: Processes,
 ) -> None:
-    """One step from its start, or from where it was interrupted, to its checkpoint."""
+    """Train one step, or continue it, and write its checkpoint."""
     index = step.step.index
     torch.manual_seed(task.seed * 1000 + index)
     student = first_network(task, method, step) if previous is None else method.begin(previous.network, step.names)
@@ -169,14 +169,14 @@ def _train(
 
 
 def spread(items: Sequence[T], count: int | None) -> tuple[T, ...]:
-    """At most `count` of the items, evenly spread over them; all if it is None."""
+    """At most `count` evenly spread items; None returns all."""
     if count is None or count >= len(items):
         return tuple(items)
     return tuple(items[index * len(items) // count] for index in range(count))
 
 
 def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:
-    """The description of the network in its final form, with what the held-out images said of the best epoch."""
+    """The metadata of the final network, with the held-out metrics of the best epoch."""
     position = read_state(folder / "state.pt")["position"]
     metrics = {"held_out_miou": position["best_miou"], "best_epoch": float(position["best_epoch"])}
     metrics |= {f"iou {name}": value for name, value in position.get("best_classes", {}).items()}
@@ -186,7 +186,7 @@ def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:
 
 
 def _adopt(other: Path, output: Path, method: Method, processes: Processes) -> None:
-    """Take over step 0 of another run; its checkpoint comes last, because it says that the step is finished."""
+    """Copy step 0 of another run. The checkpoint is copied last, because it marks the step as finished."""
     if not processes.leads:
         return
     _save_method(method, output / "step0")
@@ -201,7 +201,7 @@ def _save_method(method: Method, folder: Path) -> None:
 
 
 def _remember(method: Method, output: Path, index: int) -> None:
-    """Give the method back what it kept of a finished step; without the file, only where the next step needs it."""
+    """Restore the state of the method after a finished step; the file may be missing if no later step needs it."""
     path = output / f"step{index}" / "method.pt"
     if not path.exists() and not method.carries_over:
         return
@@ -209,7 +209,7 @@ def _remember(method: Method, output: Path, index: int) -> None:
         method.load_state_dict(read_state(path))
     except TrainingError as error:
         first = output / f"step{index}.safetensors"
-        hint = f"Delete {first} and all that later steps left to train from step {index} on anew."
+        hint = f"Delete {first} and the files of later steps to train again from step {index}."
         raise TrainingError(error.message, hint) from error
 
 
@@ -254,7 +254,7 @@ def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent
 
 
 def _class_table(plan: Plan, step: StepPlan) -> tuple[ClassInfo, ...]:
-    """All classes seen so far in row order, with the colours of the data."""
+    """All classes so far in row order, with the colours of the dataset."""
     came = {c: p.step.index for p in plan.steps for c in p.step.classes}
     specs = plan.data.classes
     return tuple(

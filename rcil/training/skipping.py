@@ -1,8 +1,8 @@
-"""Batches of fp16 training that are left out because their numbers overflowed.
+"""Skipping of fp16 batches that overflowed.
 
-Half precision ends at 65504. Now and then a map of one batch exceeds that, its loss is no number, and the next batch is
-fine again. Such a batch must leave no trace: neither in the weights nor in what its forward pass has already written,
-the statistics of the norms and the memory of the method.
+The largest fp16 number is 65504. Occasionally a map of one batch exceeds it, and the loss is not finite, while the next
+batch is fine. Such a batch must not change the weights, and what its forward pass has already written, norm statistics
+and the state of the method, is undone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from rcil.methods import Method
 
 MAX_SKIPPED_IN_A_ROW = 5
-"""Batches without a finite loss that are skipped one after the other; one more ends the run."""
+"""Consecutive batches without a finite loss that are skipped; one more ends the run."""
 MAX_SKIPPED = 50
-"""Batches without a finite loss that are skipped in a step."""
+"""Batches without a finite loss that are skipped per step."""
 MAX_OVERFLOWS_IN_A_ROW = 30
-"""Batches whose gradients overflow one after the other. Each halves the loss scale, and its start of 65536 is used up
-after 16; when it is that far below 1, the gradients themselves are no numbers."""
+"""Consecutive batches whose gradients overflow. Each halves the loss scale, which starts at 65536 and reaches 1 after
+16; so far below 1, the gradients themselves are not finite."""
 
 
 @dataclass
@@ -36,13 +36,13 @@ class Skipped:
     overflows_in_a_row: int = 0
 
     def not_finite(self) -> bool:
-        """Count a batch without a finite loss; whether there may be one more."""
+        """Count a batch without a finite loss; returns False if there were too many."""
         self.total += 1
         self.in_a_row += 1
         return self.in_a_row <= MAX_SKIPPED_IN_A_ROW and self.total <= MAX_SKIPPED
 
     def finite(self, *, moved: bool) -> bool:
-        """Count a batch with a finite loss; whether weights that have not `moved` may go on like this."""
+        """Count a batch with a finite loss; returns False if the weights have not `moved` for too long."""
         self.in_a_row = 0
         self.overflows_in_a_row = 0 if moved else self.overflows_in_a_row + 1
         return self.overflows_in_a_row <= MAX_OVERFLOWS_IN_A_ROW
@@ -50,7 +50,7 @@ class Skipped:
 
 @dataclass
 class Undo:
-    """What a forward pass writes, as it was before: norm statistics and the method's state."""
+    """A copy of what a forward pass changes: norm statistics and the state of the method."""
 
     model: nn.Module
     method: Method
@@ -59,8 +59,8 @@ class Undo:
 
     @torch.no_grad()
     def remember(self) -> None:
-        """Take the values of now; all buffers of a dtype are copied in one go."""
-        self._state = self.method.state_dict()  # methods replace their tensors and do not write into them
+        """Copy the current values; all buffers of a dtype are copied in one call."""
+        self._state = self.method.state_dict()  # methods replace their tensors instead of writing into them
         for dtype, buffers in _by_dtype(self.model.buffers()).items():
             if dtype not in self._copies:
                 self._copies[dtype] = [torch.empty_like(buffer) for buffer in buffers]
@@ -68,7 +68,7 @@ class Undo:
 
     @torch.no_grad()
     def undo(self) -> None:
-        """Go back to what was remembered."""
+        """Restore the remembered values."""
         self.method.load_state_dict(self._state)
         for dtype, buffers in _by_dtype(self.model.buffers()).items():
             torch._foreach_copy_(buffers, self._copies[dtype])
@@ -82,5 +82,5 @@ def _by_dtype(buffers: Iterable[Tensor]) -> dict[torch.dtype, list[Tensor]]:
 
 
 def not_finite(terms: dict[str, float]) -> list[str]:
-    """Names of the loss terms that are infinite or no numbers."""
+    """Names of the loss terms that are infinite or NaN."""
     return [name for name, value in terms.items() if not math.isfinite(value)]

@@ -1,4 +1,4 @@
-"""The resume state: everything that a step's future depends on, in one file that is whole or absent."""
+"""The resume state of a step, in one file that is written atomically."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rcil.checkpoint.importers.torch_file import holds_its_numbers
+from rcil.checkpoint.importers.torch_file import is_fully_stored
 from rcil.core.errors import TrainingError, first_line
 from rcil.core.files import replacing
 from rcil.methods import Method
@@ -21,33 +21,33 @@ from rcil.training.skipping import Skipped
 
 @dataclass
 class Position:
-    """How far a step has come."""
+    """The progress of a step."""
 
     epoch: int = 0
     iteration: int = 0
-    """Batches of the epoch that are done."""
+    """Finished batches of the epoch."""
     best_miou: float = -1.0
     best_epoch: int = -1
     best_classes: dict[str, float] = field(default_factory=dict)
-    """IoU in percent of every class that could be measured in the best epoch."""
+    """IoU in percent of every measurable class in the best epoch."""
     rows: list[dict[str, float]] = field(default_factory=list)
-    """The log so far."""
+    """Rows of the log."""
     skipped: Skipped = field(default_factory=Skipped)
-    """Batches of fp16 training that were left out."""
+    """Skipped batches of fp16 training."""
 
     def as_document(self) -> dict[str, Any]:
-        """Plain values, for the state file."""
+        """The position as plain values, for the state file."""
         return {**vars(self), "skipped": vars(self.skipped)}
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Position:
-        """From `as_document`; states of versions that skipped no batch have none."""
+        """The inverse of `as_document`; older state files have no `skipped`."""
         return cls(**{**document, "skipped": Skipped(**document.get("skipped", {}))})
 
 
 @dataclass
 class StepState:
-    """What trains, and how far it is."""
+    """Everything that the rest of a step depends on."""
 
     model: Segmenter
     optimiser: torch.optim.Optimizer
@@ -58,11 +58,11 @@ class StepState:
 
     @property
     def _device(self) -> torch.device:
-        """Where the model is, and so the generator that draws its branches; not always torch's current GPU."""
+        """The device of the model and of the generator that draws its branches; may differ from torch's current GPU."""
         return next(self.model.parameters()).device
 
     def save(self, path: Path) -> None:
-        """Write the state, random generator included."""
+        """Write the state, including the random generator."""
         document = {
             "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -77,7 +77,7 @@ class StepState:
         write_log(path.with_name("log.csv"), self.position.rows)
 
     def load(self, path: Path) -> None:
-        """Continue where `save` was called; no code in the file is run."""
+        """Restore a state written by `save`; code in the file is never run."""
         document = read_state(path)
         try:
             self.model.load_state_dict(document["model"])
@@ -97,24 +97,26 @@ class StepState:
 
 
 def write_state(path: Path, document: dict[str, Any]) -> None:
-    """A state file, whole or not at all; the same state gives the same bytes."""
-    with replacing(path) as part, part.open("wb") as file:  # given a name, torch would write that into the file
+    """Write a state file atomically; the same state gives the same bytes."""
+    with replacing(path) as part, part.open("wb") as file:  # torch would write the name of a path into the file
         try:
             torch.save(document, file)
-        except RuntimeError as error:  # what torch makes of a full disk
+        except RuntimeError as error:  # raised by torch if the disk is full
             raise TrainingError(
-                f"{path} could not be written in full", "Check free space, then continue with --resume."
+                f"{path} could not be written in full", "Check the free space, then continue with --resume."
             ) from error
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """A state file's content."""
+    """Read a state file."""
     try:
         document: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-        if not all(map(holds_its_numbers, _tensors_in(document))):
-            raise ValueError("a tensor stands for more numbers than it holds")
+        if not all(map(is_fully_stored, _tensors_in(document))):
+            raise ValueError("a tensor claims more numbers than it stores")
     except Exception as error:
-        raise TrainingError(f"cannot read the state in {path}", "Delete the step's folder to train it anew.") from error
+        raise TrainingError(
+            f"cannot read the state in {path}", "Delete the folder of the step to train it again."
+        ) from error
     return document
 
 
@@ -131,7 +133,7 @@ def _tensors_in(content: object) -> Iterator[torch.Tensor]:
 
 
 def write_log(path: Path, rows: list[dict[str, float]]) -> None:
-    """The log as CSV, one line a row; columns in order of first appearance."""
+    """Write the log as CSV; columns are in order of first appearance."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")

@@ -32,7 +32,7 @@ DeviceName = Annotated[str, AfterValidator(_known_device)]
 
 
 class DataSection(FrozenModel):
-    """Where images and masks are."""
+    """The dataset."""
 
     kind: Literal["site", "voc", "ade", "cityscapes"] = "site"
     root: Path
@@ -41,33 +41,33 @@ class DataSection(FrozenModel):
     test: str = "val"
     """The split that results are reported on; never used to choose anything."""
     scale: Scale = 1.0
-    """Size at which the network sees images, as a factor; masks and results keep theirs. Below 1 is faster, above 1
-    shows small things to the network's coarse grid."""
+    """Factor by which images are resized for the network; masks and results keep their size. Values below 1 are faster,
+    values above 1 help with small objects."""
     variant: Literal["clean", "legacy"] = "clean"
-    """Of Cityscapes' domain protocols. `clean`: training cities train, validation cities test. `legacy`: the research
-    code's cut of all 21 cities, which trains on most of its test images; see `legacy_cut`."""
+    """Split for the domain protocols of Cityscapes. `clean`: training cities train, validation cities test. `legacy`:
+    the research code's split of all 21 cities, which trains on most of its test images; see `legacy_cut`."""
 
     @model_validator(mode="after")
     def _legacy_is_a_whole(self) -> Self:
         if self.variant == "legacy" and (self.kind != "cityscapes" or (self.train, self.test) != ("train", "val")):
-            raise ValueError("variant legacy cuts Cityscapes' own splits: it goes with kind cityscapes, train and val")
+            raise ValueError("variant legacy needs kind cityscapes with the splits train and val")
         return self
 
 
 class ProtocolSection(FrozenModel):
-    """Which classes, or which domains, come when."""
+    """The classes or domains of each step."""
 
     split: str | None = None
-    """X-Y, for example 15-1."""
+    """An X-Y protocol over classes, for example 15-1."""
     steps: tuple[tuple[str, ...], ...] | None = None
-    """Or the class names of each step, background in none of them: it is always there."""
+    """Alternatively, the class names of each step, without background, which is always included."""
     domains: str | None = None
-    """Or X-Y over domains (cities, weathers), for example 11-5: every step has all classes, on images of its own."""
+    """Alternatively, an X-Y protocol over domains such as cities, for example 11-5. Every step has all classes."""
     domain_steps: tuple[tuple[str, ...], ...] | None = None
-    """Or the domain names of each step; images of other domains are left out."""
+    """Alternatively, the domain names of each step; images of other domains are not used."""
     domain_order: tuple[str, ...] | None = None
-    """All domains in the order that `domains` counts them in; by default sorted, or the research code's for
-    Cityscapes."""
+    """The order in which `domains` counts all domains. By default they are sorted; Cityscapes uses the research code's
+    order."""
     setting: Literal["overlapped", "disjoint"] = "overlapped"
     order: str | None = None
     """A class order that ships with the package, for example voc-b."""
@@ -77,19 +77,19 @@ class ProtocolSection(FrozenModel):
         ways = ("split", "steps", "domains", "domain_steps")
         given = [way for way in ways if getattr(self, way) is not None]
         if len(given) != 1:
-            found = f"not {' and '.join(given)}" if given else "none is there"
+            found = f"not {' and '.join(given)}" if given else "none is given"
             raise ValueError(f"give exactly one of {', '.join(ways)}; {found}")
         if self.order is not None and self.split is None:
-            raise ValueError("order goes with split; steps has its own order, and domains have domain_order")
+            raise ValueError("order needs split; steps define their own order, and domains use domain_order")
         if self.domain_order is not None and self.domains is None:
-            raise ValueError("domain_order goes with domains; domain_steps has its own order")
+            raise ValueError("domain_order needs domains; domain_steps define their own order")
         if self.setting == "disjoint" and self.by_domain:
-            raise ValueError("setting disjoint is about classes; domains never overlap")
+            raise ValueError("setting disjoint applies to classes only; domains never overlap")
         return self
 
     @property
     def by_domain(self) -> bool:
-        """Whether steps bring new scenes rather than new classes."""
+        """Whether steps add domains rather than classes."""
         return self.domains is not None or self.domain_steps is not None
 
 
@@ -97,19 +97,19 @@ class NetworkSection(NetworkShape):
     """The network, and the weights that its backbone starts from."""
 
     pool_window: Count | None = None
-    """Side of the window that the pooled path of the head averages over in evaluation, in places of its map; None: all.
+    """Side of the window that the pooled path of the head averages over in evaluation, in pixels of its map; None: all.
     Where images are much larger than training crops, crop / output_stride keeps the path at what it was trained on."""
     pretrained: Literal["imagenet"] | Path | None = None
     """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for efficientnet_lite0."""
 
 
 class MethodSection(FrozenModel):
-    """The method by name, and its options."""
+    """The method and its options."""
 
     name: str = "rcil"
     options: dict[str, Any] = Field(default_factory=dict)
     others: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Options of other methods, for `rcil compare`."""
+    """Options of other methods by name, for `rcil compare`."""
 
 
 class TrainingSection(FrozenModel):
@@ -118,66 +118,66 @@ class TrainingSection(FrozenModel):
     epochs: tuple[Count, Count] = (30, 30)
     lr: tuple[Positive, Positive] = (0.02, 0.001)
     classifier_lr: Positive = 1.0
-    """Learning rate of the classifier as a multiple of `lr`: more lets new rows grow in short steps. In the paper 1."""
+    """Learning rate of the classifier, relative to `lr`. A larger value helps new classes in short steps. Paper: 1."""
     epoch_images: Count | None = None
-    """An epoch has this many images: a part of those there are, drawn anew each time, or all of them several times,
-    each time another crop. So every step trains for as long as any other. By default, as in the paper, an epoch is
-    all images."""
+    """Number of images per epoch, so that all steps train equally long. Fewer than available: a new random subset every
+    epoch. More: images repeat with different crops. By default, as in the paper, an epoch has all images."""
     batch: Count = 24
-    """Images of an iteration, over all processes."""
+    """Batch size over all processes."""
     crop: Annotated[int, Field(ge=32)] = 512
     scale: tuple[Positive, Positive] = (0.5, 2.0)
-    """Random resize of the crop's content, on top of `data.scale`."""
+    """Range of the random resize factor, multiplied by `data.scale`."""
     focus: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of crops that are sure to hold a class of the step, each class as likely as another: for small or rare
-    things. The paper has none."""
+    """Share of crops that are guaranteed to contain a class of the step, all classes equally likely. Helps with small
+    or rare objects. Paper: 0."""
     memory: Annotated[int, Field(ge=0)] = 0
-    """Training images of every earlier class that later steps see again, with the labels of their own step. The paper
-    has none, and a site may not be allowed any."""
+    """Number of training images per earlier class that later steps replay, with the labels of their own step. Paper: 0;
+    a site may not be allowed to keep any."""
     memory_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Share of the images of an epoch that are drawn from the memory; None: every image as often as another."""
+    """Share of the images of an epoch that come from the memory. None: all images are equally likely."""
     optimiser: Literal["sgd", "adamw"] = "sgd"
-    """`sgd` is the paper's; `adamw` learns rare classes in fewer iterations, at a hundredth of the learning rate."""
+    """The paper uses `sgd`. `adamw` learns rare classes in fewer iterations, with a learning rate 100 times lower."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     power: Positive = 0.9
-    """Of the polynomial decay, per iteration."""
+    """Exponent of the polynomial learning rate decay, applied per iteration."""
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of a step's training images that choose the best epoch."""
+    """Share of the training images of a step that is held out to choose the best epoch."""
     validate_every: Count = 1
-    """Epochs between two looks at the held-out images; the last epoch always has one."""
+    """Epochs between two validations on the held-out images; the last epoch is always validated."""
     validate_images: Count | None = None
-    """A look is at this many of them, evenly spread, instead of all: for large sets and short epochs."""
+    """Number of held-out images per validation, evenly spread; None uses all. For large datasets and short epochs."""
     settle: Annotated[int, Field(ge=0)] = 0
-    """Batches on which norm statistics are taken again before every such look, with branches mixed as in evaluation:
-    for short trainings with drop-path. The paper has none."""
+    """Number of batches on which batch norm is recalibrated before each validation, with branches mixed as in
+    evaluation. For short trainings with drop-path. Paper: 0."""
     workers: Annotated[int, Field(ge=0)] = 2
-    """Processes that decode and augment."""
+    """Number of data loading processes."""
     accumulate: Count = 1
-    """Pieces that a process computes its share of a batch in: less memory, same gradient but for the norms' statistics,
-    which are those of a piece."""
+    """Number of gradient accumulation steps per process. Saves memory; the gradient is the same except for batch norm
+    statistics, which are computed per piece."""
     device: DeviceName = "auto"
-    """`auto`, `cpu`, `cuda` or `cuda:N`. `auto` takes a GPU where torch has one; a run may be resumed on another."""
+    """`auto`, `cpu`, `cuda` or `cuda:N`. `auto` uses a GPU if torch finds one. A run may be resumed on another
+    device."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Mixed precision; fp16 comes with a loss scaler."""
+    """Precision of autocast; fp16 uses a loss scaler."""
     channels_last: bool = False
-    """Keep channels innermost in memory: faster for EfficientNet and on recent GPUs."""
+    """Use the channels-last memory format, which is faster for EfficientNet and on recent GPUs."""
     deterministic: bool = False
-    """Only kernels that give the same bits every time, which on a GPU is not the default; see docs/gpu.md for what it
-    costs. CPUs give the same bits anyway."""
+    """Use deterministic GPU kernels only; docs/gpu.md shows what this costs. Training on a CPU is always
+    deterministic."""
     save_every: Count = 200
-    """Iterations between two savings of the resume state; every epoch saves too."""
+    """Iterations between two saves of the resume state, which is also saved after every epoch."""
 
     @model_validator(mode="after")
     def _range(self) -> Self:
         low, high = self.scale
         if low > high:
-            raise ValueError(f"scale goes from small to large, not from {low:g} to {high:g}")
+            raise ValueError(f"scale must be (smallest, largest), not ({low:g}, {high:g})")
         return self
 
 
 class Task(FrozenModel):
-    """A whole run."""
+    """A complete training run."""
 
     name: str = "task"
     seed: Annotated[int, Field(ge=0)] = 0
@@ -194,7 +194,7 @@ class Task(FrozenModel):
             raise ValueError("training.channels_last needs a network.width of at least 8")
         check_norm_precision(self.network.norm, self.training.precision)
         if self.training.memory and self.protocol.by_domain:
-            raise ValueError("training.memory keeps images of earlier classes; steps by domain have none")
+            raise ValueError("training.memory keeps images of earlier classes, which domain protocols do not have")
         return self
 
 
@@ -228,7 +228,7 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
 
 
 def parse_document(text: str, path: Path, sections: str) -> dict[str, Any]:
-    """The sections of a task file; `path` and the names of the `sections` are for messages."""
+    """Parse a task file; `path` and `sections` are used in error messages."""
     try:
         document = parse_yaml(text)
     except ValueError as error:
@@ -239,25 +239,25 @@ def parse_document(text: str, path: Path, sections: str) -> dict[str, Any]:
 
 
 def apply_override(document: dict[str, Any], override: str) -> None:
-    """Set one dotted key."""
+    """Set the value of one dotted key."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"'{override}' is not an override", "Write key=value, for example training.batch=8.")
     *sections, last = key.strip().split(".")
-    place = document
+    target = document
     for section in sections:
-        inner = place.setdefault(section, {})
+        inner = target.setdefault(section, {})
         if not isinstance(inner, dict):
             raise ConfigError(f"'{section}' in '{override}' is not a section", "Check the key.")
-        place = inner
+        target = inner
     try:
-        place[last] = parse_yaml(text)
+        target[last] = parse_yaml(text)
     except ValueError as error:
         raise ConfigError(f"the value in '{override}' is not YAML", "Quote it.") from error
 
 
 def _from_here(document: dict[str, Any], key: str) -> None:
-    """What is typed on a command line is relative to where it is typed, not to the task file."""
+    """Resolve a path given on the command line against the current folder, not the folder of the task file."""
     if key in PATHS:
         section, name = key.split(".")
         value = document[section][name]
@@ -266,7 +266,7 @@ def _from_here(document: dict[str, Any], key: str) -> None:
 
 
 def explained(error: ValidationError, path: Path, task: type[BaseModel] = Task) -> ConfigError:
-    """The first thing that is wrong with a task of this type, in the user's terms."""
+    """Convert the first validation error of a task into an error message for users."""
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":

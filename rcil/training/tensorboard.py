@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run: loss terms, learning rate and held-out mIoU of every step, one folder a step."""
+"""TensorBoard logs: loss terms, learning rate and held-out mIoU, one folder per step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def tensorboard(output: Path) -> Iterator[Listener]:
     """A listener that writes to `output/tensorboard/stepN`.
 
-    A resumed run continues the curves: what an interrupted one wrote after its last saved state is superseded.
+    A resumed run continues the curves and replaces what was logged after the last saved state.
     """
     writers: dict[int, SummaryWriter] = {}
 
@@ -49,7 +49,7 @@ def _open(folder: Path, first: int) -> SummaryWriter:
 
 
 def both(first: Listener, second: Listener) -> Listener:
-    """A listener that tells two."""
+    """A listener that calls two listeners."""
 
     def listen(event: Event) -> None:
         first(event)

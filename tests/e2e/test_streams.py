@@ -78,4 +78,4 @@ def test_quiet_training(here):
     done = call("rcil train", *words_of("rcil train"), "-q")
     assert done.code == 0
     assert "mIoU on the test split" in done.out
-    assert "about to train" not in done.out and "held-out" not in done.out and done.err == ""
+    assert "training plan" not in done.out and "held-out" not in done.out and done.err == ""

@@ -9,7 +9,7 @@ from networks import randomise
 from torch.nn import functional
 
 from rcil.checkpoint.file import load_backbone, save
-from rcil.checkpoint.imagenet import installed_weights
+from rcil.checkpoint.importers import installed_weights
 from rcil.inference import as_input
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rcil import resident
+from rcil.core import resident
 from rcil.core.log import StageRecord, recorded_stages
 from rcil_export.allocator import give_back_memory
 from rcil_export.stages import part, stages_document, stages_text

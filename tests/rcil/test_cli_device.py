@@ -111,7 +111,7 @@ def test_a_training_says_where_it_runs_and_how_to_use_idle_gpus(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     announce_training(TrainingSection(batch=8), 2, said.append)
     assert said == ["computing on cuda:1, Card"]
-    with pytest.raises(ConfigError, match="torchrun gives every process one of its own") as error:
+    with pytest.raises(ConfigError, match="torchrun gives every process its own") as error:
         announce_training(TrainingSection(device="cuda:0"), 2, said.append)
     assert "CUDA_VISIBLE_DEVICES" in error.value.hint
 

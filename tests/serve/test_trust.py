@@ -54,7 +54,10 @@ SPOILED = {
     "changed": (change, "model.onnx was changed"),
     "added": (lambda folder: (folder / "model.engine").write_bytes(b"x"), "model.engine was added"),
     "another key": (lambda folder: sign(folder, folder.parent / "stranger.pem"), "another key"),
-    "truncated": (lambda folder: (folder / "model.sig").write_bytes(b'{"media'), "model.sig is no statement"),
+    "truncated": (
+        lambda folder: (folder / "model.sig").write_bytes(b'{"media'),
+        "model.sig is not a model signing statement",
+    ),
 }
 spoiled = pytest.mark.parametrize(("spoil", "words"), SPOILED.values(), ids=SPOILED)
 
@@ -82,7 +85,7 @@ def test_a_file_that_changes_after_it_was_verified_is_not_run(site, monkeypatch)
         return statement
 
     monkeypatch.setattr(module, "verify", verify_and_change)
-    with pytest.raises(TrustError, match="was changed while it was opened"):
+    with pytest.raises(TrustError, match="changed while it was being opened"):
         open_backend(path, "cpu", 1, [site / "friend.pub"])
 
 
@@ -126,7 +129,7 @@ def test_the_checkpoint_of_an_overlay_is_verified_too(site):
 
 def test_a_public_key_that_is_none_is_a_wrong_request(site):
     done = call("rcil-serve video", *COMMANDS["video"].split(), "--trust", "friend.pem")
-    assert done.code == 2 and "friend.pem is no public key" in done.err
+    assert done.code == 2 and "friend.pem is not a public key" in done.err
 
 
 @spoiled
@@ -159,17 +162,17 @@ def test_a_model_is_promoted_only_while_it_verifies(site):
     promotion.check(model)
     (site / "step1" / "report.html").write_text("added later")
     with pytest.raises(TrustError, match=r"report\.html was added"):
-        promotion.carry_out(model, sha256_of(model))
+        promotion.apply(model, sha256_of(model))
     assert link.resolve() == (site / "step0").resolve()
     (site / "step1" / "report.html").unlink()
-    promotion.carry_out(model, sha256_of(model))
+    promotion.apply(model, sha256_of(model))
     open_backend(link / "model.onnx", "cpu", 1, trust)
 
 
 def test_a_copy_over_a_file_would_lose_the_signature(site):
     shutil.copy(site / "step0" / "model.onnx", site / "live.onnx")
     promotion = Promotion(site / "live.onnx", trust=(site / "friend.pub",))
-    with pytest.raises(ConfigError, match="without its signature"):
+    with pytest.raises(ConfigError, match="would lose its signature"):
         promotion.check(site / "step1" / "model.onnx")
 
 
@@ -179,5 +182,5 @@ def test_a_shadow_that_does_not_verify_is_not_tried_out(site):
     change(site / "step1")
     done = call("rcil-serve watch", *words.split(), "--trust", "friend.pub", "--threads", "1")
     assert done.code == 0, done.err
-    assert "step1/model.onnx is not tried out" in done.out and "model.onnx was changed" in done.out
+    assert "step1/model.onnx is not tested" in done.out and "model.onnx was changed" in done.out
     assert (site / "live").resolve() == (site / "step0").resolve()

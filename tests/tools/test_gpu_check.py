@@ -31,7 +31,7 @@ def test_a_gpu_that_gives_garbage_is_wrong(ways, tmp_path):
     ways(cpu=backend, cuda=lambda: backend(lambda mask: mask[:, ::-1] + 1), engine=backend, none=missing)
     rows = {row.path: row for row in gpu_check.run_all({}, tmp_path, IMAGES, 2)}
     assert [rows[name].right for name in ("cpu", "cuda", "engine", "none")] == [True, False, True, None]
-    assert rows["none"].found == "not here: no GPU" and rows["none"].milliseconds is None
+    assert rows["none"].found == "not available: no GPU" and rows["none"].milliseconds is None
     assert rows["engine"].milliseconds >= 0
 
 

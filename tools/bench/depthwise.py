@@ -1,4 +1,4 @@
-"""What the backward pass of dilated depthwise convs saves in a training step of EfficientNet-lite0 on a CPU.
+"""Measure what the backward pass of dilated depthwise convs saves in a training step of EfficientNet-lite0 on a CPU.
 
 The same network with `DilatedDepthwise` and with torch's own conv in its place; rounds alternate, medians with the
 interquartile range.

@@ -1,4 +1,4 @@
-"""What the exported forms of one network cost, and what the final upsampling costs in it.
+"""Measure the cost of the exported forms of one network, and of its final upsampling.
 
 ResNet-101 with random weights after two continual steps: the folded ONNX graph against its plain twin, the graph with
 both branches, int8, and torch eager (folded), one after the other in every round of one process, all in the form for
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
-    parser.add_argument("--whole", action="store_true", help="one whole export with all its checks instead")
+    parser.add_argument("--whole", action="store_true", help="measure one whole export with all its checks instead")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     size = parse_size(arguments.size)

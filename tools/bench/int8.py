@@ -1,4 +1,4 @@
-"""What int8 costs in masks, by the bits of the weights, the method of calibration, and the way weights are rounded.
+"""Measure how int8 changes masks, by bits of the weights, calibration method and rounding of the weights.
 
 Every form is the whole network in int8, with no conv left in fp32, in the form for CPUs, judged on images that did not
 calibrate it. Exports use balanced rounding. Mean correction, which they do not use, takes from every bias what the
@@ -81,7 +81,7 @@ def rounding_errors(document: onnx.ModelProto, exact: onnx.ModelProto) -> dict[s
 
 
 def mean_corrected(document: onnx.ModelProto, exact: onnx.ModelProto, means: dict[str, Array]) -> onnx.ModelProto:
-    """A copy whose biases make up for the mean of what the rounded weights add."""
+    """Return a copy whose biases compensate the mean error of the rounded weights."""
     copy = onnx.ModelProto.FromString(document.SerializeToString())
     constants = constants_of(copy)
     for name, error in rounding_errors(document, exact).items():
@@ -97,7 +97,7 @@ def mean_corrected(document: onnx.ModelProto, exact: onnx.ModelProto, means: dic
 
 
 def at_nearest_steps(document: onnx.ModelProto, exact: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose weights are all at their nearest steps, whatever their errors sum to."""
+    """Return a copy with all weights rounded to nearest, whatever their errors sum to."""
     copy = onnx.ModelProto.FromString(document.SerializeToString())
     constants, source = constants_of(copy), constants_of(exact)
     for _, weight in kernels(copy).values():
@@ -111,7 +111,7 @@ def at_nearest_steps(document: onnx.ModelProto, exact: onnx.ModelProto) -> onnx.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("images", type=Path, help="a site folder; its val part judges, the rest calibrates")
+    parser.add_argument("images", type=Path, help="site folder; the val split measures, the rest calibrates")
     parser.add_argument("--size", default="512x512", help="height x width (default 512x512)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()

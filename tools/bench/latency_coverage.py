@@ -1,6 +1,6 @@
-"""How often the certificate's 95 % interval of a latency ratio contains the true ratio of two identical graphs, 1.
+"""Measure how often the certificate's 95 % interval of a latency ratio contains 1 for two identical graphs.
 
-An honest interval contains it in about 95 % of the trials, whatever else the machine does. Every trial is a whole
+A correct interval contains it in about 95 % of the trials, whatever else the machine does. Every trial is a whole
 measurement of the certificate, in pairs of fresh sessions. A neighbour is a process that computes all the time.
 
 Examples:

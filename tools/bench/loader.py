@@ -1,7 +1,7 @@
-"""How many crops a second the loader gives, and how busy it keeps the cores, by number of worker processes.
+"""Measure crops per second and busy cores of the loader, by number of worker processes.
 
 A generated site, the paper's augmentation. Rounds of all variants alternate; medians with the interquartile range. A
-training step that wants fewer images a second than this never waits.
+training step that needs fewer images per second than this never waits.
 
 Examples:
     python tools/bench/loader.py
@@ -37,7 +37,7 @@ def cpu_seconds() -> float:
 
 
 def one_epoch(crops: Crops, epoch: int) -> tuple[float, float]:
-    """Images a second, and cores busy on average."""
+    """Return images per second and the average number of busy cores."""
     start, cpu = time.perf_counter(), cpu_seconds()
     images = sum(len(labels) for pieces in batches(crops, epoch) for _, labels in pieces)
     passed = time.perf_counter() - start
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--crop", type=int, default=512)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--images", type=int, default=200)
-    parser.add_argument("--workers", default="0,1,2", help="numbers of processes, commas between (default 0,1,2)")
+    parser.add_argument("--workers", default="0,1,2", help="comma-separated numbers of processes (default 0,1,2)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Time and memory of Pooled Cube Distillation against its plain formulation, forward and backward, on the CPU.
+"""Measure time and memory of Pooled Cube Distillation against its plain formulation, forward and backward, on the CPU.
 
 The plain formulation is what research code does: square both maps, average-pool each with six windows (and along the
 channels), take the norms of the differences, and leave the gradient to autograd. `rcil.losses` computes the same

@@ -1,4 +1,4 @@
-"""How time, memory and cost grow with classes, steps, image size and number of images.
+"""Measure how time, memory and cost grow with classes, steps, image size and number of images.
 
 - classes: an RCIL step that adds one class to N - 1, and the export of the result.
 - steps: twenty steps of one class; after each the folded network is certified against one that never had two branches.
@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"all by default: {', '.join(SECTIONS)}")
     parser.add_argument("--backbone", default="efficientnet_lite0")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=5, help="after one warm-up (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds after one warm-up (default 5)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What HTTP costs on top of the model: one frame of uint8 over loopback against the same model called directly.
+"""Measure the overhead of HTTP: one frame of uint8 over loopback against the same model called directly.
 
 A folded network with random weights is exported and served by a process of its own. Every round asks the model in this
 process, and the server with `tritonclient` and binary tensors, in a shuffled order; both have the same threads and only
@@ -39,7 +39,7 @@ from rcil_export.graph.shapes import InputShape, parse_size
 from rcil_export.timing.interleaved import bootstrap_ratio, interleaved, percentiles
 from rcil_serve.runtime.backends import open_backend
 
-LEAST_MS = 100
+MIN_MS = 100
 """A model that is quicker than this says little about the share of HTTP."""
 SERVER = """
 import sys
@@ -81,7 +81,7 @@ def served(model: Path, threads: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--width", type=int, default=20, help="of the ResNet-18 that is served (default 20)")
+    parser.add_argument("--width", type=int, default=20, help="width of the ResNet-18 that is served (default 20)")
     parser.add_argument("--size", default="720x1280", help="height x width (default 720x1280)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30)
@@ -130,8 +130,8 @@ def main() -> None:
             f"  {name:16} {middle:8.1f} ms ± {third - first:6.1f} (95 %: {p95:8.1f})   "
             f"{ratio:6.3f} of local ({low:.3f} to {high:.3f})"
         )
-    if rows["local"]["p50_ms"] < LEAST_MS:
-        print(f"  the model takes less than {LEAST_MS} ms: choose a larger --size or --width for the share of HTTP")
+    if rows["local"]["p50_ms"] < MIN_MS:
+        print(f"  the model takes less than {MIN_MS} ms: choose a larger --size or --width for the share of HTTP")
     if arguments.json:
         document = {"arguments": {**vars(arguments), "json": None}, "times": rows}
         arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Time of one optimisation step: RCIL here, RCIL the way research code writes it, and plain fine-tuning.
+"""Measure one optimisation step: RCIL here, RCIL in the formulation of research code, and plain fine-tuning.
 
 All three train a DeepLab-v3 ResNet on the same images: forward, losses, backward, SGD.
 

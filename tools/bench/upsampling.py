@@ -1,6 +1,6 @@
-"""Ways to write the end of a graph, from logits at low resolution to a mask, on ONNX Runtime's CPU kernels.
+"""Time variants of the last nodes of a graph, from low-resolution logits to a mask, on ONNX Runtime's CPU kernels.
 
-Planes are right on every execution provider, channels-last on CPUs alone; the others were tried as exact replacements
+Planes are correct on every execution provider, channels-last only on CPUs; the others were tried as exact replacements
 of the first that are as fast as the second. A line has the milliseconds with their quartiles, the pixels whose class is
 another than with planes, and the share of logits that are not the same to the bit.
 

@@ -1,10 +1,10 @@
-"""What the video command costs over bare inference, and what it saves over a plain loop.
+"""Compare the video command with bare inference and with a plain OpenCV loop.
 
 Examples:
     python tools/bench/video.py
     python tools/bench/video.py --size 288x512 --frames 200 --rounds 2 --json video.json
 
-Three ways through the same 720p clip, in turns, in one process:
+Three variants process the same 720p clip, interleaved in one process:
   bare   ONNX Runtime on one frame that is ready, again and again
   ours   `rcil-serve video`: decode, infer, paint, encode, records
   plain  read, infer, one numpy blend a class, write, with OpenCV

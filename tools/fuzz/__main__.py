@@ -1,8 +1,8 @@
 """Give every reader inputs that are damaged, absurd or hostile: `python -m tools.fuzz [READER ...]`.
 
-An input follows from the seed, the reader and its number alone. A reader must take it or refuse it with an `RcilError`
-that has a remedy (a server: with a status below 500), within its time and without taking memory to match the numbers in
-it. Exit code 1 if one did not; `--keep` saves such inputs, `--only` runs one again with its traceback.
+Seed, reader and number determine an input. A reader must accept it or reject it with an `RcilError` that has a remedy
+(a server: with a status below 500), within its time and without allocating memory to match the numbers in it. The exit
+code is 1 if a reader fails; `--keep` saves the inputs that fail, `--only` runs one again with its traceback.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ COLUMNS = f"{'reader':14} {'inputs':>8} {'accepted':>9} {'refused':>8} {'failure
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("readers", nargs="*", metavar="READER", help=f"all by default: {', '.join(PLACES)}")
-    parser.add_argument("--inputs", type=int, default=100_000, help="for each reader (100000)")
+    parser.add_argument("--inputs", type=int, default=100_000, help="inputs per reader (100000)")
     parser.add_argument("--first", type=int, default=0, help="number of the first input (0)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=10.0, help="that an input may take (10)")
-    parser.add_argument("--json", type=Path, help="write the table here too, after every reader")
+    parser.add_argument("--seconds", type=float, default=10.0, help="time limit per input (10)")
+    parser.add_argument("--json", type=Path, help="also write the table to this file, after every reader")
     parser.add_argument("--keep", type=Path, help="save the inputs that fail in this folder")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="run this input of one reader in this process")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.readers if name not in PLACES]
     if unknown:
-        print(f"there is no reader '{unknown[0]}'. {did_you_mean(unknown[0], PLACES)}", file=sys.stderr)
+        print(f"unknown reader '{unknown[0]}'. {did_you_mean(unknown[0], PLACES)}", file=sys.stderr)
         return 2
     os.environ["OMP_NUM_THREADS"] = "1"
     names = arguments.readers or list(PLACES)
@@ -64,14 +64,14 @@ def main() -> int:
 
 
 class Progress:
-    """A line now and then, and the failures as they come."""
+    """Print progress from time to time, and failures as they occur."""
 
     def __init__(self) -> None:
         self._next = time.monotonic()
         self._told = 0
 
     def __call__(self, result: Result) -> None:
-        """Say how things stand if it is time."""
+        """Print the progress if it is due."""
         for failure in result.failures[self._told :]:
             self._told += 1
             if self._told <= 20:
@@ -85,7 +85,7 @@ class Progress:
 
 
 def line(result: Result) -> str:
-    """A row of the table."""
+    """Format one row of the table."""
     return (
         f"{result.reader:14} {result.inputs:8} {result.accepted:9} {result.refused:8} {len(result.failures):9} "
         f"{1000 * result.slowest_s:7.0f} ms {result.grown_mb:6.0f} MB"
@@ -103,7 +103,7 @@ def _document(results: list[Result], seed: int) -> dict[str, object]:
 
 
 def _keep(result: Result, seed: int, folder: Path) -> None:
-    """The files of every input that failed, beside what happened."""
+    """Save the files of every failed input with the error."""
     if not result.failures:
         return
     reader = open_reader(result.reader)

@@ -1,4 +1,4 @@
-"""Runs inputs one after the other and watches their outcome, time and memory."""
+"""Run inputs one after the other and record outcome, time and memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one input may take."""
+    """Limits for one input."""
 
     seconds: float = 10.0
     """Of computing, whatever else the machine does. One that only waits is ended by `supervise`."""
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Failure:
-    """An input that was neither accepted nor refused properly."""
+    """An input that was neither accepted nor rejected properly."""
 
     input: int
     kind: Kind
@@ -46,7 +46,7 @@ class Failure:
 
 
 class Tally(ctypes.Structure):
-    """What happened so far, in a form that another process may look at."""
+    """Progress so far, in a form that another process can read."""
 
     _fields_ = (
         ("current", ctypes.c_long),
@@ -72,7 +72,7 @@ class Tally(ctypes.Structure):
 
 
 class HangError(BaseException):
-    """Raised inside a reader whose time is up; no reader's own handlers catch it."""
+    """Raised inside a reader that exceeds its time limit; the reader's own handlers do not catch it."""
 
 
 def run_inputs(
@@ -106,7 +106,7 @@ def run_inputs(
 
 
 def read_once(reader: Reader, case: Case) -> None:
-    """Give one input to the reader, without a net."""
+    """Give one input to the reader without catching errors."""
     with _scratch() as folder:
         write_case(case, folder / "case")
         reader.read(folder / "case")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 Client = Callable[[int, bytes, set[str]], str | None]
 """Takes a port, an image and the sha256 of the models that may answer; says what is wrong."""
 PIECES, LATER = 10, 0.02
-"""Of a slow upload, and the seconds between them."""
+"""Number of parts of a slow upload, and the seconds between them."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ def _judged(answer: http.client.HTTPResponse, known: set[str]) -> str | None:
         return f"status {answer.status}: {body[:200].decode(errors='replace')}"
     if answer.headers["X-Rcil-Sha256"] not in known:
         return "the answer is of an unknown model"
-    return None if body.startswith(b"\x89PNG") else "the answer is no picture"
+    return None if body.startswith(b"\x89PNG") else "the response is not a PNG"
 
 
 @contextmanager

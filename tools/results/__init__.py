@@ -1,1 +1,1 @@
-"""The tables of docs/results: every cell a run, kept in a folder named by what it does, so that nothing runs twice."""
+"""The tables of docs/results. Every cell is a run in a folder named by its settings, so that nothing runs twice."""

@@ -1,7 +1,7 @@
 """Fill the tables of docs/results: `make results`, or `python -m tools.results [TABLE ...]`.
 
-Every cell is a run in a folder of its own. Interrupt it any time: finished cells stay, and a cell that was under way
-goes on where it was. Cells that the pages have already are not run again unless `--again` is given.
+Every cell is a run in its own folder. The command can be interrupted at any time: finished cells stay, and an
+unfinished cell continues. Cells that the pages already contain are not run again unless `--again` is given.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tools.results.tables import TABLES
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all by default: {', '.join(TABLES)}")
-    parser.add_argument("--rows", help="run these rows alone, separated by commas")
-    parser.add_argument("--replicas", type=int, metavar="N", help="run the first N seeds or orders alone")
+    parser.add_argument("--rows", help="run only these rows, separated by commas")
+    parser.add_argument("--replicas", type=int, metavar="N", help="run only the first N seeds or orders")
     parser.add_argument("--runs", type=Path, default=Path("results"), help="folder of data and runs (results)")
     parser.add_argument("--camvid", type=Path, help="folder with CamVid: images/, masks/, classes.txt")
     parser.add_argument("--workers", type=int, default=2, help="cells at a time, one thread each (2)")
     parser.add_argument("--pages", type=Path, default=Path("docs/results"), help="where tables are written")
-    parser.add_argument("--again", action="store_true", help="also run cells that the pages have and --runs has not")
-    parser.add_argument("--only-pages", action="store_true", help="run nothing, write the pages of what is there")
+    parser.add_argument("--again", action="store_true", help="also run cells that the pages already contain")
+    parser.add_argument("--only-pages", action="store_true", help="run nothing, only write the pages of finished cells")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.tables if name not in TABLES]
     if unknown:

@@ -1,6 +1,6 @@
 """Why a network trained on small crops does worse on whole images: `python -m tools.results.larger_images`.
 
-Step 0 of CamVid is trained on crops of 80 pixels, whose map has 5x5 places. The same network segments the same frames
+Step 0 of CamVid is trained on crops of 80 pixels, whose map has 5x5 cells. The same network segments the same frames
 cut into tiles, and whole; then with the dilated taps cut off, which see only padding in such crops; and with the pooled
 path averaging over a window of a crop's size instead of the whole image. Needs the runs of `camvid-6-1-overlapped`.
 """

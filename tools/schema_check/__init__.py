@@ -1,1 +1,1 @@
-"""Whether the HTTP server keeps to its own schema and to its limits: `python -m tools.schema_check`."""
+"""Check the HTTP server against its own schema and its limits: `python -m tools.schema_check`."""

@@ -1,8 +1,8 @@
-"""Hold the HTTP server to its own schema and to its limits under load.
+"""Check the HTTP server against its own schema, and its limits under load.
 
-A tiny network with random weights is exported and served. First, in process, requests are made up from the OpenAPI
-document, within it and against it, and others that nearly make sense; every answer must be one that the document
-announces, and none a 5xx. Then many clients ask a server process at once: no request may be lost and no mask wrong.
+A tiny network with random weights is exported and served. First, in process, valid, invalid and nearly valid requests
+are generated from the OpenAPI document. Every response must be one that the document declares, and none a 5xx. Then
+many clients send requests to a server process at once: no request may be lost and no mask wrong.
 
 Example:
     python -m tools.schema_check --examples 300 --json docs/reliability/http.json
@@ -70,9 +70,9 @@ def _sorted(counted: Counter[int]) -> dict[str, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--examples", type=int, default=50, help="for each operation and way of asking (50)")
-    parser.add_argument("--clients", type=int, default=64, help="at once (64)")
-    parser.add_argument("--requests", type=int, default=2000, help="of all clients (2000)")
+    parser.add_argument("--examples", type=int, default=50, help="requests per operation and generator (50)")
+    parser.add_argument("--clients", type=int, default=64, help="concurrent clients (64)")
+    parser.add_argument("--requests", type=int, default=2000, help="total number of requests (2000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -85,7 +85,7 @@ def main() -> None:
     if arguments.json:
         write_json(arguments.json, {"schema": schema, "load": load})
     if load["lost"] or load["wrong_masks"]:
-        raise SystemExit("the server lost requests, or gave wrong masks")
+        raise SystemExit("the server lost requests or returned wrong masks")
 
 
 if __name__ == "__main__":

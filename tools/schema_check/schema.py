@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from rcil_serve.http.protocol.schema import schema_of
+from rcil_serve.http.app import schema_of
 from tools.schema_check.sent import bodies, pictures
 
 Post = Callable[..., httpx.Response]

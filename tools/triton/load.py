@@ -1,4 +1,4 @@
-"""Sends images to a Triton model until its standard input ends, then prints what came back as JSON.
+"""Send images to a Triton model until standard input ends, then print the results as JSON.
 
     python load.py HOST:PORT MODEL IMAGES.npy [--threads 4] [--masks MASKS.npz]
 

@@ -1,7 +1,7 @@
-"""Loads the newest versions of a model into a busy Triton server: `python load_model.py HOST:PORT MODEL`.
+"""Load the newest versions of a model into a busy Triton server: `python load_model.py HOST:PORT MODEL`.
 
-PORT is the one for gRPC. A load over HTTP keeps one of the server's HTTP threads busy until it ends, and every client
-whose connection belongs to that thread waits as long.
+PORT is the one for gRPC. Loading over HTTP blocks one of the server's HTTP threads, and the clients of that thread,
+until it ends.
 """
 
 from __future__ import annotations

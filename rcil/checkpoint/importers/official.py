@@ -1,24 +1,23 @@
 """Checkpoints of the official RCIL code (two branches) and of PLOP and MiB (one branch).
 
-The same network under other names: see `_KEYS`. From step 1 on the official code keeps the merged branch as a conv with
-bias plus an identity norm; here that norm is absorbed, its eps included, and the branch is one conv.
+The network is the same under other names (see `_KEYS`). From step 1 on the official code keeps the merged branch as a
+conv with bias plus an identity norm. That norm, including its eps, is absorbed here, and the branch is one conv.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
 from rcil.checkpoint.file import check_tensors
-from rcil.checkpoint.importers.resnet_shape import Blocks, count_blocks, resnet_fields
 from rcil.checkpoint.norm_convert import convert_norms
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
-from rcil.model.architecture import RC, Architecture
+from rcil.model.architecture import BOTTLENECK, RC, RESNET_BLOCKS, Architecture
 from rcil.model.metadata import LineageEntry, Metadata, class_table
 from rcil.nn.build import build, build_form
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 EPS = 1e-5
 OFFICIAL_DROP = 0.33
 ASPP_PATHS = 4
+Blocks = tuple[int, int, int, int]
 # Patterns of official names (without `_new`) and the unit of ours that they belong to.
 _KEYS: tuple[tuple[str, str], ...] = (
     (r"body\.mod1\.(conv|bn)1", r"backbone.stem"),
@@ -46,7 +46,7 @@ _PROJECT = {
 
 
 class Shape(NamedTuple):
-    """What the keys and shapes of a checkpoint tell."""
+    """What the keys and shapes of a checkpoint reveal about its network."""
 
     bottleneck: bool
     blocks: Blocks
@@ -58,7 +58,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(tensors: dict[str, Tensor], source: Path) -> Shape:
-    """Infer the architecture, or say what is missing."""
+    """Infer the architecture; raises if a tensor is missing."""
     try:
         steps = sorted({int(m[1]) for key in tensors if (m := re.match(r"cls\.(\d+)\.weight", key))})
         if not steps or steps != list(range(len(steps))):
@@ -80,7 +80,7 @@ def shape_of(tensors: dict[str, Tensor], source: Path) -> Shape:
 
 
 def architecture_of(shape: Shape, output_stride: int, pool_window: int | None, norm: NormKind) -> Architecture:
-    """The architecture in our terms. Single-branch codes activate after the stem, the official RCIL does not."""
+    """The architecture. Single-branch code has an activation after the stem; the official RCIL code does not."""
     later = shape.rc == "later"
     rc = RC(drop=OFFICIAL_DROP, old="merged" if later else "norm", frozen=later)
     return Architecture.model_validate(
@@ -114,7 +114,7 @@ def segmenter_of(
     if shape.rc == "later":
         state = _absorb_frozen_norms(state)  # first: it reads inplace-ABN's weights
     state = convert_norms(state, "abs", norm, eps=EPS)
-    form = build_form(arch, steps).state_dict()  # compared before memory is taken for the network
+    form = build_form(arch, steps).state_dict()  # compared before memory is allocated for the network
     expected = {key: value for key, value in form.items() if not key.endswith("num_batches_tracked")}
     check_tensors(expected, state, source, "Give the file that the training saved, unchanged.")
     model = build(arch, steps)
@@ -137,7 +137,7 @@ def segmenter_of(
 
 
 def translate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Official names -> ours, in the form where every branch is conv + norm."""
+    """Translate official names to ours; every branch is conv + norm."""
     two_branches = "head.map_bn_new.weight" in tensors
     state: dict[str, Tensor] = {}
     for key, value in tensors.items():
@@ -169,7 +169,7 @@ def _translate_unit(key: str, two_branches: bool, tensors: dict[str, Tensor]) ->
             part = "norm" if re.search(r"bn\d?$", plain) else "conv"
             paired = two_branches and (is_new or _twin_of(plain) in tensors)
             return f"{name.format(**groups)}{_branch(is_new, paired)}.{part}.{field}"
-    return key  # unknown: reported where names and shapes are compared
+    return key  # unknown keys are reported by check_tensors
 
 
 def _twin_of(plain: str) -> str:
@@ -213,3 +213,26 @@ def _names_by_step(sizes: tuple[int, ...], names: Sequence[str] | None, source: 
         steps.append(list(names[start : start + size]))
         start += size
     return steps
+
+
+def count_blocks(keys: Iterable[str], pattern: str, source: Path) -> Blocks:
+    """Blocks of each of the four stages; `pattern` captures a stage and a block in a key, `source` names the file."""
+    found: dict[str, set[str]] = {}
+    for key in keys:
+        if match := re.match(pattern, key):
+            found.setdefault(match[1], set()).add(match[2])
+    if len(found) != 4:
+        raise CheckpointError(
+            f"{source} has {len(found)} of the four stages of a ResNet", "Give the whole, unchanged file."
+        )
+    first, second, third, fourth = (len(found[stage]) for stage in sorted(found))
+    return first, second, third, fourth
+
+
+def resnet_fields(blocks: Blocks, bottleneck: bool) -> dict[str, object]:
+    """The `backbone` and `blocks` of an architecture with these stages."""
+    names = [name for name in RESNET_BLOCKS if (name in BOTTLENECK) == bottleneck]
+    for name in names:
+        if RESNET_BLOCKS[name] == blocks:
+            return {"backbone": name, "blocks": None}
+    return {"backbone": names[0], "blocks": blocks}

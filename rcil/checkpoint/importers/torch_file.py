@@ -16,26 +16,26 @@ from torch import Tensor
 
 from rcil.core.errors import CheckpointError, first_line
 
-# Where known programs keep their weights inside the saved dict.
+# Keys under which known programs store the weights in the saved dict.
 _CONTAINERS = ("model_state", "state_dict", "model")
 _CODES = ("f8", "f4", "f2", "i8", "i4", "u1", "b1")
 
 
 def _number_type(code: str, *_: object) -> np.dtype[Any]:
-    """Stands for `numpy.dtype` in files: plain numbers alone, since a type may also describe pointers to objects."""
+    """Replaces `numpy.dtype` in files and accepts plain numbers only: a dtype can also describe object pointers."""
     if code not in _CODES:
-        raise ValueError(f"'{str(code)[:20]}' is no type of a number")
+        raise ValueError(f"'{str(code)[:20]}' is not a numeric type")
     return np.dtype(code)
 
 
-# Validation scores are saved as numpy scalars; these build numbers and nothing else.
+# Validation scores are saved as numpy scalars. These constructors build numbers only.
 _NUMBERS: list[Any] = [
     np.float64().__reduce__()[0],
     (_number_type, "numpy.dtype"),
     *(type(np.dtype(code)) for code in _CODES),
 ]
 
-# Whatever an unpickler may stumble over; MemoryError: a text that claims to be longer than memory.
+# Everything that an unpickler may raise; MemoryError for a string that claims to be longer than memory.
 _UNREADABLE = (
     OSError,
     RuntimeError,
@@ -70,15 +70,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise CheckpointError(f"{path} holds no named tensors", "Give the file with the model's state dict.")
     for key, value in tensors.items():
-        if not holds_its_numbers(value):
-            raise CheckpointError(f"{path}: the tensor {key} stands for more numbers than it holds", _DAMAGED)
+        if not is_fully_stored(value):
+            raise CheckpointError(f"{path}: the tensor {key} claims more numbers than it stores", _DAMAGED)
     if all(key.startswith("module.") for key in tensors):
         tensors = {key.removeprefix("module."): value for key, value in tensors.items()}
     return {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
 
 
-def holds_its_numbers(tensor: Tensor) -> bool:
-    """Whether a tensor of a file is as large as it says: an expanded one of a few bytes can stand for all of memory."""
+def is_fully_stored(tensor: Tensor) -> bool:
+    """Whether a tensor's storage has all of its numbers; an expanded tensor of a few bytes can claim all of memory."""
     return (
         tensor.layout == torch.strided and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
     )
@@ -94,7 +94,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _unpickle(path: Path) -> object:
     try:
         with torch.serialization.safe_globals(_NUMBERS), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about old pickle protocols: what cannot be read is an error below
+            warnings.simplefilter("ignore")  # warnings about old pickle protocols; unreadable files raise below
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} does not exist", "Check the path.") from error

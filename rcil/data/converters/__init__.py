@@ -1,8 +1,8 @@
-"""Annotation exports turned into a site folder.
+"""Convert annotation exports into site folders.
 
 A site folder holds `images/<split>/NAME.{jpg,png}` (the bytes of the originals), `masks/<split>/NAME.png` (8-bit grey
-class ids, 255 = ignore) and `classes.txt` (one name a line, line number = id, background first). Each format has a
-module whose `read` finds out what is there; `site_writer` writes them all.
+class ids, 255 = ignore) and `classes.txt` (one name per line, line number = id, background first). Each format has a
+module with a `read` function; `site_writer` writes the site folder.
 
 Outlines are filled with `cv2.fillPoly` on whole pixels. COCO and YOLO measure from the corner of the picture, so the
 pixel of a vertex is the floor of its coordinates; labelme's are rounded. OpenCV counts the outline to the inside, so a
@@ -33,25 +33,25 @@ FORMATS = {"cvat": cvat.read, "coco": coco.read, "labelme": labelme.read, "yolo"
 def convert(
     kind: str, source: Path, target: Path, *, images: Path | None = None, split: str | None = None
 ) -> ConvertSummary:
-    """Convert an annotation export into a site folder, which appears whole or not at all.
+    """Convert an annotation export into a site folder, which is created atomically.
 
     Args:
         kind: `cvat` (Segmentation mask 1.1), `coco`, `labelme` or `yolo` (segmentation).
         source: The unpacked export; for COCO also a single json file.
         target: The site folder; must not exist, or be empty.
-        images: Where the images are, when they are not in the export.
-        split: The split to fill, for exports that record none (labelme, a single COCO file, images
+        images: Folder with the images, if the export has none.
+        split: The split for exports that record none (labelme, a single COCO file, images
             that CVAT has in no subset); `train` by default.
 
     Raises:
-        ConfigError: No such kind, or a split for an export that has its own.
+        ConfigError: The kind is unknown, or a split is given for an export that has its own.
         DataError: Something in the export is missing or wrong, or the target is in use.
     """
     return write_site(_read(kind, source, target, images, split), target)
 
 
 def dry_run(kind: str, source: Path, target: Path, *, images: Path | None = None, split: str | None = None) -> DryRun:
-    """What `convert` would do; annotations are read, images are not."""
+    """Report what `convert` would do; annotations are read, images are not."""
     annotations = _read(kind, source, target, images, split)
     check_writable(target)
     size = sum(picture.image.stat().st_size for picture in annotations.pictures)
@@ -68,6 +68,6 @@ def _read(kind: str, source: Path, target: Path, images: Path | None, split: str
         raise ConfigError(f"unknown annotation format '{kind}'", did_you_mean(kind, FORMATS))
     require_free(target)
     if not source.exists():
-        raise DataError(f"no annotations at {source}", "Name the unpacked export.")
+        raise DataError(f"no annotations at {source}", "Give the unpacked export.")
     with readable(source):
         return FORMATS[kind](source, images, split)

@@ -1,4 +1,4 @@
-"""What the readers of annotation exports share: the result they return, names, paths, pictures, outlines."""
+"""Shared by the readers of annotation exports: the result type, names, paths, pictures and outlines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
 from rcil.core.errors import ConfigError
-from rcil.core.images import decoded, refuse_before_decoding
+from rcil.core.images import check_encoded, decoded
 from rcil.core.masks import Mask
 from rcil.core.reading import DataError, read_bytes
 from rcil.data.types import IGNORE
@@ -35,7 +35,7 @@ class Picture:
 
     split: str
     name: PurePosixPath
-    """Where the export has it below its split; two of the same file name are told apart by this."""
+    """Path of the image below its split in the export; distinguishes images with the same file name."""
     image: Path
     draw: Callable[[int, int], Mask]
     """(height, width) of the decoded image -> its mask."""
@@ -43,7 +43,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Annotations:
-    """What a reader found in an export."""
+    """The content of an export."""
 
     classes: tuple[str, ...]
     pictures: tuple[Picture, ...]
@@ -51,13 +51,13 @@ class Annotations:
 
 
 def no_split(split: str | None, kind: str) -> None:
-    """Refuse a requested split where the export records its own, rather than ignoring either."""
+    """Raise if a split is requested although the export records its own."""
     if split is not None:
-        raise ConfigError(f"{kind} exports record their splits, so '{split}' cannot be chosen", "Leave the split out.")
+        raise ConfigError(f"{kind} exports record their splits, so '{split}' cannot be chosen", "Omit the split.")
 
 
 def split_names(recorded: Iterable[str], asked: str | None, kind: str) -> dict[str, str]:
-    """Splits by the names that an export has for them.
+    """Map the subset names of an export to splits.
 
     CVAT calls what belongs to no subset `default`: that becomes the split that was asked for, or `train`.
     """
@@ -68,13 +68,13 @@ def split_names(recorded: Iterable[str], asked: str | None, kind: str) -> dict[s
 
 
 def class_table(names: Iterable[str], source: Path) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Names as the site folder lists them, and the mask value of each name in the export."""
+    """The class names of the site folder, and the mask value of each name in the export."""
     given = [name.strip() for name in names]
     special = {name: 0 for name in given if name.casefold() in _BACKGROUND}
     special |= {name: IGNORE for name in given if name.casefold() in _IGNORED}
     kept = [name for name in given if name not in special]
     if not 0 < len(kept) < IGNORE:
-        raise DataError(f"{source} names {len(kept)} classes besides background", f"1 to {IGNORE - 1} can be used.")
+        raise DataError(f"{source} names {len(kept)} classes besides background", f"Use 1 to {IGNORE - 1} classes.")
     for name in kept:
         if len(name.splitlines()) != 1 or kept.count(name) > 1:
             raise DataError(f"{source}: the class name {name!r} is empty, broken or repeated", "Rename the class.")
@@ -82,7 +82,7 @@ def class_table(names: Iterable[str], source: Path) -> tuple[tuple[str, ...], di
 
 
 def safe_path(text: str, source: Path) -> PurePosixPath:
-    """A file name from an annotation file, refused when it points out of its folder."""
+    """Check a file name from an annotation file; raises if it points outside its folder."""
     path = PurePosixPath(text.replace("\\", "/"))
     if not path.name or path.is_absolute() or ".." in path.parts or re.match("[A-Za-z]:", text) or "\0" in text:
         raise DataError(
@@ -93,24 +93,24 @@ def safe_path(text: str, source: Path) -> PurePosixPath:
 
 
 def below(folder: Path, name: PurePosixPath, source: Path) -> Path:
-    """A file of a folder, refused when a link in an export leads out of it."""
+    """A file of a folder; raises if a symbolic link leads outside the folder."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise DataError(
-            f"{source} names '{name}', a link that leads out of {folder}",
+            f"{source} names '{name}', a link that leads outside {folder}",
             "Copy the file there, or give the folder that holds it.",
         )
     return path
 
 
 def find_image(name: PurePosixPath, folders: Sequence[Path], source: Path) -> Path:
-    """The first image of that name in any of the folders, in a format that a site folder can hold."""
+    """The first image of that name in any of the folders; raises unless it is JPEG or PNG."""
     found = next((below(folder, name, source) for folder in folders if (folder / name).is_file()), None)
     if found is None:
         looked = ", ".join(map(str, folders))
-        raise DataError(f"{source} asks for the image '{name}', which is not in {looked}", "Give the image folder.")
+        raise DataError(f"{source} names the image '{name}', which is not in {looked}", "Give the image folder.")
     if found.suffix.lower() not in SUFFIXES:
-        raise DataError(f"{found} is neither JPEG nor PNG", "Convert the images first, and keep their sizes.")
+        raise DataError(f"{found} is neither JPEG nor PNG", "Convert the images first, keeping their sizes.")
     return found
 
 
@@ -119,23 +119,23 @@ def find_by_stem(stem: PurePosixPath, folder: Path, source: Path) -> Path:
     for suffix in (*SUFFIXES, *map(str.upper, SUFFIXES)):
         if (folder / f"{stem}{suffix}").is_file():
             return below(folder, PurePosixPath(f"{stem}{suffix}"), source)
-    raise DataError(f"{source} asks for '{stem}', which is no JPEG or PNG in {folder}", "Give the image folder.")
+    raise DataError(f"{source} names '{stem}', but {folder} has no such JPEG or PNG", "Give the image folder.")
 
 
 def read_json(path: Path, model: type[_Model], hint: str) -> _Model:
-    """A json file checked against its model; the error names the first entry that does not fit."""
+    """Read and validate a JSON file; the error names the first invalid entry."""
     try:
         return model.model_validate_json(read_bytes(path, hint))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "file"
-        raise DataError(f"{path}, {place}: {first['msg']}", hint) from error
+        entry = ".".join(map(str, first["loc"])) or "file"
+        raise DataError(f"{path}, {entry}: {first['msg']}", hint) from error
 
 
 def read_colours(path: Path) -> npt.NDArray[np.uint8]:
-    """An image as it is shown, that is, turned the way its EXIF tag says: [height, width, BGR]."""
+    """Read an image, rotated according to its EXIF tag, as BGR [H, W, 3]."""
     data = read_bytes(path, "Export it again, or give the image folder.")
-    refuse_before_decoding(path, data)
+    check_encoded(path, data)
     image = decoded(data)
     if image is None:
         raise DataError(f"{path} is not an image that can be decoded", "Copy or export it again.")
@@ -143,7 +143,7 @@ def read_colours(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def fill_polygon(mask: Mask, points: npt.NDArray[np.float64], value: int, source: str) -> None:
-    """Fill one closed outline, [N, 2] whole pixels as x, y; parts beyond the picture are cut off."""
+    """Fill a closed outline of integer pixels (x, y) [N, 2]; parts outside the image are clipped."""
     if len(points) < 3 or not np.all(np.abs(points) <= _MAX_COORDINATE):
         raise DataError(f"{source}: an outline of {len(points)} points cannot be filled", "Correct or delete it.")
     cv2.fillPoly(mask, [points.astype(np.int32)], value)

@@ -97,8 +97,8 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
 def decode_counts(text: str, source: str) -> list[int]:
     """The run lengths in pycocotools' compressed form.
 
-    Six bits a character from '0' up, lowest group of five first, the sixth bit says that more follow; the sign is
-    extended; from the fourth on a number is the difference to the one two before it.
+    Each character holds six bits, offset by '0': five bits of the number, lowest first, and a continuation bit. The
+    sign is extended. From the fourth number on, the difference to the number two before is stored.
     """
     counts: list[int] = []
     value = shift = 0
@@ -162,10 +162,10 @@ def _draw(
         )
     mask = np.zeros((height, width), np.uint8)
     marked = [annotation for annotation in annotations if annotation.segmentation]
-    # Drawn twice, to be measured and to be laid down: hundreds of full-size regions need not be held at once.
+    # Every region is drawn twice, to measure and to fill it, so that they need not all be kept in memory.
     areas = [np.count_nonzero(_region(a, height, width, where)) for a in marked]
-    for place in sorted(range(len(marked)), key=lambda i: (not marked[i].iscrowd, -areas[i])):
-        annotation = marked[place]
+    for index in sorted(range(len(marked)), key=lambda i: (not marked[i].iscrowd, -areas[i])):
+        annotation = marked[index]
         value = IGNORE if annotation.iscrowd else values[annotation.category_id]
         mask[_region(annotation, height, width, where)] = value
     return mask
@@ -184,7 +184,7 @@ def _region(annotation: _Annotation, height: int, width: int, where: str) -> npt
 
 
 def _runs(rle: _RunLengths, height: int, width: int, where: str) -> npt.NDArray[np.bool_]:
-    """Run lengths down the columns, beginning with what is outside."""
+    """Decode column-major run lengths, which start with pixels outside the region."""
     counts = decode_counts(rle.counts, where) if isinstance(rle.counts, str) else rle.counts
     if rle.size != (height, width) or sum(counts) != height * width or min(counts) < 0:
         raise DataError(f"{where}: the run lengths do not cover {width} x {height} pixels", _RLE_HINT)

@@ -1,6 +1,6 @@
 """CVAT's "Segmentation mask 1.1": VOC folders, and colours that `labelmap.txt` explains.
 
-Palette masks are read by the colour of their entries too, since the order of the palette is CVAT's own affair.
+Palette masks are also read by colour, since the order of the palette is not specified.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BLACK = 0
 
 
 def read(source: Path, images: Path | None, split: str | None) -> Annotations:
-    """Find the masks that the lists in `ImageSets/Segmentation` name, one split a list."""
+    """Read the masks named by the lists in `ImageSets/Segmentation`, one split per list."""
     existing_folder(source, _HINT)
     classes, values = _label_map(source / "labelmap.txt")
     folder = images or source / "JPEGImages"
@@ -83,13 +83,13 @@ def _draw(path: Path, values: dict[int, int], height: int, width: int) -> Mask:
     blue, green, red = (image[:, :, channel].astype(np.int32) for channel in range(3))
     colours = red << 16 | green << 8 | blue
     known = np.array(sorted(values), np.int32)
-    place = np.minimum(np.searchsorted(known, colours), len(known) - 1)
-    strange = colours[known[place] != colours]
-    if strange.size:
-        first = int(strange[0])
-        count = int(np.count_nonzero(strange == first))
+    index = np.minimum(np.searchsorted(known, colours), len(known) - 1)
+    unknown = colours[known[index] != colours]
+    if unknown.size:
+        first = int(unknown[0])
+        count = int(np.count_nonzero(unknown == first))
         raise DataError(
             f"{path}: {count} pixels have the colour {first >> 16},{first >> 8 & 255},{first & 255}",
             "Add it to labelmap.txt, or export masks and labelmap together.",
         )
-    return np.array([values[colour] for colour in known.tolist()], np.uint8)[place]
+    return np.array([values[colour] for colour in known.tolist()], np.uint8)[index]

@@ -1,4 +1,4 @@
-"""labelme: one json file an image, shapes drawn in the order of the file as labelme itself does.
+"""labelme: one JSON file per image, with shapes drawn in the order of the file, as labelme does.
 
 Polygons, rectangles, circles and masks have an area and are drawn; lines and points have none and are counted.
 """
@@ -30,7 +30,7 @@ from rcil.data.converters.annotations import (
 
 _HINT = "Expected the folder with labelme's json files."
 _DRAWN = {"polygon": 3, "rectangle": 2, "circle": 2, "mask": 2}
-"""Shapes with an area, and how many points each needs at least."""
+"""Shapes with an area, and the minimum number of points of each."""
 _SPLITS = {"train", "val", "test"}
 
 
@@ -44,7 +44,7 @@ class _Shape(BaseModel):
 
     @property
     def kind(self) -> str:
-        """Old files leave out the type of polygons."""
+        """The shape type; old files omit it for polygons."""
         return self.shape_type or "polygon"
 
 
@@ -56,10 +56,10 @@ class _File(BaseModel):
 
 
 def read(source: Path, images: Path | None, split: str | None) -> Annotations:
-    """Read every json file below a folder.
+    """Read every JSON file below a folder.
 
-    Folders called train, val and test at the top are splits, if there is nothing else and no split is asked for. Class
-    ids follow `labels.txt` where there is one, otherwise the alphabet.
+    Top-level folders called train, val and test are splits, if there are no others and no split is given. Class ids
+    follow `labels.txt` if it exists, otherwise alphabetical order.
     """
     paths = sorted(existing_folder(source, _HINT).rglob("*.json"))
     if not paths:
@@ -70,17 +70,17 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
     by_folder = split is None and tops <= _SPLITS
     pictures = []
     for path, content in files.items():
-        place = PurePosixPath(path.relative_to(source).as_posix())
-        top = place.parts[0] if by_folder else split or "train"
+        relative = PurePosixPath(path.relative_to(source).as_posix())
+        top = relative.parts[0] if by_folder else split or "train"
         image = _image(path, content, images)
-        folders = place.parent.relative_to(top) if by_folder else place.parent
+        folders = relative.parent.relative_to(top) if by_folder else relative.parent
         pictures.append(Picture(top, folders / image.name, image, partial(_draw, path, content, values)))
     skipped = Counter(shape.kind for content in files.values() for shape in content.shapes if shape.kind not in _DRAWN)
     return Annotations(classes, tuple(pictures), dict(skipped))
 
 
 def _names(source: Path, files: dict[Path, _File]) -> list[str]:
-    """Class names in their order; every label that is drawn must be among them."""
+    """Class names in order; raises for a used label that is not listed."""
     used = {s.label.strip(): path for path, content in files.items() for s in content.shapes if s.kind in _DRAWN}
     listing = source / "labels.txt"
     if not listing.is_file():
@@ -88,12 +88,14 @@ def _names(source: Path, files: dict[Path, _File]) -> list[str]:
     names = [line for line in read_lines(listing, _HINT) if line]
     for label, path in used.items():
         if label not in names:
-            raise DataError(f"{path} uses the label '{label}', which {listing} lacks", did_you_mean(label, names))
+            raise DataError(
+                f"{path} uses the label '{label}', which {listing} does not list", did_you_mean(label, names)
+            )
     return names
 
 
 def _image(path: Path, content: _File, images: Path | None) -> Path:
-    """The image of a json file: where `imagePath` says, by its name in the image folder, or beside the json file."""
+    """Find the image of a JSON file: by `imagePath`, in the image folder, or next to the JSON file."""
     folder = images or path.parent
     if content.image_path:
         told = content.image_path.replace("\\", "/")
@@ -134,13 +136,13 @@ def _draw_shape(mask: Mask, shape: _Shape, value: int, where: str) -> None:
 
 
 def _fill_circle(mask: Mask, centre: npt.NDArray[np.float64], radius: float, value: int) -> None:
-    """Every pixel whose centre is not further away than the point on the rim."""
+    """All pixels whose centre is within the radius."""
     y, x = np.ogrid[: mask.shape[0], : mask.shape[1]]
     mask[np.hypot(x - centre[0], y - centre[1]) <= radius] = value
 
 
 def _paste(mask: Mask, corner: npt.NDArray[np.float64], shape: _Shape, value: int, where: str) -> None:
-    """A drawn mask: a small PNG in base64 whose first point is its upper left pixel."""
+    """Decode a mask shape: a base64 PNG whose first point is its upper left pixel."""
     try:
         data = base64.b64decode(shape.mask or "", validate=True)
     except ValueError as error:  # not base64, or not even ASCII

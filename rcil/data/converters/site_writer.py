@@ -1,4 +1,4 @@
-"""Writing converted annotations as a site folder, whole or not at all."""
+"""Write converted annotations as a site folder, atomically."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, rea
 
 @dataclass(frozen=True)
 class ConvertSummary:
-    """What a conversion wrote."""
+    """The result of a conversion."""
 
     target: Path
     classes: tuple[str, ...]
     images: dict[str, int]
-    """Images by split."""
+    """Number of images per split."""
     background_only: int
-    """Images on which nothing is marked."""
+    """Number of images without annotations."""
     skipped: dict[str, int]
-    """What was left out, by kind: for example shapes without an area."""
+    """Number of skipped annotations by kind, for example shapes without an area."""
 
 
 def _clean(text: str) -> str:
-    """`text` as a file or folder name that stays where it is put."""
+    """`text` as a safe file or folder name."""
     return re.sub(r"[^\w.\- ]", "_", text).strip(" .") or "_"
 
 
 def _site_names(paths: Sequence[PurePosixPath]) -> list[str]:
-    """File names without suffix; where two agree, each keeps its folders, joined by `__`."""
+    """File names without suffix; equal names are prefixed with their folders, joined by `__`."""
     stems = [_clean(path.stem) for path in paths]
     often = Counter(stem.casefold() for stem in stems)
     names = [
@@ -50,7 +50,7 @@ def _site_names(paths: Sequence[PurePosixPath]) -> list[str]:
 
 
 def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
-    """Build the site folder beside its place, then rename it."""
+    """Build the site folder under a temporary name, then rename it."""
     images = Counter(_clean(picture.split) for picture in annotations.pictures)
     marked = 0
     try:
@@ -63,13 +63,15 @@ def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
             with replacing(site / "classes.txt") as part:
                 part.write_text("".join(f"{name}\n" for name in annotations.classes), encoding="utf-8")
     except OSError as error:
-        raise DataError(f"cannot write {target}: {error.strerror or error}", "Check space and permissions.") from error
+        raise DataError(
+            f"cannot write {target}: {error.strerror or error}", "Check free space and permissions."
+        ) from error
     background_only = images.total() - marked
     return ConvertSummary(target, annotations.classes, dict(images), background_only, annotations.skipped)
 
 
 def _write_picture(picture: Picture, site: Path, split: str, name: str) -> bool:
-    """Copy the image and write its mask; whether anything is marked on it."""
+    """Copy the image and write its mask; returns whether it has annotations."""
     height, width, _ = read_colours(picture.image).shape
     size = height, width
     mask = picture.draw(height, width)

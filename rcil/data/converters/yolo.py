@@ -1,4 +1,4 @@
-"""YOLO segmentation: a text file an image, each line a class number and an outline in fractions of the picture.
+"""YOLO segmentation: one text file per image, one class number and outline (in fractions of the image) per line.
 
 The format has no drawing order, so large outlines are drawn before small ones. An image without a label file shows
 background only, as YOLO has it.
@@ -22,7 +22,7 @@ from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, bel
 _HINT = "Expected images/<split>/*, labels/<split>/*.txt, and the names in data.yaml or classes.txt."
 _YAML_HINT = "Write them as 'names: [a, b]', as a list of '- a' lines or as '0: a' lines; or give classes.txt."
 _SLACK = 0.01
-"""How far beyond the picture an outline may lie; more means that the numbers are no fractions."""
+"""How far outside the image an outline may lie; more means that the numbers are not fractions."""
 
 
 def read(source: Path, images: Path | None, split: str | None) -> Annotations:
@@ -69,7 +69,7 @@ def _names(source: Path) -> list[str]:
         if path.is_file():
             return yaml_names(read_text(path, _HINT), path)
     names = "\n".join(read_lines(source / "classes.txt", _HINT)).strip()
-    return names.split("\n")  # an empty line in between stays: it would shift the numbers, and is refused as a name
+    return names.split("\n")  # keep empty lines, which would shift the numbers; they are rejected as names
 
 
 def _pictures(source: Path, folder: Path, values: list[int]) -> Iterator[Picture]:

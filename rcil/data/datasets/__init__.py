@@ -20,7 +20,7 @@ READERS: dict[str, Callable[[Path], SegmentationData]] = {
 
 
 def open_dataset(kind: str, root: Path) -> SegmentationData:
-    """Read the layout of a published dataset; images and masks are found, not decoded.
+    """Read the layout of a published dataset without decoding images or masks.
 
     Args:
         kind: `voc`, `ade` or `cityscapes`.

@@ -1,4 +1,4 @@
-"""Checking what a dataset's lists and folders name."""
+"""Checks of the files that a dataset lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rcil.data.types import Sample
 
 
 def checked_split(samples: Iterable[Sample], where: Path, hint: str) -> tuple[Sample, ...]:
-    """Samples in the order given, all of whose files exist; `where` is the list or folder that named them."""
+    """Check that all files of the samples exist; `where` is the list or folder that names them."""
     found = tuple(samples)
     if not found:
         raise DataError(f"{where} names no images", hint)
@@ -20,8 +20,8 @@ def checked_split(samples: Iterable[Sample], where: Path, hint: str) -> tuple[Sa
         raise DataError(f"the name of {printable(unreadable)} is not UTF-8", "Rename the file, and its mask.")
     name, count = Counter(sample.name for sample in found).most_common(1)[0]
     if count > 1:
-        raise DataError(f"{where} names '{name}' {count} times", "Every image may be listed once.")
+        raise DataError(f"{where} names '{name}' {count} times", "List every image once.")
     missing = [path for sample in found for path in (sample.image, sample.mask) if not path.is_file()]
     if missing:
-        raise DataError(f"{len(missing)} files that {where} asks for are missing, first {missing[0]}", hint)
+        raise DataError(f"{len(missing)} files named by {where} are missing, first {missing[0]}", hint)
     return found

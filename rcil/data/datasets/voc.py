@@ -1,4 +1,4 @@
-"""PASCAL VOC 2012, with the augmented training list where it is installed.
+"""PASCAL VOC 2012, with the augmented training list if it is installed.
 
 The augmented set (SBD, 10 582 training images) comes as `SegmentationClassAug` and a list `train_aug.txt`, whose lines
 are plain names or pairs such as `/JPEGImages/x.jpg /SegmentationClassAug/x.png`, depending on who packed it.
@@ -68,6 +68,6 @@ def _samples(base: Path, listing: Path, masks: str) -> Iterator[Sample]:
                 raise DataError(f"{listing}, line {number}: '{line}'", "Give a name, or an image path and a mask path.")
         parts = PurePosixPath(image).parts, PurePosixPath(mask).parts
         if () in parts or any(".." in path for path in parts):
-            raise DataError(f"{listing}, line {number}: '{line}' is no file of {base}", "Give paths below VOC2012.")
+            raise DataError(f"{listing}, line {number}: '{line}' is not a file of {base}", "Give paths below VOC2012.")
         name = PurePosixPath(image.removeprefix("JPEGImages/")).with_suffix("").as_posix()
         yield Sample(name, base / image, base / mask)

@@ -1,7 +1,7 @@
-"""Dilated depthwise convs that train at the speed of others on a CPU.
+"""Dilated depthwise convs with a fast backward pass on a CPU.
 
-Their backward pass has no fast kernel there. Written as a conv and a sum for every tap it takes a fraction of the time;
-`tools/bench/depthwise.py` measures what that is worth in a training step.
+torch has no fast CPU kernel for their backward pass. One product and one sum per kernel tap take a fraction of the
+time; `tools/bench/depthwise.py` measures the gain in a training step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 
 class DilatedDepthwise(nn.Conv2d):
-    """A depthwise conv of odd kernel and stride 1 whose output has the size of its input."""
+    """A depthwise conv with an odd kernel, stride 1 and an output of the size of its input."""
 
     def __init__(self, channels: int, kernel: int, dilation: int, *, bias: bool = True) -> None:
         padding = dilation * (kernel // 2)
@@ -43,7 +43,7 @@ class _TapByTap(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        """To x a conv with the mirrored kernel; to each tap the product with x where that tap looks."""
+        """The gradient of x is a conv with the mirrored kernel; that of a tap is the product with the shifted x."""
         x, weight = ctx.saved_tensors
         to_x = _same(grad, weight.flip(2, 3), ctx.dilation) if ctx.needs_input_grad[0] else None
         return to_x, _to_taps(x, grad, weight, ctx.dilation), None
@@ -54,7 +54,7 @@ def _same(x: Tensor, weight: Tensor, dilation: int) -> Tensor:
 
 
 def _to_taps(x: Tensor, grad: Tensor, weight: Tensor, dilation: int) -> Tensor:
-    """Gradient [C, 1, K, K]; channels are innermost here, so that every product runs over whole vectors."""
+    """Gradient of the kernel [C, 1, K, K]; channels are innermost, so that products are over contiguous vectors."""
     channels, _, kernel, _ = weight.shape
     height, width = x.shape[2:]
     reach = dilation * (kernel // 2)

@@ -1,8 +1,8 @@
 """EfficientNet-lite0: a backbone for edge devices, RC on its depthwise convs.
 
-ReLU6, no squeeze-and-excitation, TensorFlow's "same" padding and its norm eps, so that the published ImageNet weights
-are reproduced. Inputs are (x - 127) / 128. The running statistics move as fast as those of the other backbones: the
-original's 1 % a batch is meant for ImageNet's schedules, not for a step of a few hundred batches.
+It has ReLU6, no squeeze-and-excitation, TensorFlow's "same" padding and TensorFlow's norm eps, which reproduces the
+published ImageNet weights. Inputs are (x - 127) / 128. The momentum of the running statistics is that of the other
+backbones: the original's 1 % per batch is meant for ImageNet's schedules, not for a step of a few hundred batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a backbone returns."""
+"""The output of a backbone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 class StageMaps(NamedTuple):
     """The last map of each of the four stages, [N, C_i, H_i, W_i].
 
-    `before` is what the paper distils, `after` (the last activation) what the official code does and what the next
-    layer reads. Backbones with linear stage ends give the same maps twice.
+    `before` the last activation is what the paper distils. `after` it is what the official code distils and what the
+    next layer reads. Backbones with linear stage ends return the same maps twice.
     """
 
     before: tuple[Tensor, ...]

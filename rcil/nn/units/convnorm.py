@@ -1,4 +1,4 @@
-"""Conv + norm (+ activation) units, and how a norm disappears into a conv."""
+"""Conv + norm (+ activation) units, and the absorption of a norm into a conv."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class SameConv2d(nn.Conv2d):
 
 
 class ConvNorm(nn.Module):
-    """conv -> norm -> activation, any of the last two may be missing.
+    """conv -> norm -> activation; the activation is optional.
 
     Args:
-        conv: Owns all geometry.
-        norm: Over the conv's output channels. inplace-ABN may already contain the activation.
-        act: What folding keeps; applied here unless the norm has fused it.
+        conv: The conv, which defines the geometry.
+        norm: The norm over the conv's output channels. inplace-ABN may already contain the activation.
+        act: The activation, which folding keeps; applied here unless the norm has fused it.
     """
 
     def __init__(self, conv: nn.Conv2d, norm: nn.Module, act: nn.Module | None = None) -> None:
@@ -70,7 +70,7 @@ def kernel_of(branch: nn.Module) -> tuple[Tensor, Tensor]:
 def conv_like(conv: nn.Conv2d, weight: Tensor, bias: Tensor) -> nn.Conv2d:
     """A new conv with the geometry, device, dtype and mode of `conv` and these values.
 
-    The live conv is copied, never rebuilt from arguments, so dilation, groups and padding cannot get lost.
+    The conv is copied rather than rebuilt from arguments, so dilation, groups and padding cannot get lost.
     """
     new = copy.deepcopy(conv)
     new.weight = nn.Parameter(weight.to(conv.weight))
@@ -78,8 +78,8 @@ def conv_like(conv: nn.Conv2d, weight: Tensor, bias: Tensor) -> nn.Conv2d:
     return new
 
 
-SMALLEST_SCALE = 1e-3
-"""A norm that scales a channel by less has switched it off: its conv is left alone, and only its shift moves."""
+MIN_SCALE = 1e-3
+"""A norm with a smaller scale has switched the channel off: its conv is not changed, only its shift."""
 
 
 @torch.no_grad()
@@ -93,26 +93,26 @@ def set_kernel(unit: ConvNorm, weight: Tensor, bias: Tensor) -> None:
 def set_before_norm(conv: nn.Conv2d, norm: nn.Module, weight: Tensor) -> None:
     """Give `conv` the kernel that `norm` turns into `weight`, except in channels that the norm has switched off."""
     scale, _ = affine_of(norm)
-    alive = scale.abs() > SMALLEST_SCALE
+    alive = scale.abs() > MIN_SCALE
     inner = weight / scale.where(alive, torch.ones_like(scale)).view(-1, 1, 1, 1)
     conv.weight.copy_(torch.where(alive.view(-1, 1, 1, 1), inner, conv.weight.double()))
 
 
 @torch.no_grad()
 def add_shift(norm: nn.Module, shift: Tensor) -> None:
-    """Add `shift` [C] to what a norm adds."""
+    """Add `shift` [C] to the bias of a norm."""
     bias = norm.bias
     assert isinstance(bias, Tensor)
     bias.add_(shift.to(bias))
 
 
 def with_activation(conv: nn.Conv2d, act: nn.Module | None) -> nn.Module:
-    """The conv alone, or conv then a copy of the activation."""
+    """The conv, followed by a copy of the activation if there is one."""
     return conv if act is None else nn.Sequential(conv, copy.deepcopy(act))
 
 
 class ConvSum(nn.Module):
-    """norm(left(a) + right(b)): where the pooled path of the DeepLab head joins the others."""
+    """norm(left(a) + right(b)), which adds the pooled path of the DeepLab head to the others."""
 
     def __init__(self, left: nn.Conv2d, right: nn.Conv2d, norm: nn.Module | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Makes the conv+norm units of a network, so that backbones and heads say what they are, not how they are built."""
+"""Factory of the conv+norm units of a network, which backbones and heads are built from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Layers:
 
     @classmethod
     def of(cls, arch: Architecture, *, eps: float = 1e-5) -> AnyLayers:
-        """The conventions that `arch` asks for; those of a folded network know no norm and no second branch."""
+        """The conventions of `arch`; a folded network has neither norms nor a second branch."""
         return PlainLayers(arch.slope) if arch.folded else cls(arch.norm, arch.slope, arch.rc, eps)
 
     def plain(self, conv: nn.Conv2d, act: Activation | None = None) -> ConvNorm:
@@ -37,7 +37,7 @@ class Layers:
         return ConvNorm(conv, self.norm_over(conv.out_channels, slope=slope), self._activation(act, after_norm=True))
 
     def rc_conv(self, conv: nn.Conv2d, act: Activation | None = None) -> RCConv | ConvNorm:
-        """The same with two branches where the network has RC; the second conv draws its own random start."""
+        """An RC block if the network has RC, otherwise `plain`; the second conv has its own random weights."""
         if self.rc is None:
             return self.plain(conv, act)
         other = copy.deepcopy(conv)
@@ -66,7 +66,7 @@ class Layers:
     def _activation(self, act: Activation | None, *, after_norm: bool) -> nn.Module | None:
         if act is None:
             return None
-        # inplace-ABN keeps its output for the backward pass, so nothing after it may overwrite that.
+        # inplace-ABN keeps its output for the backward pass, so the activation must not overwrite it.
         after_abn = after_norm and self.norm == "inplace"
         if act == "relu6":
             return nn.ReLU6(inplace=not after_abn)

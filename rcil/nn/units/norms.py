@@ -1,7 +1,7 @@
-"""Normalisation layers, and the one function that folds and merges read them with.
+"""Normalisation layers, and `affine_of`, which every fold and merge uses.
 
-inplace-ABN scales by |gamma| + eps and ignores the sign of gamma. Code that forgets this folds wrong networks, so every
-fold and merge of a network goes through `affine_of`. Importers, which see tensors and no layers, know it too.
+inplace-ABN scales by |gamma| + eps and ignores the sign of gamma. Code that forgets this folds incorrectly, so
+`affine_of` is the only function that reads norms. Importers, which handle tensors and not layers, repeat the formula.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class AbsBatchNorm2d(nn.BatchNorm2d):
     """Batch norm that scales by |gamma| + eps: the arithmetic of inplace-ABN in plain torch.
 
-    Loads and saves the same state dict as inplace-ABN, runs on any device and in float64.
+    It has the same state dict as inplace-ABN and runs on any device and in float64.
     """
 
     @property
@@ -30,7 +30,7 @@ class AbsBatchNorm2d(nn.BatchNorm2d):
         return torch.where(self.weight < 0, -self.weight, self.weight) + self.eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise [N, C, H, W]; running statistics move only in training mode."""
+        """Normalise [N, C, H, W]; running statistics are updated in training mode only."""
         self._check_input_dim(x)
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
@@ -47,14 +47,14 @@ class AbsBatchNorm2d(nn.BatchNorm2d):
 
 
 def inplace_abn_classes() -> tuple[type[nn.Module], type[nn.Module]]:
-    """`InPlaceABN` and `InPlaceABNSync`, or an error that says how to install them."""
+    """`InPlaceABN` and `InPlaceABNSync`, or an error that explains how to install them."""
     try:
         from inplace_abn import InPlaceABN, InPlaceABNSync
     except ImportError as error:
         raise MissingDependencyError(
             "norm 'inplace' needs the package inplace-abn, which is not installed",
             "Install it with: pip install --no-build-isolation inplace-abn\n"
-            "or choose norm 'abs': the same numbers, without the memory saving.",
+            "or choose norm 'abs', which computes the same but uses more memory.",
         ) from error
     return InPlaceABN, InPlaceABNSync
 
@@ -65,7 +65,7 @@ def is_inplace(module: nn.Module) -> bool:
 
 
 def as_float32(value: float) -> float:
-    """`value` as inplace-ABN's kernels see it: they take eps and slope with 32 bits whatever the tensors have."""
+    """`value` in the precision of inplace-ABN's kernels, which take eps and slope as float32 for all tensors."""
     return torch.tensor(value, dtype=torch.float32).item()
 
 
@@ -86,7 +86,7 @@ def make_norm(kind: NormKind, channels: int, *, eps: float = 1e-5, slope: float 
         kind: See `Architecture.norm`.
         channels: Channels of the normalised map.
         eps: Added to the variance (and, except for `batch`, to |gamma|).
-        slope: Fuse a leaky ReLU of this slope; only inplace-ABN does (that is its memory saving), others ignore it.
+        slope: Fuse a leaky ReLU of this slope; only inplace-ABN does, to save memory; other norms ignore it.
     """
     if kind == "inplace":
         abn, _ = inplace_abn_classes()

@@ -1,7 +1,7 @@
-"""The units of a network that never had norms or a second branch: conv with bias, then the activation.
+"""Units of a network without norms and second branches: conv with bias, then the activation.
 
-Nothing here folds, mixes or normalises, so a network made of these units cannot share the mistakes of what does. Its
-tensors have the names and shapes of a folded network's.
+Nothing here folds, mixes or normalises, so a network of these units is independent of mistakes in that code. Its
+tensors have the names and shapes of a folded network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Activation = Literal["leaky", "relu6"]
 
 @dataclass(frozen=True)
 class PlainLayers:
-    """The conventions of a plain network, which are those of its activation."""
+    """The conventions of a plain network: its activation."""
 
     slope: float
 
@@ -30,10 +30,10 @@ class PlainLayers:
         return nn.Sequential(conv, nn.ReLU6(inplace=True) if act == "relu6" else nn.LeakyReLU(self.slope, inplace=True))
 
     rc_conv = plain
-    """Where other networks have two branches, this one has a single conv too."""
+    """A single conv in place of an RC block."""
 
     def conv_sum(self, left: nn.Conv2d, right: nn.Conv2d) -> ConvSum:
-        """The sum of two convs; the left one has the bias of both."""
+        """The sum of two convs; the left one carries the bias."""
         return ConvSum(with_bias(left), right, None)
 
 

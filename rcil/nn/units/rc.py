@@ -1,7 +1,7 @@
 """The representation compensation block: two parallel conv+norm branches that fold into one conv.
 
 Paper: Representation Compensation Networks for Continual Semantic Segmentation (CVPR 2022).
-`old` holds what earlier steps learned, `new` learns; x = eta * old + (1 - eta) * new, per channel, before the
+`old` holds what earlier steps learned and `new` is trained: x = eta * old + (1 - eta) * new, per channel, before the
 activation.
 """
 
@@ -24,9 +24,9 @@ class DropPathMix(nn.Module):
     """eta is 1, 0 or 0.5, drawn per channel and forward pass (shared by the batch); 0.5 in evaluation mode.
 
     Args:
-        channels: One draw each.
-        drop: Chance of eta = 1, and again of eta = 0. 1/3 makes the three equally likely; the official code has 0.33.
-            The expectation is 0.5 whatever it is.
+        channels: Number of channels; eta is drawn for each.
+        drop: Probability of eta = 1, and also of eta = 0. 1/3 makes the three values equally likely; the official code
+            has 0.33. The expectation is always 0.5.
     """
 
     def __init__(self, channels: int, drop: float = 1 / 3) -> None:
@@ -35,7 +35,7 @@ class DropPathMix(nn.Module):
         self.drop = drop
 
     def draw(self, like: Tensor) -> Tensor:
-        """Uniform numbers [C] that decide; the only randomness of the network."""
+        """Uniform random numbers [C] that select eta, the only randomness of the network."""
         return torch.rand(self.channels, device=like.device)
 
     def eta(self, like: Tensor) -> Tensor:
@@ -100,8 +100,8 @@ class RCConv(nn.Module):
     """Two branches of the same geometry, mixed per channel, then the activation.
 
     Args:
-        old: Conv + norm at step 0; from step 1 on one conv with bias that holds the merged past.
-        new: Conv + norm that keeps learning (a bare conv after a function-preserving start).
+        old: Conv + norm at step 0; from step 1 on one conv with bias, merged from both branches of the previous step.
+        new: Conv + norm that is trained (a bare conv after a function-preserving start).
         mix: How the branches are weighted.
         act: Applied to the mixed map.
         frozen: The old branch takes no gradient and never enters training mode.
@@ -140,7 +140,7 @@ class RCConv(nn.Module):
         return mix_sparsely(x, self.old, self.new.conv, self.new.norm, self.mix.eta(x).to(x.dtype))
 
     def _skips(self, x: Tensor) -> bool:
-        """Whether random draws leave out work: training, drop-path, a frozen past."""
+        """Whether drop-path makes computations unnecessary: in training, with a frozen old branch."""
         if not (self.training and self.frozen and isinstance(self.mix, DropPathMix)):
             return False
         if not (isinstance(self.old, nn.Conv2d) and isinstance(self.new, ConvNorm)):
@@ -159,7 +159,7 @@ class RCConv(nn.Module):
         """One new conv with bias that equals both branches at the expected eta, without the activation."""
         anchor = self.new.conv if isinstance(self.new, ConvNorm) else self.new
         (w_old, b_old), (w_new, b_new) = kernel_of(self.old), kernel_of(self.new)
-        eta = self.mix.expected(w_new)  # in float64 from the start: rounded weights of branches would show in the sum
+        eta = self.mix.expected(w_new)  # in float64, so that rounding of the branches does not show in the sum
         column = eta.view(-1, 1, 1, 1)
         return conv_like(anchor, column * w_old + (1 - column) * w_new, eta * b_old + (1 - eta) * b_new)
 
@@ -168,7 +168,7 @@ class RCConv(nn.Module):
         return with_activation(self.merged(), self.act)
 
     def remix(self, rc: RC) -> None:
-        """Mix the branches as `rc` says from here on; a learned mix starts anew."""
+        """Replace the mix by the one of `rc`; a learned mix is reset."""
         anchor = self.new.conv if isinstance(self.new, ConvNorm) else self.new
         self.mix = make_mix(rc, anchor.out_channels).to(anchor.weight).train(self.training)
 
@@ -176,17 +176,17 @@ class RCConv(nn.Module):
         """A new block at the start of the next step.
 
         Args:
-            merge: Put the sum of both branches into the old branch; otherwise it carries on as it is.
-            freeze: The old branch takes no gradient from here on.
-            preserve: Start the new branch as a copy of the merged conv too, so that the block still computes what it
-                did, whatever eta is drawn. Otherwise the new branch carries on from its own weights.
+            merge: Merge both branches into the old branch; otherwise the old branch stays the same.
+            freeze: Freeze the old branch.
+            preserve: Also start the new branch as a copy of the merged conv, so that the block computes the same as
+                before for every eta. Otherwise the new branch continues from its own weights.
         """
         merged = self.merged()
         old = merged if merge else copy.deepcopy(self.old)
         new = copy.deepcopy(merged if preserve else self.new)
         mix = copy.deepcopy(self.mix)
         if merge and isinstance(mix, LearnableMix):
-            nn.init.zeros_(mix.logit)  # what it learned is inside the merged conv now
+            nn.init.zeros_(mix.logit)  # the merged conv contains the learned mix
         old.requires_grad_(True)
         block = RCConv(old, new, mix, copy.deepcopy(self.act), frozen=freeze)
         return block.train(self.training)

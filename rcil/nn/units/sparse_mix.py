@@ -1,8 +1,8 @@
-"""Drop-path without the work that it throws away, for the later steps on a CPU.
+"""Drop-path that skips unused computations, for later steps on a CPU.
 
-Where a channel's eta is 0 the frozen branch does not count, so it is not computed. Where eta is 1 the new branch gets
-no gradient; its output is still needed for the norm's statistics, but nothing flows back through its conv. With three
-equally likely values that saves a third of the frozen branch and a third of the new branch's backward pass, exactly.
+Channels of the frozen branch with eta = 0 are not computed. Channels of the new branch with eta = 1 have no gradient:
+their output is needed for the norm's statistics, but their conv has no backward pass. With three equally likely values
+this saves a third of the frozen branch and a third of the new branch's backward pass, and the result is exact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _ConvForSome(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, alive: Tensor, conv: nn.Conv2d) -> Tensor:
-        """[N, C, H, W] -> [N, C', H', W'], all channels; `alive` are the indices [K] that learn."""
+        """[N, C, H, W] -> [N, C', H', W'], all channels; `alive` are the indices [K] of channels with a gradient."""
         ctx.save_for_backward(x, weight, alive)
         ctx.conv = conv
         return F.conv2d(x, weight, None, conv.stride, conv.padding, conv.dilation)
@@ -28,7 +28,7 @@ class _ConvForSome(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        """Gradients of input and weight from the living channels alone."""
+        """Gradients of input and weight from the channels in `alive` only."""
         x, weight, alive = ctx.saved_tensors
         conv = ctx.conv
         if len(alive) == 0:
@@ -52,9 +52,9 @@ class _ConvForSome(torch.autograd.Function):
 
 
 def can_skip(conv: nn.Module, x: Tensor) -> bool:
-    """Whether `conv` is one whose channels can be computed apart at a profit.
+    """Whether computing only some channels of `conv` is possible and faster.
 
-    Not on a GPU, where the indices would have to come back to the host first, and not under autocast.
+    It is not on a GPU, where the indices would have to be copied to the host first, and not under autocast.
     """
     plain = type(conv) is nn.Conv2d and conv.groups == 1 and conv.padding_mode == "zeros"
     return plain and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
@@ -66,9 +66,9 @@ def mix_sparsely(x: Tensor, old: nn.Conv2d, new: nn.Conv2d, norm: nn.Module, eta
     Args:
         x: [N, C, H, W].
         old: The frozen, merged branch.
-        new: The conv of the branch that learns; it has no bias.
-        norm: Its norm.
-        eta: Weight of the old branch for every channel.
+        new: The conv of the new branch, without bias.
+        norm: The norm of the new branch.
+        eta: Weight of the old branch per channel.
     """
     learned: Tensor = norm(_ConvForSome.apply(x, new.weight, (eta < 1).nonzero().squeeze(1), new))  # type: ignore[no-untyped-call]
     kept = (eta > 0).nonzero().squeeze(1)

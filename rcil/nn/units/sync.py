@@ -1,6 +1,6 @@
 """Batch statistics over all processes of a torch.distributed group, on CPU (gloo) and GPU (NCCL).
 
-torch's own SyncBatchNorm has no CPU kernel, and neither does it know the scale |gamma| + eps.
+torch's own SyncBatchNorm has no CPU kernel and does not support the scale |gamma| + eps.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rcil.nn.units.norms import AbsBatchNorm2d, inplace_abn_classes, is_inplace,
 class _SyncNorm(torch.autograd.Function):
     """scale * (x - mean) / sqrt(var + eps) + shift with mean and biased variance over all processes.
 
-    Half-precision maps are normalised in float32, where their squares do not overflow, and come back in their own
-    dtype, as torch's own norms do under autocast. Only the map itself is kept for the backward pass.
+    Half-precision maps are normalised in float32, where their squares do not overflow, and returned in their own dtype,
+    as torch's own norms do under autocast. Only the map itself is kept for the backward pass.
     """
 
     @staticmethod
@@ -51,9 +51,9 @@ class _SyncNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """Gradients of x, scale and shift; the sums that x needs go over all processes, as batch norm's do over all x.
+        """Gradients of x, scale and shift; the sums for x are over all processes.
 
-        Scale and shift get what this process adds to them, like all other weights.
+        Scale and shift get the gradient of this process only, like all other weights.
         """
         x, scale, mean, inverse, count = ctx.saved_tensors
         wide, grad = _widened(x), _widened(grad)
@@ -73,12 +73,12 @@ class _SyncNorm(torch.autograd.Function):
 
 
 def _widened(x: Tensor) -> Tensor:
-    """Half precision as float32; others as they are."""
+    """Half precision as float32; other dtypes unchanged."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:
-    """Numbers [C] as [1, C, 1, 1], in the dtype of a map."""
+    """Values [C] as [1, C, 1, 1], in the dtype of a map."""
     return values.to(like.dtype).view(1, -1, 1, 1)
 
 
@@ -115,9 +115,9 @@ class SyncAbsBatchNorm2d(SyncBatchNorm2d, AbsBatchNorm2d):
 def synchronise_norms(model: M, group: dist.ProcessGroup | None = None) -> M:
     """A copy of `model` whose norms share their statistics over `group` (default: all processes).
 
-    Needs an initialised process group: inplace-ABN's synchronised layer takes its default when the package is
-    imported, before there is a group, and then silently does not synchronise. So the group is always passed.
-    That layer has kernels for GPUs only; on a CPU inplace-ABN becomes `SyncAbsBatchNorm2d`, which computes the same.
+    Needs an initialised process group. inplace-ABN's synchronised layer sets its default group when the package is
+    imported, before a group exists, and then silently does not synchronise, so the group is always passed. That layer
+    runs on GPUs only; on a CPU inplace-ABN becomes `SyncAbsBatchNorm2d`, which computes the same.
     """
     if group is None:
         group = dist.group.WORLD

@@ -1,1 +1,1 @@
-"""What stands in a generated scene, and how it is drawn."""
+"""The objects of a generated scene, and how they are drawn."""

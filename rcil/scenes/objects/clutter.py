@@ -1,4 +1,4 @@
-"""Things that belong to no class: each resembles a class in colour or in shape."""
+"""Background objects that resemble a class in colour or shape."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pallets(pen: Pen, rng: np.random.Generator, _phase: float) -> None:
 
 
 def bollard(pen: Pen, rng: np.random.Generator, _phase: float) -> None:
-    """A post in safety colours: upright and banded as a person in a vest, or a cone from far."""
+    """A post in safety colours, which resembles a person in a vest or a distant cone."""
     half, high, paint = rng.uniform(0.07, 0.16), rng.uniform(0.8, 1.4), pick(rng, "jacket")
     pen.box(-half, 0, half, high, paint)
     pen.disc((0, high), (half, half), shade(paint, 1.1))
@@ -70,7 +70,7 @@ def heap(pen: Pen, rng: np.random.Generator, _phase: float) -> None:
 
 
 def tyre(pen: Pen, rng: np.random.Generator, _phase: float) -> None:
-    """A round thing that is no ball."""
+    """A tyre, which resembles a ball."""
     r = rng.uniform(0.3, 0.55)
     pen.disc((0, r), (r, r), vary(rng, RUBBER, 6))
     pen.disc((0, r), (r * 0.55, r * 0.55), pick(rng, "clutter"))

@@ -1,6 +1,6 @@
-"""Base colours per kind of object, shared across look-alikes, and how they vary.
+"""Base colours of the objects and their variation.
 
-The same orange, white and wood tones serve several classes and the clutter, so colour alone decides nothing.
+Several classes and the clutter share orange, white and wood tones, so that colour alone does not identify a class.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ PALETTE: dict[str, tuple[Colour, ...]] = {
 
 
 def pick(rng: np.random.Generator, name: str, spread: float = 14.0) -> Colour:
-    """A colour of the palette, varied."""
+    """A random, varied colour of the palette."""
     options = PALETTE[name]
     return vary(rng, options[int(rng.integers(len(options)))], spread)
 
 
 def vary(rng: np.random.Generator, colour: Colour, spread: float = 14.0) -> Colour:
-    """The colour under other paint, dirt and age: brightness by up to a quarter, every channel by `spread`."""
+    """Vary a colour: the brightness by up to a quarter, and every channel by `spread`."""
     bright = rng.uniform(0.75, 1.2)
     r, g, b = rng.normal(0, spread, 3)
     return colour[0] * bright + r, colour[1] * bright + g, colour[2] * bright + b
 
 
 def shade(colour: Colour, factor: float) -> Colour:
-    """The colour with more or less light on it."""
+    """Multiply the brightness of a colour."""
     return colour[0] * factor, colour[1] * factor, colour[2] * factor

@@ -1,4 +1,4 @@
-"""Every kind of object: its class, how it is drawn, how much room it takes and where it stands."""
+"""The kinds of objects: class, drawing function, extent and position."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from rcil.scenes.objects.pen import Pen
 from rcil.scenes.occurrence import CLASSES
 
 Draw = Callable[[Pen, np.random.Generator, float], None]
-"""Draws one object; the number is the phase of its stride in radians."""
+"""Draws one object; the float is the stride phase in radians."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One row of the table."""
+    """One kind of object."""
 
     of: str
-    """Class name; several kinds may share one."""
+    """Class name, which several kinds may share."""
     draw: Draw
     reach: tuple[float, float]
-    """Metres to both sides and upwards that the drawing may use."""
+    """Maximum extent of the drawing in metres, to both sides and upwards."""
     rows: tuple[float, float]
-    """Where its foot may be, as a share of the rows below the horizon: 0 is infinitely far, 1 the lower edge."""
+    """Range of its foot, as a share of the rows below the horizon: 0 is infinitely far, 1 the lower edge."""
     on_road: bool = False
 
     @property
     def class_id(self) -> int:
-        """Value in the mask."""
+        """The mask value."""
         return CLASSES.index(self.of)
 
 
@@ -58,5 +58,5 @@ KINDS = {
 
 
 def kinds_of(class_name: str) -> tuple[str, ...]:
-    """Names of the kinds that a class may take."""
+    """Names of the kinds of a class."""
     return tuple(name for name, kind in KINDS.items() if kind.of == class_name)

@@ -1,4 +1,4 @@
-"""Drawing one upright object in metres above its foot, with smooth edges and its own coverage."""
+"""Draw one upright object in metres relative to its foot, with antialiasing and an alpha channel."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Point = tuple[float, float]
 """Metres to the right of the foot and above it."""
 _BITS = 4
 _BELOW = 0.15
-"""Metres below the foot that a drawing may use: the near edge of what stands on the ground."""
+"""Metres below the foot that a drawing may use, for the near edge of an object."""
 
 
 class Pen:
     """A cut-out of the image, premultiplied by its coverage: `rgb` [h, w, 3] and `alpha` [h, w].
 
-    Sub-pixel positions are kept, so that an object which moves slowly does not jump.
+    Positions have sub-pixel precision, so that slowly moving objects do not jump.
 
     Args:
         foot: Pixel (column, row) of the origin.
         scale: Pixels per metre.
-        reach: Metres to both sides and upwards that the drawing may use.
-        size: Image height and width; what falls outside is not drawn.
+        reach: Maximum extent of the drawing in metres, to both sides and upwards.
+        size: Image height and width; parts outside are clipped.
     """
 
     def __init__(self, foot: Point, scale: float, reach: Point, size: tuple[int, int]) -> None:
@@ -78,12 +78,12 @@ class Pen:
         cv2.ellipse(self.alpha, middle, axes, 0, 0, 360, 255, -1, cv2.LINE_AA, _BITS)
 
     def texture(self, tile: Floats, density: float, offset: Point, amount: float) -> None:
-        """Vary the brightness of all that is drawn so far by a tile of `density` texels per metre."""
+        """Vary the brightness of the drawing by a tile of `density` texels per metre."""
         drawn = self._drawn()
         self._multiply(drawn, 1 + np.float32(amount) * self._sample(drawn, tile, density, offset))
 
     def fray(self, tile: Floats, density: float, offset: Point, depth: float) -> None:
-        """Eat the border away by a tile, `depth` metres deep."""
+        """Erode the border by a tile, `depth` metres deep."""
         drawn = self._drawn()
         width = max(3, 2 * round(depth * self.scale / 2) + 1)
         alpha = self.alpha[drawn]
@@ -95,7 +95,7 @@ class Pen:
         self.rgb[drawn] *= keep[..., None]
 
     def bulge(self, centre: Point, radii: Point, side: float) -> None:
-        """Shade what is drawn so far as a ball that is lit from above and from `side` (-1 left, 1 right)."""
+        """Shade the drawing as a ball that is lit from above and from `side` (-1 left, 1 right)."""
         drawn = self._drawn()
         columns = np.arange(drawn[1].start, drawn[1].stop, dtype=np.float32)
         rows = np.arange(drawn[0].start, drawn[0].stop, dtype=np.float32)
@@ -106,18 +106,18 @@ class Pen:
         self._multiply(drawn, np.maximum(np.float32(1.12) - across - down[:, None], np.float32(0.35)))
 
     def _drawn(self) -> tuple[slice, slice]:
-        """Rows and columns of the cut-out that hold something."""
+        """Rows and columns of the bounding box of the drawing."""
         left, top, width, height = cv2.boundingRect(self.alpha)
         return slice(top, top + height), slice(left, left + width)
 
     def _multiply(self, part: tuple[slice, slice], factor: Floats) -> None:
-        """Scale the brightness of a part by [h, w]; coverage stays."""
+        """Scale the brightness of a part by [h, w], without changing its coverage."""
         if factor.size:
             scaled = cv2.multiply(self.rgb[part], cv2.merge([factor, factor, factor]), dtype=cv2.CV_8U)
             self.rgb[part] = scaled
 
     def _sample(self, part: tuple[slice, slice], tile: Floats, density: float, offset: Point) -> Floats:
-        """The tile laid over a part; it moves and scales with the object."""
+        """The tile sampled over a part; it moves and scales with the object."""
         rows, columns = part
         size = columns.stop - columns.start, rows.stop - rows.start
         if 0 in size:

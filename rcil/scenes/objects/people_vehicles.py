@@ -13,7 +13,7 @@ from rcil.scenes.types import Colour
 
 
 def person(pen: Pen, rng: np.random.Generator, phase: float) -> None:
-    """Someone who stands or walks, often in the orange and yellow that cones and signs have too."""
+    """A standing or walking person, often in the orange and yellow of cones and signs."""
     tall = rng.uniform(0.88, 1.08)
     jacket, trousers, skin = pick(rng, "jacket"), pick(rng, "trousers"), pick(rng, "skin")
     step = 0.26 * math.sin(phase)

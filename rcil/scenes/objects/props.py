@@ -1,4 +1,4 @@
-"""Small things of the yard: crates, barriers, cones, signs and balls."""
+"""Small objects: crates, barriers, cones, signs and balls."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def barrier(pen: Pen, rng: np.random.Generator, _phase: float) -> None:
 
 
 def _striped_board(pen: Pen, half: float, low: float, high: float, paint: Colour) -> None:
-    """Slanted stripes that end with the board."""
+    """A board with slanted stripes."""
     pen.box(-half, low, half, high, WHITE)
     slant = high - low
     for x in np.arange(-half, half - slant, 0.5):

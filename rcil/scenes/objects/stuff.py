@@ -1,4 +1,4 @@
-"""Upright stuff: buildings, trees, bushes and hedges."""
+"""Buildings, trees, bushes and hedges."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def hedge(pen: Pen, rng: np.random.Generator, _phase: float) -> None:
 
 
 def _foliage(pen: Pen, rng: np.random.Generator, middle: tuple[float, float], reach: float, depth: float) -> None:
-    """Leaves over all that is drawn, light from above, a frayed border."""
+    """Add leaf texture, light from above and a frayed border to the drawing."""
     offset = (float(rng.uniform(0, 128)), float(rng.uniform(0, 128)))
     density = float(rng.uniform(28, 45) if depth < 0.3 else rng.uniform(12, 20))
     pen.texture(tiles.leaves(), density, offset, 0.30)

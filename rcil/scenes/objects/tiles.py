@@ -1,6 +1,6 @@
-"""Texture tiles that repeat without a seam, drawn once per process.
+"""Seamless texture tiles, drawn once per process.
 
-They come from a fixed seed; a scene varies them by where, how large and how strongly it lays them.
+They have a fixed seed; scenes vary their offset, scale and strength.
 """
 
 from __future__ import annotations

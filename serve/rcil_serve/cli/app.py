@@ -1,4 +1,4 @@
-"""The command `rcil-serve`: running deployed models and showing what they see."""
+"""The command line `rcil-serve`: run deployed models on images, video and HTTP requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rcil_serve.images.command import images
 from rcil_serve.video.command import video
 from rcil_serve.watch.command import watch
 
-app = make_app("rcil-serve", "Show and serve what a deployed model sees.")
+app = make_app("rcil-serve", "Run a deployed model on images, video and HTTP requests.")
 for command in (video, images, diff, watch, http):
     app.command()(command)
 
@@ -26,23 +26,23 @@ for command in (video, images, diff, watch, http):
 @app.command()
 def overlay(
     image: Annotated[Path, typer.Argument(help="The image.")],
-    mask: Annotated[Path, typer.Argument(help="Its mask: 8-bit PNG of class ids.")],
+    mask: Annotated[Path, typer.Argument(help="Its mask: an 8-bit PNG of class ids.")],
     model: Annotated[
         Path,
         typer.Option(
             "-m",
             "--model",
-            help="A checkpoint, for the class names and colours.",
+            help="Checkpoint with the class names and colours.",
             autocompletion=files(*CHECKPOINTS),
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The PNG to write.")],
     alpha: AlphaOption = 0.5,
-    with_legend: Annotated[bool, typer.Option("--legend/--no-legend", help="Add class names below.")] = True,
+    with_legend: Annotated[bool, typer.Option("--legend/--no-legend", help="Add a legend below.")] = True,
     trust: TrustOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a mask over its image with the colours of the model's classes.
+    """Draw a mask over its image in the colours of the model's classes.
 
     Example: `rcil-serve overlay street.jpg street_mask.png --model deployed.safetensors -o street_overlay.png`
     """
@@ -61,7 +61,7 @@ def overlay(
     if pixels.shape[:2] != ids.shape:
         raise DataError(
             f"{mask} is {ids.shape[1]}x{ids.shape[0]} pixels, {image} is {pixels.shape[1]}x{pixels.shape[0]}",
-            "Give the mask of this image at its size.",
+            "Pass the mask that belongs to this image, at the same size.",
         )
     drawn = drawing.overlay(pixels, ids, drawing.lut_of({c.id: c.colour for c in classes}), alpha)
     if with_legend:

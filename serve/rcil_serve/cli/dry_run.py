@@ -1,4 +1,4 @@
-"""What a video or a comparison would take: models and source are opened, one frame is timed, nothing is written."""
+"""Dry runs of `video` and `diff`: models and source are opened and one frame is timed, but nothing is written."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from rcil.core.dry_run import DryRun
 from rcil.core.files import check_writable
 from rcil_serve.diff.classes import common_classes
 from rcil_serve.diff.views import VIEWS, unknown_view
-from rcil_serve.runtime.backends import open_backend
 from rcil_serve.runtime.painter import Painter
 from rcil_serve.runtime.predictor import Predictor
-from rcil_serve.stream.sources import open_source
+from rcil_serve.stream.outputs.receipt import summarize_model
 
 if TYPE_CHECKING:
     from rcil.model.metadata import ClassInfo
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def video_dry_run(request: VideoRequest) -> DryRun:
-    """What `run_video` would do."""
+    """Report what `run_video` would do."""
 
     def can_paint(tables: Sequence[Classes]) -> None:
         Painter(tables[0], request.alpha, request.classes, with_legend=request.legend)
@@ -37,7 +36,7 @@ def video_dry_run(request: VideoRequest) -> DryRun:
 
 
 def diff_dry_run(request: DiffRequest) -> DryRun:
-    """What `run_diff` would do."""
+    """Report what `run_diff` would do."""
     if request.view not in VIEWS:
         raise unknown_view(request.view)
 
@@ -54,37 +53,36 @@ def _dry_run(
     outputs: dict[str, Path],
     check: Callable[[Sequence[Classes]], None],
 ) -> DryRun:
-    """Open and time the models; `check` refuses them by their classes."""
+    """Open and time the models; `check` raises if their classes do not fit the request."""
     request.check()
     for path in outputs.values():
         check_writable(path)
     with contextlib.ExitStack() as stack:
-        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        source = request.open_source(request.source)
         stack.callback(source.close)
         info, seconds, reads = source.info, 0.0, {}
         backends = []
         for path in models:
-            backends.append(open_backend(path, request.device, request.threads, request.trust))
+            backends.append(request.open_backend(path))
             stack.callback(backends[-1].close)
         check([backend.metadata.classes for backend in backends])
         for path, backend in zip(models, backends, strict=True):
             predictor = Predictor(backend, request.layout)
             seconds += _seconds(predictor, info.size)
-            reads[str(path)] = f"step {backend.metadata.step}, {len(predictor.classes)} classes, {backend.device}"
-    height, width = info.size
-    count = f"{info.frames} frames" if info.frames is not None else "frames until it ends"
-    needs = {"inference": f"{1000 * seconds:.0f} ms a frame"}
+            reads[str(path)] = summarize_model(backend)
+    count = f"{info.frames} frames" if info.frames is not None else "an unknown number of frames"
+    needs = {"inference": f"{1000 * seconds:.0f} ms per frame"}
     if info.frames is not None:
-        needs["time"] = f"{seconds * info.frames:.0f} s for the whole source, and what decoding and encoding take"
+        needs["time"] = f"{seconds * info.frames:.0f} s for the whole source, plus decoding and encoding"
     return DryRun(
-        {**reads, info.name: f"{count} of {width}x{height}, {float(info.rate):.3f} a second"},
+        {**reads, info.name: f"{count} of {info.summary}"},
         {str(path): name for name, path in outputs.items()},
         needs,
     )
 
 
 def _seconds(predictor: Predictor, size: tuple[int, int]) -> float:
-    """Of one frame; the second, since the first one warms up."""
+    """Time the second of two frames, because the first one warms up the model."""
     frame = np.zeros((*size, 3), np.uint8)
     predictor.segment(frame)
     start = time.perf_counter()

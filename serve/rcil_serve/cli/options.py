@@ -1,9 +1,13 @@
-"""Options that several commands share, so that they read the same everywhere."""
+"""Command-line options that several commands share, alone or in groups."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -21,42 +25,99 @@ SourceArgument = Annotated[
     str, typer.Argument(help="Video, folder, 'pattern*.jpg', list.txt, camera number, rtsp:// or http:// address.")
 ]
 ModelOption = Annotated[
-    Path, typer.Option("-m", "--model", help="model.onnx or model.engine of rcil-export.", autocompletion=MODELS)
+    Path, typer.Option("-m", "--model", help="model.onnx or model.engine from rcil-export.", autocompletion=MODELS)
 ]
 PreviousOption = Annotated[
-    Path | None, typer.Option("--previous", help="The step before it, to compare with.", autocompletion=MODELS)
+    Path | None,
+    typer.Option("--previous", help="Model of the previous step, to compare with.", autocompletion=MODELS),
 ]
 DeviceOption = Annotated[
     str, typer.Option(help="auto, cpu, cuda or tensorrt; engines run on the GPU.", autocompletion=one_of(*DEVICES))
 ]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads on the CPU; all cores if not given.")]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Number of CPU threads; all cores by default.")]
 TrustOption = Trust
 SizeOption = Annotated[
     str | None,
-    typer.Option(metavar="HxW", help="Height and width of the model's input; pictures keep their proportions."),
+    typer.Option(metavar="HxW", help="Height and width of the model's input; the aspect ratio is kept."),
 ]
-TileOption = Annotated[int | None, typer.Option(min=16, help="Cut large pictures into squares of this side.")]
-OverlapOption = Annotated[int, typer.Option(min=0, help="Pixels that neighbouring squares share.")]
-BatchOption = Annotated[int, typer.Option(min=1, help="Pictures, or squares, to run at once.")]
-AlphaOption = Annotated[float, typer.Option(min=0, max=1, help="Weight of the class colours.")]
+TileOption = Annotated[int | None, typer.Option(min=16, help="Cut large images into square tiles of this side.")]
+OverlapOption = Annotated[int, typer.Option(min=0, help="Overlap of neighbouring tiles in pixels.")]
+BatchOption = Annotated[int, typer.Option(min=1, help="Batch size, in images or tiles.")]
+AlphaOption = Annotated[float, typer.Option(min=0, max=1, help="Opacity of the class colours.")]
 ClassesOption = Annotated[str, typer.Option(help="Paint these classes only, for example forklift,pallet.")]
-LegendOption = Annotated[bool, typer.Option("--legend/--no-legend", help="Class names in the corner.")]
-StrideOption = Annotated[int, typer.Option(help="Every how many-th frame.")]
-StartOption = Annotated[float, typer.Option(help="Seconds to skip.")]
-EndOption = Annotated[float | None, typer.Option(help="Stop at this second.")]
-MaxFramesOption = Annotated[int | None, typer.Option(help="Stop after so many frames.")]
-FpsOption = Annotated[float, typer.Option(min=0.01, help="Frames a second of image files.")]
-CrfOption = Annotated[int, typer.Option(min=0, max=51, help="Quality of the video; less is better.")]
-TimeoutOption = Annotated[float, typer.Option(min=0.1, help="Seconds without data before connecting again.")]
-AttemptsOption = Annotated[int, typer.Option(min=1, help="Failed connections in a row before giving up.")]
-TimelineOption = Annotated[Path | None, typer.Option("--timeline", help="Plot of every class's area over time, .png.")]
+LegendOption = Annotated[bool, typer.Option("--legend/--no-legend", help="Draw a legend in the corner.")]
+CrfOption = Annotated[int, typer.Option(min=0, max=51, help="H.264 quality (CRF); lower is better.")]
+TimelineOption = Annotated[Path | None, typer.Option("--timeline", help="Plot of class areas over time, .png.")]
 ReceiptOption = Annotated[
-    Path | None, typer.Option("--receipt", help="Receipt of the run; beside the first output if not given.")
+    Path | None, typer.Option("--receipt", help="Receipt of the run; next to the first output by default.")
 ]
+
+
+@dataclass(frozen=True)
+class StreamArgs:
+    """The option group of `video`, `diff` and `watch`."""
+
+    stride: Annotated[int, typer.Option(help="Process every Nth frame.")] = 1
+    start: Annotated[float, typer.Option(help="Seconds to skip at the start.")] = 0.0
+    end: Annotated[float | None, typer.Option(help="Stop at this second.")] = None
+    max_frames: Annotated[int | None, typer.Option(help="Stop after this many frames.")] = None
+    fps: Annotated[float, typer.Option(min=0.01, help="Frame rate of image files.")] = 10.0
+    size: SizeOption = None
+    tile: TileOption = None
+    overlap: OverlapOption = 64
+    batch: BatchOption = 1
+    timeout: Annotated[float, typer.Option(min=0.1, help="Reconnect after this many seconds without data.")] = 10.0
+    attempts: Annotated[int, typer.Option(min=1, help="Failed connections in a row before giving up.")] = 6
+    device: DeviceOption = "auto"
+    threads: ThreadsOption = None
+    trust: TrustOption = None
+
+    def as_fields(self) -> dict[str, Any]:
+        """The fields of `rcil_serve.stream.options.StreamOptions`, by name."""
+        from fractions import Fraction
+
+        from rcil_serve.stream.sources import Selection
+        from rcil_serve.stream.sources.live import LiveOptions
+
+        return {
+            "layout": layout_of(self.size, self.tile, self.overlap, self.batch),
+            "selection": Selection(self.stride, self.start, self.end, self.max_frames),
+            "live": LiveOptions(self.timeout, self.attempts),
+            "rate": Fraction(self.fps).limit_denominator(1001),
+            "device": self.device,
+            "threads": self.threads,
+            "trust": tuple(self.trust or ()),
+        }
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Expand each parameter whose type is a dataclass, such as `StreamArgs`, into one option per field."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+    parameters = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            types = get_type_hints(groups[name], include_extras=True)
+            expanded = [(option.name, option.default, types[option.name]) for option in fields(groups[name])]
+        else:
+            expanded = [(name, parameter.default, hints[name])]
+        parameters += [
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for option, default, kind in expanded
+        ]
+
+    @functools.wraps(command)
+    def expanded_command(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{option.name: values.pop(option.name) for option in fields(group)})
+        command(**values)
+
+    vars(expanded_command)["__signature__"] = inspect.Signature(parameters)
+    return expanded_command
 
 
 def layout_of(size: str | None, tile: int | None, overlap: int, batch: int) -> Layout:
-    """How images go into a model, as the options say."""
+    """The `Layout` that the options describe."""
     from rcil_export.graph.shapes import parse_size
     from rcil_serve.runtime.predictor import Layout
 
@@ -64,5 +125,5 @@ def layout_of(size: str | None, tile: int | None, overlap: int, batch: int) -> L
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """`forklift, pallet` -> those names."""
+    """Split `forklift, pallet` into its names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,1 +1,1 @@
-"""Two models on one source: what changed between them, as a video, as numbers and as a page."""
+"""Compares two models on one source: what changed between them, as a video, as numbers and as a page."""

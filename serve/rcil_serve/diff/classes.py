@@ -1,4 +1,4 @@
-"""The classes of two models in one table, matched by name."""
+"""The classes of two models matched by name, and the kinds of change between them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rcil.core.drawing import Colour
 from rcil.core.errors import ConfigError
 from rcil.core.palette import colour_of
 from rcil.model.class_match import Rows, match_classes
@@ -16,18 +18,18 @@ from rcil_serve.runtime.painter import BACKGROUND
 
 @dataclass(frozen=True)
 class CommonClasses:
-    """All classes of either model in one table, whose positions are the common rows. Row 0 is the background."""
+    """All classes of either model. An index into `table` is a common row; row 0 is the background of both models."""
 
     table: tuple[ClassInfo, ...]
-    """The classes of the new model in its order, then those that only the old one has."""
+    """Classes of the new model in its own order, followed by those that only the old model has."""
     old: Rows
     """Common row of each row of the old model."""
     new: Rows
     """Common row of each row of the new model."""
     added: list[int]
-    """Common rows that the old model lacks."""
+    """Common rows of classes that only the new model has."""
     removed: list[int]
-    """Common rows that the new model lacks."""
+    """Common rows of classes that only the old model has."""
 
     @property
     def names(self) -> list[str]:
@@ -36,18 +38,21 @@ class CommonClasses:
 
 
 def common_classes(old: Sequence[ClassInfo], new: Sequence[ClassInfo]) -> CommonClasses:
-    """One table for both; colours are the new model's, and classes that it lacks get colours that it does not use."""
+    """Build one class table for both models.
+
+    Classes of the new model keep its colours; classes that only the old model has get a colour that is still free.
+    """
     if old[BACKGROUND].name != new[BACKGROUND].name:
         raise ConfigError(
-            f"the background of the old model is '{old[BACKGROUND].name}', of the new one '{new[BACKGROUND].name}'",
-            "Compare models whose first class is the same.",
+            f"the backgrounds differ: '{old[BACKGROUND].name}' in the old model, '{new[BACKGROUND].name}' in the new",
+            "Compare models with the same first class.",
         )
     match = match_classes(old, new)
     if len(match.names) == 1:
         raise ConfigError(
             f"the models share no class but {new[BACKGROUND].name}: the old one knows {_listed(old)}, the new one "
             f"{_listed(new)}",
-            "Compare a model with one that continues it; classes are matched by their names.",
+            "Compare a model with a later step of it; classes are matched by name.",
         )
     table = list(new)
     for gone in (old[row] for row in match.gone_rows):
@@ -65,3 +70,50 @@ def common_classes(old: Sequence[ClassInfo], new: Sequence[ClassInfo]) -> Common
 def _listed(classes: Sequence[ClassInfo]) -> str:
     names = [c.name for c in classes[BACKGROUND + 1 :]]
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "") or "nothing else"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of transition; its index in `KINDS` is its number."""
+
+    name: str
+    colour: Colour
+    meaning: str
+
+    @property
+    def hex(self) -> str:
+        """The colour as `#rrggbb`, for pages and plots."""
+        return "#{:02x}{:02x}{:02x}".format(*self.colour)
+
+
+KINDS = (
+    Kind("same", (128, 136, 144), "both models give the same class"),
+    Kind("forgotten", (213, 94, 0), "a class that both know became background: suspected forgetting"),
+    Kind("learned", (0, 158, 115), "background became a class that is new"),
+    Kind("taken", (204, 121, 167), "a class that both know became a class that is new"),
+    Kind("appeared", (86, 180, 233), "background became a class that both know"),
+    Kind("swapped", (230, 159, 0), "a class that both know became another one that both know"),
+    Kind("lost", (0, 114, 178), "a class that the new model does not have became something else"),
+)
+"""The colours are those of Okabe and Ito, which are distinct with any colour vision; warm ones mark harm."""
+SAME, FORGOTTEN, LEARNED, TAKEN, APPEARED, SWAPPED, LOST = range(len(KINDS))
+HARM = (FORGOTTEN, SWAPPED, LOST, TAKEN)
+"""Kinds that affect classes of the old model, from the most to the least suspicious."""
+
+
+def kind_table(classes: CommonClasses) -> NDArray[np.uint8]:
+    """Return the kind of every transition, [old common row, new common row]."""
+    count = len(classes.table)
+    table = np.full((count, count), SWAPPED, np.uint8)
+    table[:, BACKGROUND] = FORGOTTEN
+    table[BACKGROUND, :] = APPEARED
+    table[:, classes.added] = TAKEN
+    table[BACKGROUND, classes.added] = LEARNED
+    table[classes.removed, :] = LOST
+    np.fill_diagonal(table, SAME)
+    return table
+
+
+def kind_classes() -> tuple[ClassInfo, ...]:
+    """Return the kinds as a class table for a `Painter`; `same` is the background, which is not painted."""
+    return tuple(ClassInfo(name=kind.name, id=row, colour=kind.colour, step=0) for row, kind in enumerate(KINDS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
@@ -14,35 +13,23 @@ from rcil_serve.cli.options import (
     MODELS,
     AlphaOption,
     AsJson,
-    AttemptsOption,
-    BatchOption,
     CrfOption,
-    DeviceOption,
     DryRunFlag,
-    EndOption,
-    FpsOption,
-    MaxFramesOption,
-    OverlapOption,
-    SizeOption,
     SourceArgument,
-    StartOption,
-    StrideOption,
-    ThreadsOption,
-    TileOption,
-    TimeoutOption,
-    TrustOption,
-    layout_of,
+    StreamArgs,
+    with_option_groups,
 )
 from rcil_serve.video.command import frame_bar
 
 
+@with_option_groups
 def diff(
     old: Annotated[
-        Path,
-        typer.Argument(help="The model that was there: .onnx or .engine of rcil-export.", autocompletion=MODELS),
+        Path, typer.Argument(help="The deployed model: .onnx or .engine from rcil-export.", autocompletion=MODELS)
     ],
-    new: Annotated[Path, typer.Argument(help="The model that is to take its place.", autocompletion=MODELS)],
+    new: Annotated[Path, typer.Argument(help="The model that would replace it.", autocompletion=MODELS)],
     source: SourceArgument,
+    *,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder for diff.mp4, diff.html, diff.json and diff.receipt.json.")
     ],
@@ -53,37 +40,22 @@ def diff(
             autocompletion=one_of("side", "wipe", "none"),
         ),
     ] = "side",
-    stride: StrideOption = 1,
-    start: StartOption = 0.0,
-    end: EndOption = None,
-    max_frames: MaxFramesOption = None,
-    fps: FpsOption = 10.0,
-    size: SizeOption = None,
-    tile: TileOption = None,
-    overlap: OverlapOption = 64,
-    batch: BatchOption = 1,
+    stream: StreamArgs,
     alpha: AlphaOption = 0.5,
     crf: CrfOption = 21,
-    timeout: TimeoutOption = 10.0,
-    attempts: AttemptsOption = 6,
-    device: DeviceOption = "auto",
-    threads: ThreadsOption = None,
-    trust: TrustOption = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what changes when NEW takes the place of OLD.
+    """Show what changes when NEW replaces OLD.
 
-    Both models run on SOURCE; their classes are matched by name, so NEW may have more, fewer or others. Every pixel
-    that changes is of one kind: forgotten, learned, taken, appeared, swapped or lost. The page ranks the worst seconds.
+    Both models run on SOURCE. Their classes are matched by name, so NEW may have more, fewer or different ones. Every
+    pixel that changes is forgotten, learned, taken, appeared, swapped or lost. The page ranks the worst seconds.
 
     Example: `rcil-serve diff deployed/model.onnx candidate/model.onnx yard.mp4 -o changes`
     """
     from rcil_serve.cli.dry_run import diff_dry_run
     from rcil_serve.diff.run import DiffRequest, run_diff
-    from rcil_serve.stream.shutdown import complain, sigterm_as_interrupt
-    from rcil_serve.stream.sources import Selection
-    from rcil_serve.stream.sources.live import LiveOptions
+    from rcil_serve.stream.shutdown import raise_source_errors, sigterm_as_interrupt
 
     request = DiffRequest(
         old=old,
@@ -91,15 +63,9 @@ def diff(
         source=source,
         out=output,
         view=view,
-        layout=layout_of(size, tile, overlap, batch),
-        selection=Selection(stride, start, end, max_frames),
-        live=LiveOptions(timeout, attempts),
-        rate=Fraction(fps).limit_denominator(1001),
         alpha=alpha,
         crf=crf,
-        device=device,
-        threads=threads,
-        trust=tuple(trust or ()),
+        **stream.as_fields(),
     )
     if dry_run:
         print_dry_run(diff_dry_run(request), as_json=as_json)
@@ -112,4 +78,4 @@ def diff(
         typer.echo(result.headline)
         for path in (*result.outputs.values(), request.receipt):
             typer.echo(f"  {path}")
-    complain(result.document, request.receipt, "compared")
+    raise_source_errors(result.document, request.receipt, "compared")

@@ -1,4 +1,4 @@
-"""What a tally says, in numbers that can be stored and in words."""
+"""The results of a comparison, as numbers and as a sentence."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil_serve.diff.classes import CommonClasses
-from rcil_serve.diff.kinds import APPEARED, FORGOTTEN, KINDS, LEARNED, LOST, SAME, kind_table
+from rcil_serve.diff.classes import APPEARED, FORGOTTEN, KINDS, LEARNED, LOST, SAME, CommonClasses, kind_table
 from rcil_serve.diff.tally import BadSecond, Shares, Tally
 
 NAMED = 3
-"""Classes that the headline names for a kind."""
-SAID = {FORGOTTEN: "suspected forgotten"}
+"""Number of classes that the headline names for each kind."""
+HEADLINE_NAMES = {FORGOTTEN: "suspected forgotten"}
 
 
 @dataclass(frozen=True)
 class Transition:
-    """Pixels that one model gives one class, and the other model another."""
+    """Pixels that change from one class to another."""
 
     old: str
     new: str
     kind: str
     pixels: int
     share: float
-    """Of all pixels."""
+    """Share of all pixels."""
     share_of_old: float
-    """Of the pixels of the old class."""
+    """Share of the pixels of the old class."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Findings:
 
     frames: int
     names: list[str]
-    """Of all classes of either model."""
+    """Names of all classes of either model."""
     added: list[str]
     """Classes that only the new model has."""
     removed: list[str]
@@ -50,26 +49,26 @@ class Findings:
     by_kind: NDArray[np.int64]
     """Pixels [kinds]."""
     transitions: list[Transition]
-    """All that occur, the most frequent first."""
+    """Transitions that occur, most frequent first."""
     worst: list[BadSecond]
     times: NDArray[np.float64]
-    """Begin of each step of time, in seconds."""
+    """Start of each time step, in seconds."""
     curves: NDArray[np.float64]
-    """Mean shares in each step [steps, kinds]."""
+    """Mean shares in each time step [steps, kinds]."""
     step_seconds: float
 
     @property
     def pixels(self) -> int:
-        """All that were compared."""
+        """Number of compared pixels."""
         return int(self.matrix.sum())
 
     @property
     def shares(self) -> Shares:
-        """Of the pixels, by kind."""
+        """Share of the pixels by kind [kinds]."""
         return np.asarray(self.by_kind / max(1, self.pixels), np.float64)
 
     def as_document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The results as JSON-ready values."""
         return {
             "headline": headline(self),
             "frames": self.frames,
@@ -91,7 +90,7 @@ class Findings:
 
 
 def findings_of(tally: Tally, classes: CommonClasses) -> Findings:
-    """Everything that was counted so far."""
+    """Summarise everything that was counted so far."""
     kinds, names = kind_table(classes), classes.names
     times, curves = tally.timeline.curves()
     return Findings(
@@ -111,12 +110,12 @@ def findings_of(tally: Tally, classes: CommonClasses) -> Findings:
 
 
 def headline(found: Findings) -> str:
-    """In words: `2.1 % of all pixels changed: 1.4 % learned (road), 0.3 % suspected forgotten (building)`."""
+    """One sentence: `2.1 % of all pixels changed: 1.4 % learned (road), 0.3 % suspected forgotten (building)`."""
     shares = found.shares
     if not found.by_kind[SAME + 1 :].any():
         return "No pixel changed."
     parts = [
-        f"{percent(shares[kind])} {SAID.get(kind, KINDS[kind].name)} ({', '.join(_named(found, kind))})"
+        f"{percent(shares[kind])} {HEADLINE_NAMES.get(kind, KINDS[kind].name)} ({', '.join(_named(found, kind))})"
         for kind in np.argsort(-found.by_kind, kind="stable").tolist()
         if kind != SAME and found.by_kind[kind]
     ]
@@ -124,14 +123,14 @@ def headline(found: Findings) -> str:
 
 
 def percent(share: float) -> str:
-    """With as many decimals as it needs to be told from nothing."""
+    """Format a share, with enough decimals to distinguish it from zero."""
     if 0 < share < 0.00005:
         return "under 0.01 %"
     return f"{100 * share:.2f} %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
 
 
 def _named(found: Findings, kind: int) -> list[str]:
-    """The classes of a kind's transitions that say most, then how many more there are."""
+    """Name the most frequent classes of a kind's transitions, and count the rest."""
     names: dict[str, None] = {}
     for one in found.transitions:
         if one.kind == KINDS[kind].name:
@@ -142,7 +141,7 @@ def _named(found: Findings, kind: int) -> list[str]:
 
 
 def _subject(one: Transition, kind: int) -> str:
-    """What the reader wants to know of a transition of this kind."""
+    """Name the class or classes that matter in a transition of this kind."""
     if kind in (LEARNED, APPEARED):
         return one.new
     return one.old if kind in (FORGOTTEN, LOST) else f"{one.old} → {one.new}"

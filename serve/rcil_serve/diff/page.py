@@ -1,4 +1,4 @@
-"""The comparison as one self-contained page."""
+"""The comparison as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rcil.core.files import replacing
 from rcil.model.metadata import ClassInfo
 from rcil.report.html import document
+from rcil_serve.diff.classes import KINDS, SAME
 from rcil_serve.diff.findings import Findings, headline, percent
-from rcil_serve.diff.kinds import KINDS, SAME
-from rcil_serve.diff.matrix import matrix_table
-from rcil_serve.diff.plots import timeline_plot
 from rcil_serve.diff.tally import BadSecond, Shares
 from rcil_serve.runtime.painter import BACKGROUND
 
-MOST_TRANSITIONS = 12
+MAX_STRENGTH = 60
+"""Opacity in percent of a cell that holds its whole row; text on it stays readable in light and dark mode."""
+
+MAX_TRANSITIONS = 12
 OWN_STYLE = """
 .headline { max-width: 60rem; margin: .6rem 0; font-size: 1.2rem; line-height: 1.4 }
 .warning { border-left: 4px solid #d55e00; padding-left: .7rem }
@@ -43,14 +47,14 @@ def write_page(
     facts: Mapping[str, str],
     warnings: Sequence[str],
 ) -> None:
-    """Write the page, whole or not at all.
+    """Write the page atomically.
 
     Args:
         path: The .html file.
-        found: What to tell.
-        classes: Of both models, for their colours.
-        facts: What was compared.
-        warnings: What the reader should know first.
+        found: The results.
+        classes: Classes of both models, for their colours.
+        facts: What was compared, by title.
+        warnings: Warnings at the top of the page.
     """
     with replacing(path) as part:
         part.write_text(as_html(found, classes, facts, warnings), encoding="utf-8", errors="replace")
@@ -74,12 +78,12 @@ def as_html(found: Findings, classes: Sequence[ClassInfo], facts: Mapping[str, s
 
 
 def section(title: str, parts: Sequence[str]) -> list[str]:
-    """Parts below a heading."""
+    """A section with a heading."""
     return ["<section>", f"<h2>{escape(title)}</h2>", *parts, "</section>"]
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], prose: bool) -> str:
-    """A table of cells that are HTML already; the first of a row names it. `prose`: words, not numbers."""
+    """An HTML table. Cells are HTML; the first cell of a row is its header. `prose` aligns cells as text."""
     head = "".join(f'<th scope="col">{column}</th>' for column in columns)
     body = "".join(
         f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>' for row in rows
@@ -91,12 +95,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], prose: bool) ->
 
 
 def image(data: bytes, form: str, alt: str) -> str:
-    """A picture inside the page."""
+    """An image that is embedded in the page."""
     return f'<img src="data:image/{form};base64,{base64.b64encode(data).decode("ascii")}" alt="{escape(alt)}">'
 
 
 def swatch(colour: str) -> str:
-    """A small square of this colour."""
+    """A small square in this colour."""
     return f'<span class="swatch" style="background: {colour}"></span>'
 
 
@@ -129,17 +133,17 @@ def _worst(found: Findings, classes: Sequence[ClassInfo]) -> list[str]:
     return [
         f'<p class="note">{note}</p>',
         f'<p class="key">{key}</p>',
-        *(_figure(place, bad) for place, bad in enumerate(found.worst, 1)),
+        *(_figure(rank, bad) for rank, bad in enumerate(found.worst, 1)),
     ]
 
 
-def _figure(place: int, bad: BadSecond) -> str:
+def _figure(rank: int, bad: BadSecond) -> str:
     where = f"frame {bad.frame} at {bad.time:.2f} s{f', {Path(bad.name).name}' if bad.name else ''}"
     text = f"{clock(bad.second)}: the old model, the new model and the changes in {where}"
     return (
         '<figure><div class="three"><span>old</span><span>new</span><span>changes</span></div>'
         f"{image(bad.picture, 'jpeg', text)}"
-        f"<figcaption><b>{place}. {clock(bad.second)}</b>{_listed(bad.shares)}"
+        f"<figcaption><b>{rank}. {clock(bad.second)}</b>{_listed(bad.shares)}"
         f'<br><span class="note">Worst: {escape(where)}: {_listed(bad.frame_shares)}</span></figcaption></figure>'
     )
 
@@ -164,12 +168,93 @@ def _transitions(found: Findings) -> str:
             percent(one.share),
             percent(one.share_of_old),
         )
-        for one in found.transitions[:MOST_TRANSITIONS]
+        for one in found.transitions[:MAX_TRANSITIONS]
     ]
     return table(("", "kind", "of all pixels", "of the old class"), rows, True) if rows else "<p>No changes.</p>"
 
 
 def clock(second: int) -> str:
-    """3725 -> `1:02:05`."""
+    """Format 3725 as `1:02:05`."""
     hours, rest = divmod(second, 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+
+
+def matrix_table(found: Findings) -> list[str]:
+    """A table with one row per class that the old model sees and one column per class of the new model, in percent."""
+    of_old, of_new = found.matrix.sum(axis=1), found.matrix.sum(axis=0)
+    seen = np.nonzero(of_old + of_new)[0].tolist()
+    rows = [row for row in seen if of_old[row]]
+    columns = [column for column in seen if found.names[column] not in found.removed]
+    head = "".join(f'<th scope="col">{escape(found.names[column])}</th>' for column in columns)
+    body = "".join(_row(found, row, columns) for row in rows)
+    unseen = len(found.names) - len(seen)
+    note = "Where the pixels of each class of the old model went, in percent; rows are the old model, columns the new."
+    more = f" {unseen} classes that neither model sees are left out." if unseen else ""
+    return [
+        f'<p class="note">{note}{more}</p>',
+        '<div class="scroll" tabindex="0"><table class="matrix">',
+        f'<thead><tr><th scope="col">old ↓ new →</th>{head}<th scope="col">of all pixels</th></tr></thead>',
+        f"<tbody>{body}</tbody></table></div>",
+    ]
+
+
+def _row(found: Findings, row: int, columns: list[int]) -> str:
+    whole = int(found.matrix[row].sum())
+    cells = "".join(_cell(found, row, column, whole) for column in columns)
+    return f'<tr><th scope="row">{escape(found.names[row])}</th>{cells}<td>{percent(whole / found.pixels)}</td></tr>'
+
+
+def _cell(found: Findings, row: int, column: int, whole: int) -> str:
+    pixels = int(found.matrix[row, column])
+    if not pixels:
+        return "<td>–</td>"
+    share, kind = pixels / whole, KINDS[found.kinds[row, column]]
+    red, green, blue = kind.colour
+    strength = MAX_STRENGTH * share if found.kinds[row, column] == SAME else MAX_STRENGTH * share**0.5
+    text = f"{100 * share:.1f}" if share >= 0.0005 else "<0.1"
+    return (
+        f'<td style="background: rgb({red} {green} {blue} / {strength:.0f}%)" '
+        f'title="{kind.name}: {pixels} pixels">{escape(text)}</td>'
+    )
+
+
+def timeline_plot(found: Findings) -> bytes:
+    """Plot the shares of all kinds of change, stacked over time, as a PNG. There must be at least one change."""
+    from rcil.report.plots import as_png, make_figure
+
+    times, shares = steps(found.times, found.curves, found.step_seconds)
+    shown = [row for row in range(SAME + 1, len(KINDS)) if found.by_kind[row]]
+    figure = make_figure((9.0, 3.4))
+    axes = figure.add_subplot()
+    axes.stackplot(
+        times,
+        100 * shares[:, shown].T,
+        colors=[KINDS[row].hex for row in shown],
+        labels=[KINDS[row].name for row in shown],
+        step="post",
+        linewidth=0,
+    )
+    axes.set(xlabel="seconds of the source", ylabel="share of the pixels, %", ylim=(0, None))
+    axes.set_xlim(times[0], times[-1])
+    axes.grid(color="#E3E6E9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside lower center", ncols=len(shown), frameon=False, fontsize=9)
+    return as_png(figure)
+
+
+def steps(
+    times: NDArray[np.float64], shares: NDArray[np.float64], seconds: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Corners of a curve that is constant within each time step, and zero where the source has no frames.
+
+    Args:
+        times: Start of each time step that has frames [steps].
+        shares: Shares in each of them [steps, kinds].
+        seconds: Length of a time step.
+    """
+    ends = times + seconds
+    last = np.append(~np.isclose(ends[:-1], times[1:]), True)
+    corners = np.concatenate([times, ends[last]])
+    values = np.concatenate([shares, np.zeros((int(last.sum()), shares.shape[1]))])
+    order = np.argsort(corners, kind="stable")
+    return corners[order], values[order]

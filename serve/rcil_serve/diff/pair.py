@@ -1,4 +1,4 @@
-"""Two models as one whose classes are transitions: a pixel's code says what it was and what it became."""
+"""Two models run as one predictor whose classes are transitions from an old class to a new one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.images import Image
-from rcil_serve.diff.classes import CommonClasses, common_classes
-from rcil_serve.diff.kinds import KINDS, kind_table
+from rcil_serve.diff.classes import KINDS, CommonClasses, common_classes, kind_table
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.predictor import Predictor, Segmentation
 
 
 class Codes:
-    """Transitions as numbers: old common row times the number of classes, plus new common row.
+    """Encodes transitions as numbers: old common row times the number of classes, plus new common row.
 
     Args:
-        classes: Of both models.
+        classes: Classes of both models.
     """
 
     def __init__(self, classes: CommonClasses) -> None:
@@ -33,45 +32,45 @@ class Codes:
         self._kinds = kind_table(classes).ravel()
 
     def of(self, old: Mask, new: Mask) -> Mask:
-        """The models' own rows, [H, W] each -> codes [H, W]."""
+        """Convert masks with the models' own rows, [H, W] each, to codes [H, W]."""
         return np.asarray(look_up(self._from_old, old) + look_up(self._from_new, new), self._kind)
 
     def old(self, codes: Mask) -> Mask:
-        """Common rows that the old model gives, [H, W]."""
+        """Decode codes to the common rows of the old model, [H, W]."""
         return look_up(self._old, codes)
 
     def new(self, codes: Mask) -> Mask:
-        """Common rows that the new model gives, [H, W]."""
+        """Decode codes to the common rows of the new model, [H, W]."""
         return look_up(self._new, codes)
 
     def kinds(self, codes: Mask) -> Mask:
-        """Kinds of transition [H, W], uint8."""
+        """Convert codes to kinds of transition [H, W], uint8."""
         return look_up(self._kinds, codes)
 
     def matrix(self, codes: Mask) -> NDArray[np.int64]:
-        """Pixels [old common row, new common row]."""
+        """Count pixels [old common row, new common row]."""
         return np.bincount(codes.ravel(), minlength=self.side**2).reshape(self.side, self.side)
 
     def by_kind(self, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Pixels of a matrix [old common row, new common row] by kind, [kinds]."""
+        """Sum a matrix [old common row, new common row] by kind, [kinds]."""
         return np.bincount(self._kinds, weights=matrix.ravel(), minlength=len(KINDS)).astype(np.int64)
 
 
-def look_up(table: NDArray[np.generic], places: Mask) -> Mask:
-    """`table[places]`; where the places are bytes by OpenCV, which is several times faster than numpy."""
-    if places.dtype != np.uint8:
-        return np.asarray(table[places])
+def look_up(table: NDArray[np.generic], indices: Mask) -> Mask:
+    """Return `table[indices]`. For uint8 indices OpenCV is several times faster than numpy."""
+    if indices.dtype != np.uint8:
+        return np.asarray(table[indices])
     whole = np.zeros(256, table.dtype)
     whole[: len(table)] = table[:256]
-    return np.asarray(cv2.LUT(places, whole), table.dtype)
+    return np.asarray(cv2.LUT(indices, whole), table.dtype)
 
 
 class Pair:
     """Runs both models on the same images.
 
     Args:
-        old: The model that was there.
-        new: The model that is to take its place. Both are laid out alike, and each has its own input size.
+        old: The deployed model.
+        new: The model that would replace it. Both use the same layout; their input sizes may differ.
     """
 
     def __init__(self, old: Predictor, new: Predictor) -> None:
@@ -81,7 +80,7 @@ class Pair:
         self.codes = Codes(self.classes)
 
     def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:
-        """RGB images [H, W, 3] -> codes [H, W] as masks, with the new model's confidence."""
+        """Segment RGB images [H, W, 3] into codes [H, W], with the confidence of the new model."""
         before, after = self._old.segment_all(images), self._new.segment_all(images)
         return [
             Segmentation(self.codes.of(was.mask, now.mask), now.confidence)

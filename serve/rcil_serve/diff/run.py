@@ -1,39 +1,44 @@
-"""One command: two models, one source, a video, a page, numbers and a receipt."""
+"""Runs two models on one source and writes a video, a page, numbers and a receipt."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rcil.core.documents import write_json
 from rcil.core.errors import RcilError
 from rcil.core.files import working_in
-from rcil_serve.diff.describe import facts_of, titles, warnings_about
+from rcil.core.log import Notify
 from rcil_serve.diff.findings import Findings, findings_of, headline
 from rcil_serve.diff.page import write_page
 from rcil_serve.diff.pair import Pair
 from rcil_serve.diff.panels import Panels, jpeg
 from rcil_serve.diff.sink import MovieSink, TallySink
 from rcil_serve.diff.tally import Tally
-from rcil_serve.diff.views import NARROWEST, fitting, open_view
-from rcil_serve.runtime.backends import Backend, open_backend
-from rcil_serve.runtime.predictor import Layout, Predictor
-from rcil_serve.stream.latencies import Stages
-from rcil_serve.stream.output_checks import require_apart
-from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model
+from rcil_serve.diff.views import MIN_WIDTH, fitting, open_view
+from rcil_serve.runtime.backends import Backend
+from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.frames import Stages
+from rcil_serve.stream.options import StreamOptions
+from rcil_serve.stream.output_checks import check_no_overwrite
+from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model, summarize_model
 from rcil_serve.stream.pipeline import run_pipeline
 from rcil_serve.stream.recorder import Recorder, Show
-from rcil_serve.stream.sources import Selection, Source, open_source
-from rcil_serve.stream.sources.live import LiveOptions
+from rcil_serve.stream.sources import Source
+
+ENDINGS: dict[Status, str] = {
+    "running": "",
+    "done": "",
+    "interrupted": "; interrupted by the user",
+    "failed": "; the run failed",
+}
 
 
 @dataclass(frozen=True)
-class DiffRequest:
-    """What the user wants."""
+class DiffRequest(StreamOptions):
+    """What `rcil-serve diff` is asked to do."""
 
     old: Path
     new: Path
@@ -42,20 +47,12 @@ class DiffRequest:
     """Folder for `diff.mp4`, `diff.html`, `diff.json` and `diff.receipt.json`."""
     view: str = "side"
     """One of `VIEWS`."""
-    layout: Layout = field(default_factory=Layout)
-    selection: Selection = field(default_factory=Selection)
-    live: LiveOptions = field(default_factory=LiveOptions)
-    rate: Fraction = Fraction(10)
     alpha: float = 0.5
     crf: int = 21
-    device: str = "auto"
-    threads: int | None = None
-    trust: tuple[Path, ...] = ()
-    """Public keys, one of which must have signed each model."""
 
     @property
     def receipt(self) -> Path:
-        """Where the receipt goes."""
+        """Path of the receipt."""
         return self.out / "diff.receipt.json"
 
     def outputs(self) -> dict[str, Path]:
@@ -64,20 +61,17 @@ class DiffRequest:
         return files if self.view == "none" else {"video": self.out / "diff.mp4", **files}
 
     def check(self) -> None:
-        """Raise if an output would overwrite what is read, before anything is opened."""
-        require_apart(self.source, [self.old, self.new], {**self.outputs(), "receipt": self.receipt})
+        """Raise if an output would overwrite an input. Nothing is opened."""
+        check_no_overwrite(self.source, [self.old, self.new], {**self.outputs(), "receipt": self.receipt})
 
     def as_document(self) -> dict[str, Any]:
-        """The options, JSON-ready."""
-        document = asdict(self)
-        for key in ("old", "new", "source", "out"):
-            del document[key]
-        return document | {"rate": float(self.rate), "trust": [path.name for path in self.trust]}
+        """The options as JSON-ready values, for the receipt."""
+        return super().as_document() | {"view": self.view, "alpha": self.alpha, "crf": self.crf}
 
 
 @dataclass(frozen=True)
 class DiffResult:
-    """What a run gave."""
+    """The result of a run."""
 
     document: dict[str, Any]
     """The receipt."""
@@ -93,41 +87,40 @@ class DiffResult:
 
 def run_diff(
     request: DiffRequest,
-    say: Callable[[str], None] = lambda text: None,
+    notify: Notify = lambda text: None,
     show: Show = lambda progress: None,
 ) -> DiffResult:
     """Run two models on a source and write what changed.
 
-    Once models and source are open, the receipt says how it went, whatever happens.
+    Once models and source are open, the receipt records how the run ended, even after an error.
 
     Args:
-        request: What to do.
-        say: Told what is chosen, a line at a time.
-        show: Told how things stand, ten times a second.
+        request: The request.
+        notify: Called with one line for each choice that is made.
+        show: Called with the progress, ten times per second.
     """
     request.check()
     with contextlib.ExitStack() as stack:
         backends = []
         for path in (request.old, request.new):
-            backend = open_backend(path, request.device, request.threads, request.trust)
+            backend = request.open_backend(path)
             stack.callback(backend.close)
-            say(f"{path}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
+            notify(f"{path}: {summarize_model(backend)}")
             backends.append(backend)
         old, new = backends
         warnings = warnings_about(old, new)
         for text in warnings:
-            say(f"warning: {text}")
+            notify(f"warning: {text}")
         pair = Pair(Predictor(old, request.layout), Predictor(new, request.layout))
-        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        source = request.open_source(request.source)
         stack.callback(source.close)
-        height, width = source.info.size
-        say(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} frames a second")
+        notify(f"{source.info.name}: {source.info.summary}")
         stack.enter_context(working_in(request.out))
         return _Run(request, (old, new), pair, source, warnings, show).run()
 
 
 class _Run:
-    """One run, from the opened source to the last receipt."""
+    """One run, from the open source to the final receipt."""
 
     def __init__(
         self,
@@ -142,15 +135,14 @@ class _Run:
         self._warnings = warnings
         self._stages = Stages()
         panels = Panels(pair.classes, pair.codes, request.alpha)
-        small = fitting(source.info.size, 1, NARROWEST)
+        small = fitting(source.info.size, 1, MIN_WIDTH)
         self._tally = Tally(pair.codes, lambda frame, codes: jpeg(panels.three(frame.pixels, codes, small)))
         self._sink = self._open_sink(panels)
-        file = Path(request.source)
         receipt = Receipt(
             request.receipt,
             backends[1],
             source.info,
-            file if file.is_file() else None,
+            request.source,
             {"compared_with": describe_model(backends[0]), **request.as_document()},
         )
         self._recorder = Recorder(receipt, source, self._stages, request.outputs(), show)
@@ -182,7 +174,7 @@ class _Run:
         return DiffResult(self._recorder.write(status), found, self._warnings, self._request.outputs())
 
     def _report(self, status: Status) -> Findings:
-        """The page and the numbers of everything so far."""
+        """Write the page and the numbers of everything that was compared so far."""
         found, outputs = findings_of(self._tally, self._pair.classes), self._request.outputs()
         old, new = (describe_model(backend) for backend in self._backends)
         write_json(
@@ -199,3 +191,44 @@ class _Run:
         facts = facts_of(self._backends, self._source, found, status)
         write_page(outputs["report"], found, self._pair.classes.table, facts, self._warnings)
         return found
+
+
+def warnings_about(old: Backend, new: Backend) -> list[str]:
+    """Return reasons to doubt a comparison of these two models."""
+    found = []
+    if old.sha256 == new.sha256:
+        found.append("both models are the same file, so nothing can differ")
+    if new.metadata.step < old.metadata.step:
+        found.append(
+            f"the new model is step {new.metadata.step} and the old one step {old.metadata.step}; they may be swapped"
+        )
+    if new.metadata.rejected:
+        found.append(f"the new model was rejected after training: {new.metadata.rejected}")
+    return found
+
+
+def titles(old: Backend, new: Backend) -> tuple[str, str]:
+    """Captions of the models: their file names, with the folder if the names are equal."""
+    paths = Path(old.name), Path(new.name)
+    names = [path.name for path in paths]
+    if names[0] == names[1]:
+        names = [f"{path.parent.name}/{path.name}" for path in paths]
+    return f"old: {names[0]} (step {old.metadata.step})", f"new: {names[1]} (step {new.metadata.step})"
+
+
+def facts_of(backends: tuple[Backend, Backend], source: Source, found: Findings, status: Status) -> dict[str, str]:
+    """Describe what was compared, for the top of the page."""
+    info, counts = source.info, source.counts
+    old, new = (
+        f"{backend.name}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes" for backend in backends
+    )
+    lost = "".join(f", {getattr(counts, name)} {name}" for name in ("dropped", "corrupt") if getattr(counts, name))
+    only = {"only in the new model": found.added, "only in the old model": found.removed}
+    shared = [name for name in found.names if name not in found.added + found.removed]
+    return {
+        "Old model": old,
+        "New model": new,
+        "Source": f"{info.name}: {info.summary}",
+        "Frames": f"{found.frames} compared{lost}{ENDINGS[status]}",
+        "Classes": "; ".join([", ".join(shared), *(f"{where}: {', '.join(n)}" for where, n in only.items() if n)]),
+    }

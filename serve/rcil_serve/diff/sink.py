@@ -1,4 +1,4 @@
-"""Where compared frames go: into the tally, and drawn into a video."""
+"""Sinks for compared frames: count them, and optionally draw them into a video."""
 
 from __future__ import annotations
 
@@ -8,47 +8,46 @@ from pathlib import Path
 
 from rcil_serve.diff.tally import Tally
 from rcil_serve.diff.views import View
-from rcil_serve.stream.frames import Sound, SourceInfo
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Sound, SourceInfo, Stages
 from rcil_serve.stream.outputs.movie import Movie
-from rcil_serve.stream.pipeline import Seen
+from rcil_serve.stream.pipeline import SegmentedFrame
 
 
 class TallySink:
     """Counts every frame and writes nothing.
 
     Args:
-        tally: Counts.
+        tally: Counts the transitions.
     """
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
 
-    def write(self, seen: Seen) -> None:
-        """See `Sink.write`; the mask holds codes."""
+    def write(self, seen: SegmentedFrame) -> None:
+        """See `Sink.write`. The mask holds codes."""
         self._tally.add(seen.frame, seen.found.mask)
 
     def write_sound(self, sound: Sound) -> None:
         """See `Sink.write_sound`."""
 
     def finish(self) -> None:
-        """All frames were written."""
+        """Called after the last frame."""
 
     def abandon(self) -> None:
-        """An error came in between."""
+        """Called after an error."""
 
 
 class MovieSink:
-    """Counts every frame and draws it into a video with the source's times and sound.
+    """Counts every frame and draws it into a video with the timestamps and sound of the source.
 
     Args:
-        tally: Counts.
-        view: Draws.
-        path: The video.
-        info: Of the source.
-        stages: Notes how long painting and encoding take.
-        offset: Seconds of the source at which the video begins.
-        crf: Quality of the video.
+        tally: Counts the transitions.
+        view: Draws the frames.
+        path: The video to write.
+        info: Description of the source.
+        stages: Records how long painting and encoding take.
+        offset: Time in the source at which the video starts, in seconds.
+        crf: H.264 quality of the video.
     """
 
     def __init__(
@@ -57,8 +56,8 @@ class MovieSink:
         self._tally, self._view, self._stages = tally, view, stages
         self._movie = Movie(path, replace(info, size=view.size), offset=offset, crf=crf)
 
-    def write(self, seen: Seen) -> None:
-        """See `Sink.write`; the mask holds codes."""
+    def write(self, seen: SegmentedFrame) -> None:
+        """See `Sink.write`. The mask holds codes."""
         shares = self._tally.add(seen.frame, seen.found.mask)
         start = time.perf_counter()
         picture = self._view.draw(seen.frame, seen.found.mask, shares)
@@ -72,9 +71,9 @@ class MovieSink:
         self._movie.write_sound(sound)
 
     def finish(self) -> None:
-        """Complete the video and give it its name."""
+        """Complete the video and rename it."""
         self._movie.finish()
 
     def abandon(self) -> None:
-        """Close the video after an error; what is there can be played."""
+        """Close the video after an error; the frames written so far can be played."""
         self._movie.abandon()

@@ -1,4 +1,4 @@
-"""Everything that is counted over a source, in memory that does not grow with its length."""
+"""Counts transitions over a source, in constant memory."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil_serve.diff.kinds import HARM, KINDS
+from rcil_serve.diff.classes import HARM, KINDS
 from rcil_serve.diff.pair import Codes
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.stream.frames import Frame
 from rcil_serve.stream.outputs.timeline import Timeline
 
-MOST_SECONDS = 10
-"""How many of the worst seconds are kept."""
+MAX_SECONDS = 10
+"""Number of worst seconds that are kept."""
 Shares = NDArray[np.float64]
-"""Of the pixels, by kind [kinds]."""
+"""Share of the pixels by kind [kinds]."""
 
 
 @dataclass(frozen=True)
 class BadSecond:
-    """A second in which classes that the old model knew suffered, and its worst frame."""
+    """A second in which classes of the old model were harmed, and its worst frame."""
 
     second: int
-    """Seconds from the beginning of the source, rounded down."""
+    """Seconds since the start of the source, rounded down."""
     frames: int
     shares: Shares
-    """Mean of its frames."""
+    """Mean over its frames."""
     frame: int
-    """Place in the source of the frame with the most harm."""
+    """Index of the frame with the most harm."""
     time: float
-    """Of that frame."""
+    """Time of that frame in seconds."""
     name: str
-    """Of its file, where every frame is a file."""
+    """File name of that frame, if the source consists of image files."""
     frame_shares: Shares
     picture: bytes
-    """That frame, drawn and encoded."""
+    """That frame as a JPEG of old, new and changes."""
 
     @property
     def rank(self) -> tuple[tuple[float, ...], int]:
-        """Greater is worse; of equals the earlier second."""
+        """Sort key: greater is worse, and earlier seconds win ties."""
         return harm_of(self.shares), -self.second
 
 
 class WorstSeconds:
-    """Keeps the seconds with the most harm: forgotten pixels first, swapped ones where these are equal, and so on.
+    """Keeps the seconds with the most harm, compared by the kinds in `HARM` in their order.
 
     Args:
-        draw: Encodes a frame and its codes [H, W]; called once for a second that gets among the worst.
-        most: Seconds to keep.
+        draw: Encodes a frame and its codes [H, W]; called once per second that ranks among the worst.
+        limit: Number of seconds to keep.
     """
 
-    def __init__(self, draw: Callable[[Frame, Mask], bytes], most: int = MOST_SECONDS) -> None:
-        self._draw, self._most = draw, most
+    def __init__(self, draw: Callable[[Frame, Mask], bytes], limit: int = MAX_SECONDS) -> None:
+        self._draw, self._limit = draw, limit
         self._kept: list[BadSecond] = []
         self._current: _Second | None = None
 
     def add(self, frame: Frame, codes: Mask, shares: Shares) -> None:
-        """The next frame in the order of time."""
+        """Add the next frame, in order of time."""
         second = math.floor(frame.time)
         if self._current is None or self._current.second != second:
             self._close()
@@ -68,32 +68,32 @@ class WorstSeconds:
         self._current.add(frame, codes, shares)
 
     def ranked(self) -> list[BadSecond]:
-        """The worst first; of equals the earlier. Seconds without harm are left out."""
+        """Return the worst seconds first. Seconds without harm are omitted."""
         self._close()
         return list(self._kept)
 
     def _close(self) -> None:
-        """Rank the current second, which has ended."""
+        """Rank the current second once it has ended."""
         ended, self._current = self._current, None
         if ended is None or ended.worst is None:
             return
         shares = ended.sums / ended.frames
-        if len(self._kept) == self._most and harm_of(shares) <= harm_of(self._kept[-1].shares):
+        if len(self._kept) == self._limit and harm_of(shares) <= harm_of(self._kept[-1].shares):
             return
         frame, codes, worst = ended.worst
         picture = self._draw(frame, codes)
         bad = BadSecond(ended.second, ended.frames, shares, frame.index, frame.time, frame.name, worst, picture)
-        self._kept = sorted([*self._kept, bad], key=lambda bad: bad.rank, reverse=True)[: self._most]
+        self._kept = sorted([*self._kept, bad], key=lambda bad: bad.rank, reverse=True)[: self._limit]
 
 
 def harm_of(shares: Shares) -> tuple[float, ...]:
-    """What seconds and frames are ranked by: the shares of `HARM`, in its order."""
+    """The shares of the kinds in `HARM`, in that order; seconds and frames are ranked by them."""
     return tuple(float(shares[kind]) for kind in HARM)
 
 
 @dataclass
 class _Second:
-    """The second that is running."""
+    """The current second."""
 
     second: int
     sums: Shares
@@ -104,8 +104,8 @@ class _Second:
     def add(self, frame: Frame, codes: Mask, shares: Shares) -> None:
         self.sums += shares
         self.frames += 1
-        least = harm_of(np.zeros(len(KINDS)) if self.worst is None else self.worst[2])
-        if harm_of(shares) > least:
+        worst = harm_of(np.zeros(len(KINDS)) if self.worst is None else self.worst[2])
+        if harm_of(shares) > worst:
             self.worst = frame, codes, shares
 
 
@@ -113,21 +113,21 @@ class Tally:
     """Counts transitions.
 
     Args:
-        codes: Of both models' classes.
+        codes: Encoder of the transitions.
         draw: Encodes a frame and its codes, for the worst seconds.
     """
 
     def __init__(self, codes: Codes, draw: Callable[[Frame, Mask], bytes]) -> None:
         self._codes = codes
         self.matrix = np.zeros((codes.side, codes.side), np.int64)
-        """Pixels of all frames [old common row, new common row]."""
+        """Pixel counts over all frames [old common row, new common row]."""
         self.timeline = Timeline(len(KINDS), seconds=1.0)
-        """Shares of all kinds, second by second; of very long sources in longer steps."""
+        """Shares of all kinds per second, or per longer step for very long sources."""
         self.worst = WorstSeconds(draw)
         self.frames = 0
 
     def add(self, frame: Frame, codes: Mask) -> Shares:
-        """The next frame and its codes [H, W] -> shares of its pixels by kind."""
+        """Add the next frame and its codes [H, W]; return the shares of its pixels by kind."""
         matrix = self._codes.matrix(codes)
         shares = self._codes.by_kind(matrix) / codes.size
         self.matrix += matrix
@@ -138,5 +138,5 @@ class Tally:
 
     @property
     def by_kind(self) -> NDArray[np.int64]:
-        """Pixels of all frames, by kind [kinds]."""
+        """Pixel counts over all frames by kind [kinds]."""
         return self._codes.by_kind(self.matrix)

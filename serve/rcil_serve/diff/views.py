@@ -1,4 +1,4 @@
-"""Two ways to show a comparison as a video."""
+"""Two views of a comparison as a video."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.images import Image
-from rcil_serve.diff.classes import CommonClasses
-from rcil_serve.diff.kinds import FORGOTTEN, SAME
+from rcil_serve.diff.classes import FORGOTTEN, SAME, CommonClasses
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, beside, caption, key, scaled
 from rcil_serve.diff.tally import Shares
 from rcil_serve.runtime.backends.protocol import Mask
@@ -18,38 +17,38 @@ from rcil_serve.stream.frames import Frame
 
 ViewName = Literal["side", "wipe", "none"]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
-WIDEST = 1920
-NARROWEST = 320
-"""Panels of smaller sources are enlarged to this width, so that captions fit."""
+MAX_WIDTH = 1920
+MIN_WIDTH = 320
+"""Panels of smaller sources are enlarged to this width so that captions fit."""
 SWEEP_SECONDS = 4.0
-"""How long the line of a wipe takes from one edge to the other."""
+"""Time that the wipe line takes from one edge to the other."""
 
 
 class View(Protocol):
     """Draws frames of one size."""
 
     size: tuple[int, int]
-    """Height and width of what it draws; both even."""
+    """Height and width of the drawn frames; both are even."""
 
     def draw(self, frame: Frame, codes: Mask, shares: Shares) -> Image:
-        """A frame, its codes [H, W] and the shares of its pixels by kind -> RGB."""
+        """Draw a frame from its codes [H, W] and the shares of its pixels by kind, as RGB."""
 
 
 class SideView:
-    """Old, new and changes next to each other.
+    """Shows old, new and changes side by side.
 
     Args:
         source: Height and width of the source's frames.
-        panels: Paints.
-        classes: Of both models, for the key.
-        titles: Of the old and of the new model.
+        panels: Draws the masks and changes.
+        classes: Classes of both models, for the legend.
+        titles: Captions of the old and the new model.
     """
 
     def __init__(
         self, source: tuple[int, int], panels: Panels, classes: CommonClasses, titles: tuple[str, str]
     ) -> None:
         self._panels = panels
-        self._panel = fitting(source, NARROWEST, (WIDEST - 2 * GAP) // 3)
+        self._panel = fitting(source, MIN_WIDTH, (MAX_WIDTH - 2 * GAP) // 3)
         self._titles = [caption(title, self._panel[1]) for title in titles]
         width = 3 * self._panel[1] + 2 * GAP
         self._key = key(classes, width)
@@ -62,20 +61,20 @@ class SideView:
 
 
 class WipeView:
-    """One picture with a line that moves to and fro: the old model left of it, the new one right, changes outlined.
+    """Shows one image with a moving line: old model on the left, new model on the right, changes outlined.
 
     Args:
         source: Height and width of the source's frames.
-        panels: Paints.
-        classes: Of both models, for the key.
-        titles: Of the old and of the new model.
+        panels: Draws the masks and changes.
+        classes: Classes of both models, for the legend.
+        titles: Captions of the old and the new model.
     """
 
     def __init__(
         self, source: tuple[int, int], panels: Panels, classes: CommonClasses, titles: tuple[str, str]
     ) -> None:
         self._panels = panels
-        self._panel = fitting(source, 2 * NARROWEST, WIDEST)
+        self._panel = fitting(source, 2 * MIN_WIDTH, MAX_WIDTH)
         self._titles = np.hstack([caption(title, self._panel[1] // 2) for title in titles])
         self._key = key(classes, self._panel[1])
         self.size = 2 * CAPTION + self._panel[0] + self._key.shape[0], self._panel[1]
@@ -99,7 +98,7 @@ class WipeView:
 def open_view(
     name: str, source: tuple[int, int], panels: Panels, classes: CommonClasses, titles: tuple[str, str]
 ) -> View | None:
-    """The view of this name; None where no video is wanted."""
+    """Create the view with this name; None for `none`."""
     match name:
         case "side":
             return SideView(source, panels, classes, titles)
@@ -112,18 +111,18 @@ def open_view(
 
 
 def unknown_view(name: str) -> ConfigError:
-    """What is wrong with a name that is none of `VIEWS`."""
-    return ConfigError(f"there is no view '{name}'", did_you_mean(name, VIEWS))
+    """The error for a name that is not in `VIEWS`."""
+    return ConfigError(f"unknown view '{name}'", did_you_mean(name, VIEWS))
 
 
 def line_at(time: float, width: int) -> int:
-    """Columns left of the line after so many seconds; at least one pixel is on either side."""
+    """Column of the wipe line at a time in seconds; at least one pixel remains on either side."""
     phase = time / SWEEP_SECONDS % 2
     return min(width - 1, max(1, round(width * (phase if phase < 1 else 2 - phase))))
 
 
 def fitting(source: tuple[int, int], narrowest: int, widest: int) -> tuple[int, int]:
-    """Height and width in the proportions of the source within these widths, both even."""
+    """Height and width with the aspect ratio of the source and a width within these bounds, both even."""
     height, width = source
     shown = min(max(width, narrowest), widest)
     return max(2, 2 * round(height * shown / width / 2)), shown - shown % 2

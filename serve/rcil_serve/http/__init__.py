@@ -1,1 +1,1 @@
-"""A model over HTTP: the Open Inference Protocol, plain image upload, metrics, hot reload and a web page."""
+"""Serves a model over HTTP: Open Inference Protocol, image upload, metrics, hot reload and a web page."""

@@ -1,4 +1,4 @@
-"""The application: routes, limits and errors put together."""
+"""The FastAPI application with its routes, middleware and error handlers, and its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -15,29 +16,33 @@ from starlette.responses import JSONResponse
 
 from rcil.core.errors import RcilError
 from rcil_serve.http.metrics import Metrics
-from rcil_serve.http.middleware import AccessLog, Patience, TokenCheck
+from rcil_serve.http.middleware import AccessLog, BodyDrain, TokenCheck
 from rcil_serve.http.models import Models
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.protocol.refusal import RefusalError, in_words
+from rcil_serve.http.protocol.answers import RefusalError, message_with_hint
+from rcil_serve.http.protocol.messages import InferRequest
 from rcil_serve.http.reload import Opener, Reloader, open_model
 from rcil_serve.http.routes import page as routes_page
 from rcil_serve.http.routes import segment as routes_segment
 from rcil_serve.http.routes import v2 as routes_v2
+from rcil_serve.http.routes.v2 import LoadRequest
 from rcil_serve.http.service import Service
 from rcil_serve.http.workers import Workers
 from rcil_serve.runtime.backends import open_backend
 
+_REFERENCE = "#/components/schemas/{model}"
+
 log = logging.getLogger(__name__)
-FREE = frozenset({"/v2/health/live", "/v2/health/ready", *routes_page.PARTS})
-"""What needs no token."""
+PUBLIC = frozenset({"/v2/health/live", "/v2/health/ready", *routes_page.PARTS})
+"""Paths that need no token."""
 
 
 def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
-    """Load the models and make the application; models that cannot be served raise an `RcilError`.
+    """Load the models and create the application. A model that cannot be served raises an `RcilError`.
 
     Args:
-        options: What to serve and how.
-        opener: Loads a file; by default ONNX Runtime or TensorRT do.
+        options: The models to serve, and how.
+        opener: Loads a model file; `open_backend` by default.
     """
     opener = opener or functools.partial(
         open_backend, device=options.device, threads=options.threads, trust=options.trust
@@ -69,26 +74,46 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
         app.include_router(routes.router)
     for kind in (RcilError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _explain)
-    app.add_middleware(TokenCheck, token=options.token, free=FREE)
-    app.add_middleware(Patience, limit=options.max_bytes)
+    app.add_middleware(TokenCheck, token=options.token, public=PUBLIC)
+    app.add_middleware(BodyDrain, limit=options.max_bytes)
     app.add_middleware(AccessLog, metrics=metrics)
     return app
 
 
 async def _explain(_: Request, error: Exception) -> JSONResponse:
-    """Every error as `{"error": words}`; what nobody foresaw goes to the log and stays there."""
+    """Answer every error with `{"error": message}`. Details of unexpected errors go to the log only."""
     match error:
         case RefusalError():
-            return JSONResponse({"error": in_words(error)}, error.status, error.headers)
+            return JSONResponse({"error": message_with_hint(error)}, error.status, error.headers)
         case RcilError():
-            log.error("%s", in_words(error))
-            return JSONResponse({"error": in_words(error)}, 500)
+            log.error("%s", message_with_hint(error))
+            return JSONResponse({"error": message_with_hint(error)}, 500)
         case HTTPException():
             return JSONResponse({"error": error.detail}, error.status_code, error.headers)
         case RequestValidationError():
             first = error.errors()[0]
             return JSONResponse({"error": f"{'.'.join(map(str, first['loc']))}: {first['msg']}"}, 400)
         case ClientDisconnect():
-            return JSONResponse({"error": "the client went away"}, 499)
+            return JSONResponse({"error": "the client disconnected"}, 499)
         case _:
-            return JSONResponse({"error": "the server failed; its log says why"}, 500)
+            return JSONResponse({"error": "internal server error; see the server's log"}, 500)
+
+
+def schema_of(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document of the server, for tests and tools; the server does not publish it.
+
+    The routes read their bodies themselves, so FastAPI does not know the request models. It also announces status 422
+    for invalid parameters, which this server answers with 400.
+    """
+    document = app.openapi()
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    for operation in (operation for path in document["paths"].values() for operation in path.values()):
+        if "HTTPValidationError" in str(operation["responses"].get("422")):
+            del operation["responses"]["422"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for kind in (InferRequest, LoadRequest):
+        own = kind.model_json_schema(ref_template=_REFERENCE)
+        schemas |= own.pop("$defs", {})
+        schemas[kind.__name__] = own
+    return document

@@ -13,22 +13,22 @@ from rcil_serve.http.options import HttpOptions
 def http(
     model: ModelOption,
     previous: PreviousOption = None,
-    name: Annotated[str, typer.Option(help="Of the model, for clients of the protocol.")] = HttpOptions.name,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = HttpOptions.host,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = HttpOptions.port,
+    name: Annotated[str, typer.Option(help="Name of the model in the protocol.")] = HttpOptions.name,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = HttpOptions.host,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = HttpOptions.port,
     token: Annotated[
-        str | None, typer.Option(envvar="RCIL_TOKEN", help="Bearer token that requests must carry.", show_default=False)
+        str | None, typer.Option(envvar="RCIL_TOKEN", help="Bearer token that requests must send.", show_default=False)
     ] = None,
-    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more get 429.")] = HttpOptions.queue,
-    workers: Annotated[int, typer.Option(min=1, help="Requests that run at once.")] = HttpOptions.workers,
-    max_bytes: Annotated[int, typer.Option(min=1, help="Of a request's body.")] = HttpOptions.max_bytes,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Of an image, or of a batch.")] = HttpOptions.max_pixels,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a whole request.")] = HttpOptions.timeout_s,
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; others get 429.")] = HttpOptions.queue,
+    workers: Annotated[int, typer.Option(min=1, help="Requests that run concurrently.")] = HttpOptions.workers,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Size limit of a request body.")] = HttpOptions.max_bytes,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Pixel limit of an image or batch.")] = HttpOptions.max_pixels,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request fails.")] = HttpOptions.timeout_s,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     trust: TrustOption = None,
 ) -> None:
-    """Serve a model over HTTP: Open Inference Protocol, image upload, metrics and a page. SIGHUP reads it again.
+    """Serve a model over HTTP: Open Inference Protocol, image upload, metrics and a page. SIGHUP reloads it.
 
     Example: `rcil-serve http --model deployed/model.onnx --previous before/model.onnx`
     """

@@ -1,4 +1,4 @@
-"""Two models side by side: what clients of the old one would miss, and how far they agree on an image."""
+"""Compares two models: whether clients can use the new one, and how well both agree on an image."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rcil_serve.watch.measures.overlap import pair_counts, plain_overlap
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of a new model with an old one on one image."""
+    """Agreement of a new model with an old one on one image."""
 
     pixels: float | None
-    """Share of the pixels in classes that both know which keep their class; None where the old one saw none."""
+    """Share of pixels in common classes that keep their class; None if the old model saw no common class."""
     classes: dict[str, float]
-    """Intersection over union by the name of each class that both know and either one saw."""
+    """IoU by name of each common class that at least one model saw."""
 
 
-def missing(old: Model, new: Model) -> list[str]:
-    """What clients rely on and `new` does not keep, in words."""
+def incompatibilities(old: Model, new: Model) -> list[str]:
+    """List what clients of `old` rely on and `new` does not provide."""
     before, after = old.backend.interface, new.backend.interface
     rows = {c.name: row for row, c in enumerate(new.classes)}
     lost = [c.name for c in old.classes if c.name not in rows]
@@ -41,14 +41,14 @@ def missing(old: Model, new: Model) -> list[str]:
     if lost:
         reasons.append(f"it does not know {', '.join(lost)}")
     if moved:
-        reasons.append(f"it has another row or id for {', '.join(moved)}")
+        reasons.append(f"it has a different row or id for {', '.join(moved)}")
     if before.input != after.input:
-        reasons.append(f"it takes {after.input} images instead of {before.input}")
+        reasons.append(f"it accepts {after.input} images instead of {before.input}")
     if not _covers(after.shape, before.shape):
-        reasons.append(f"it takes {after.shape} images instead of {before.shape}")
+        reasons.append(f"it accepts {after.shape} images instead of {before.shape}")
     gone = [name for name in before.outputs if name not in after.outputs and name != "logits"]
     if gone:
-        reasons.append(f"it does not give {', '.join(gone)}")
+        reasons.append(f"it does not output {', '.join(gone)}")
     return reasons
 
 
@@ -58,17 +58,17 @@ def _covers(wide: InputShape, narrow: InputShape) -> bool:
 
 
 def checked_mask(model: Model, image: Image) -> Mask:
-    """The mask of an image; an error for a model that runs and answers nonsense."""
+    """Segment an image; raise if the mask or confidence is invalid."""
     found = model.predictor.segment(image)
     if found.mask.shape != image.shape[:2] or int(found.mask.max()) >= len(model.classes) or int(found.mask.min()) < 0:
-        raise RunError(f"{model.backend.name} gives masks with classes it does not have", "Export it again.")
+        raise RunError(f"{model.backend.name} outputs masks with unknown classes", "Export it again.")
     if found.confidence is not None and not np.isfinite(found.confidence):
-        raise RunError(f"{model.backend.name} gives no finite confidence", "Export it in another precision.")
+        raise RunError(f"{model.backend.name} outputs a non-finite confidence", "Export it in another precision.")
     return found.mask
 
 
 def agreement(old: Model, old_mask: Mask, new: Model, new_mask: Mask) -> Agreement:
-    """How far two masks [H, W] of one image agree, class by class, matched by name."""
+    """Agreement of two masks [H, W] of one image, with classes matched by name."""
     if not {c.name for c in old.classes} & {c.name for c in new.classes}:
         return Agreement(None, {})
     matching = match_classes(old.classes, new.classes)

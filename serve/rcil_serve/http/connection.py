@@ -1,4 +1,4 @@
-"""Connections whose client does not get to the point."""
+"""Timeouts for clients that send headers, or read responses, too slowly."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_S = 10.0
-"""For a request's first line and headers; its body has the time of the whole request."""
+"""Time limit for the request line and headers; the body has the time limit of the request."""
 ANSWER_S = 60.0
-"""For the client to take a finished answer."""
+"""Time limit for the client to read a complete response."""
 
 
-class PromptProtocol(H11Protocol):
-    """Ends a connection on which no whole header arrives in time, or whose client does not take its answer.
+class TimeoutProtocol(H11Protocol):
+    """Closes a connection if the headers do not arrive, or the response is not read, in time.
 
-    Uvicorn alone would keep both forever. Between two requests its own limit for idle connections holds.
+    Uvicorn itself has no such timeouts. Between requests, its limit for idle connections applies.
     """
 
     _deadline: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """The first header is awaited."""
+        """Start to wait for the first header."""
         super().connection_made(transport)
         self._await_header()
 
     def data_received(self, data: bytes) -> None:
-        """Either a header has come to its end, or the wait for it goes on, or begins."""
+        """Stop waiting if the header is complete; otherwise wait on."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
             self._await_header()
@@ -36,20 +36,20 @@ class PromptProtocol(H11Protocol):
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        """The answer is made; what the network does not take yet waits in the transport."""
+        """Start to wait for the client if part of the response is still in the transport's buffer."""
         super().on_response_complete()
         self._stop_taking()
         if self.transport.get_write_buffer_size():
             self._taking = self.loop.call_later(ANSWER_S, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is awaited any more."""
+        """Cancel all timers."""
         self._stop_waiting()
         self._stop_taking()
         super().connection_lost(exc)
 
     def _give_up(self) -> None:
-        """Closing would wait for the client to read the rest, so the rest is thrown away."""
+        """Discard the rest of the response, because closing would wait for the client to read it."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads at `/metrics`; every app has a registry of its own."""
+"""Prometheus metrics at `/metrics`; each application has its own registry."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rcil_serve.http.models import Model, Models
 from rcil_serve.http.workers import Workers
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-REMEMBERED = 100
-"""Images whose class shares are averaged."""
+AVERAGED_IMAGES = 100
+"""Number of images over which class shares are averaged."""
 
 
 class Metrics:
-    """Counts requests, times and reloads, and looks at the models when asked."""
+    """Counts requests, durations and reloads, and reads the models at each scrape."""
 
     def __init__(self, models: Models, workers: Workers) -> None:
         self.registry = CollectorRegistry()
@@ -29,7 +29,7 @@ class Metrics:
         )
         self._stages = Histogram(
             "rcil_stage_seconds",
-            "Time of answered requests by stage.",
+            "Duration of answered requests by stage.",
             ("stage",),
             buckets=BUCKETS,
             registry=self.registry,
@@ -37,39 +37,39 @@ class Metrics:
         self._reloads = Counter("rcil_reloads", "Reloads by result.", ("result",), registry=self.registry)
         for result in ("done", "refused", "failed", "untrusted"):
             self._reloads.labels(result)
-        Gauge("rcil_queue_length", "Requests that are read, wait or run.", registry=self.registry).set_function(
-            lambda: workers.taken
+        Gauge("rcil_queue_length", "Requests that are read, waiting or running.", registry=self.registry).set_function(
+            lambda: workers.in_use
         )
-        Gauge("rcil_queue_places", "Requests that there is room for.", registry=self.registry).set(workers.places)
+        Gauge("rcil_queue_places", "Limit of concurrent requests.", registry=self.registry).set(workers.capacity)
         ProcessCollector(registry=self.registry)
         self.registry.register(_ModelCollector(models))
         self._shares = _ShareCollector()
         self.registry.register(self._shares)
 
     def request(self, route: str, status: int) -> None:
-        """One answer was given."""
+        """Count a response."""
         self._requests.labels(route, str(status)).inc()
 
     def stages(self, seconds: Mapping[str, float]) -> None:
-        """Where the time of a request went."""
+        """Record the durations of a request by stage."""
         for stage, value in seconds.items():
             self._stages.labels(stage).observe(value)
 
     def reload(self, result: str) -> None:
-        """`done`, `refused`, `failed`, or `untrusted` where the signature of the new model does not verify."""
+        """Count a reload: `done`, `refused`, `failed`, or `untrusted` if the signature does not verify."""
         self._reloads.labels(result).inc()
 
     def shares(self, model: Model, shares: NDArray[np.float64]) -> None:
-        """Share of the pixels of one image that each class row has."""
+        """Record the share of the pixels of one image that each class row covers."""
         self._shares.add(model, shares)
 
     def text(self) -> bytes:
-        """In Prometheus' format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 class _ModelCollector:
-    """The model that serves now, so that no labels of an older one stay behind."""
+    """Reads the current model at each scrape, so no labels of a former model remain."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -77,20 +77,20 @@ class _ModelCollector:
     def collect(self) -> Iterator[Metric]:
         model = self._models.current
         labels = {"step": model.version, "sha256": model.backend.sha256, "device": model.backend.device}
-        info = GaugeMetricFamily("rcil_model_info", "The model that serves.", labels=list(labels))
+        info = GaugeMetricFamily("rcil_model_info", "The current model.", labels=list(labels))
         info.add_metric(list(labels.values()), 1)
         yield info
-        yield GaugeMetricFamily("rcil_model_step", "Continual step of the model that serves.", value=model.step)
+        yield GaugeMetricFamily("rcil_model_step", "Continual step of the current model.", value=model.step)
 
 
 class _ShareCollector:
-    """Mean share of every class over the last images; begins anew with another model."""
+    """Mean share of every class over the last images; restarts with a new model."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sha256 = ""
         self._names: list[str] = []
-        self._last: deque[NDArray[np.float64]] = deque(maxlen=REMEMBERED)
+        self._last: deque[NDArray[np.float64]] = deque(maxlen=AVERAGED_IMAGES)
 
     def add(self, model: Model, shares: NDArray[np.float64]) -> None:
         with self._lock:
@@ -102,7 +102,7 @@ class _ShareCollector:
 
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
-            "rcil_class_share", f"Mean share of pixels in the last {REMEMBERED} images.", labels=["class"]
+            "rcil_class_share", f"Mean share of pixels in the last {AVERAGED_IMAGES} images.", labels=["class"]
         )
         with self._lock:
             means = np.mean(self._last, axis=0) if self._last else ()

@@ -1,4 +1,4 @@
-"""What stands before every route: the log, the count, the token, and patience with clients that still send."""
+"""Middleware for all routes: access log, metrics, token check, and draining of refused bodies."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rcil_serve.http.metrics import Metrics
-from rcil_serve.http.protocol.refusal import RefusalError, in_words
+from rcil_serve.http.protocol.answers import RefusalError, message_with_hint
 
-PATIENCE_S = 5.0
-"""For the rest of a body that nobody wants."""
+DRAIN_S = 5.0
+"""Time limit for draining the body of a refused request."""
 LATE = 408
-"""Whose body did not arrive in time is not waited for again."""
-OWN = ("none", "same-origin")
-"""`Sec-Fetch-Site` of the user and of the page; `same-site` may be a page on another port or subdomain."""
+"""Status of a request that timed out; its body is not drained."""
+OWN_SITES = ("none", "same-origin")
+"""`Sec-Fetch-Site` of requests by the user or the own page; `same-site` may be another port or subdomain."""
 log = logging.getLogger("rcil_serve.http.access")
 
 
 class AccessLog:
-    """One line and one count for each request; neither holds queries or headers, so no secrets."""
+    """Logs and counts each request, without queries and headers, which may contain secrets."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, then note it."""
+        """Forward the request, then log it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -55,11 +55,11 @@ class AccessLog:
             self._metrics.request(getattr(scope.get("route"), "path", "other"), status)
 
 
-class Patience:
-    """Reads the rest of a refused body before answering, up to a limit.
+class BodyDrain:
+    """Reads the rest of a refused request body, up to a limit, before answering.
 
-    A client that is still sending when the connection closes, as it does after `Connection: close`, sees a broken
-    connection instead of the answer. One that sends `Expect: 100-continue` waits for the answer first.
+    A client that is still sending when the connection closes sees a broken connection instead of the response. A client
+    that sends `Expect: 100-continue` waits for the response first, so nothing is drained.
     """
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
@@ -67,7 +67,7 @@ class Patience:
         self._limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and hold a refusal back until the body has been read."""
+        """Forward the request, and delay an error response until the body was read."""
         if scope["type"] != "http" or "expect" in Headers(scope=scope):
             await self._app(scope, receive, send)
             return
@@ -87,7 +87,7 @@ class Patience:
         async def patient(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400 and message["status"] != LATE:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(PATIENCE_S):
+                    async with asyncio.timeout(DRAIN_S):
                         await discard()
             await send(message)
 
@@ -95,27 +95,27 @@ class Patience:
 
 
 class TokenCheck:
-    """Lets requests in that carry the token, or that need none, and none from pages of other sites."""
+    """Rejects requests without the token, except to public paths, and requests from pages of other sites."""
 
-    def __init__(self, app: ASGIApp, token: str | None, free: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, public: frozenset[str]) -> None:
         self._app = app
         self._token = None if token is None else token.encode()
-        self._free = free
+        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it with 401 or 403."""
+        """Forward the request, or answer it with 401 or 403."""
         refusal = self._refusal(scope) if scope["type"] == "http" else None
         if refusal is None:
             await self._app(scope, receive, send)
         else:
-            answer = JSONResponse({"error": in_words(refusal)}, refusal.status, refusal.headers)
+            answer = JSONResponse({"error": message_with_hint(refusal)}, refusal.status, refusal.headers)
             await answer(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> RefusalError | None:
         headers = Headers(scope=scope)
         if scope["method"] != "GET" and _is_foreign(headers):
             return RefusalError(403, "pages of other sites may not use this server")
-        if self._token is None or scope["path"] in self._free:
+        if self._token is None or scope["path"] in self._public:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
@@ -124,8 +124,8 @@ class TokenCheck:
 
 
 def _is_foreign(headers: Headers) -> bool:
-    """Whether a page of another site asks; browsers say so to trusted addresses, and to others name the page's own."""
+    """Whether the request comes from a page of another site: by `Sec-Fetch-Site`, or by `Origin` without it."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
-        return site not in OWN
+        return site not in OWN_SITES
     return origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower()

@@ -1,4 +1,4 @@
-"""The models that serve: the current one, and the one before it to compare with."""
+"""The served models: the current one, and the previous one to compare with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.runtime.backends import Backend
 from rcil_serve.runtime.predictor import Predictor
 
@@ -16,7 +16,7 @@ CURRENT, PREVIOUS = "current", "previous"
 
 
 class Model:
-    """A loaded model; `Models` counts who uses it."""
+    """A loaded model with its number of users."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -26,21 +26,21 @@ class Model:
 
     @property
     def step(self) -> int:
-        """The continual step that made it."""
+        """Continual step of the model."""
         return self.backend.metadata.step
 
     @property
     def version(self) -> str:
-        """In the Open Inference Protocol."""
+        """Version in the Open Inference Protocol."""
         return str(self.step)
 
     @property
     def classes(self) -> tuple[ClassInfo, ...]:
-        """In the order of mask rows."""
+        """Classes in the order of mask rows."""
         return self.backend.metadata.classes
 
-    def described(self) -> dict[str, object]:
-        """For `/classes` and the page."""
+    def describe(self) -> dict[str, object]:
+        """Description for `/classes` and the page."""
         shape = self.backend.interface.shape
         return {
             "step": self.step,
@@ -53,37 +53,37 @@ class Model:
 
 
 class Models:
-    """Hands out models and replaces them; a model that was replaced is closed when its last user has left."""
+    """Provides and replaces models. A replaced model is closed after its last user has finished."""
 
     def __init__(self, current: Model, previous: Model | None = None) -> None:
         self._lock = threading.Lock()
         self._current = current
         self._previous = previous
         self.last_image: Image | None = None
-        """RGB [H, W, 3] of the last request, to compare models on."""
+        """Image of the last request, RGB [H, W, 3], to compare models on."""
 
     @property
     def current(self) -> Model:
-        """For a look at its description; use `use` to run it."""
+        """For its description only; call `use` to run it."""
         return self._current
 
     @property
     def previous(self) -> Model | None:
-        """For a look at its description; use `use` to run it."""
+        """For its description only; call `use` to run it."""
         return self._previous
 
     @property
     def versions(self) -> list[str]:
-        """That can be asked for, the oldest first."""
+        """Available versions, oldest first."""
         steps = {model.step for model in (self._current, self._previous) if model is not None}
         return [str(step) for step in sorted(steps)]
 
     @contextlib.contextmanager
     def use(self, which: str = CURRENT) -> Iterator[Model]:
-        """A model that stays open until the block ends.
+        """Keep a model open during the block.
 
         Args:
-            which: `current`, `previous` or a version. Where both models have one version, it is the current one's.
+            which: `current`, `previous` or a version. A version that both models have selects the current one.
         """
         with self._lock:
             model = self._find(which)
@@ -96,7 +96,7 @@ class Models:
             self._close_if_unused(model)
 
     def replace(self, new: Model) -> None:
-        """Requests from now on get `new`; the current model becomes the previous one, unless it is the same file."""
+        """Serve `new` from now on. The current model becomes the previous one, unless it is the same file."""
         with self._lock:
             same = new.backend.sha256 == self._current.backend.sha256
             gone = self._current if same else self._previous
@@ -109,7 +109,7 @@ class Models:
             self._close_if_unused(gone)
 
     def close(self) -> None:
-        """Close both once they are not used any more."""
+        """Close both models once they are unused."""
         for model in (self._current, self._previous):
             if model is not None:
                 model.retired = True
@@ -122,7 +122,7 @@ class Models:
             return self._previous
         if which == PREVIOUS:
             raise RefusalError(404, "there is no previous model", "Start with --previous, or reload a newer model.")
-        raise RefusalError(404, f"there is no version {which}", f"Known: {', '.join(self.versions)}.")
+        raise RefusalError(404, f"unknown version {which}", f"Known: {', '.join(self.versions)}.")
 
     def _close_if_unused(self, model: Model) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""What `rcil-serve http` can be told."""
+"""The options of `rcil-serve http`."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """One model behind one address."""
+    """One model served at one address."""
 
     model: Path
-    """The file that is served, and read again at a reload."""
+    """Model file to serve; it is read again on reload."""
     previous: Path | None = None
-    """An older model to compare with; a reload puts the model that it replaces here."""
+    """Older model to compare with; after a reload it is the replaced model."""
     name: str = "rcil"
-    """Of the model in the Open Inference Protocol."""
+    """Name of the model in the Open Inference Protocol."""
     host: str = "127.0.0.1"
     port: int = 8000
-    """0: any free one."""
+    """Port to listen on; 0 selects any free one."""
     token: str | None = field(default=None, repr=False)
-    """Bearer token that requests must carry; None: none."""
+    """Bearer token that requests must send; None requires no token."""
     queue: int = 16
-    """Requests that may wait for a worker; more are refused with 429."""
+    """Requests that may wait for a worker; further ones are refused with 429."""
     workers: int = 2
-    """Requests that run at once; the second one is decoded while the first is in the model."""
+    """Requests that run concurrently, so that one is decoded while another is in the model."""
     max_bytes: int = 32 * 2**20
-    """Of a request's body, also once it is unpacked."""
+    """Maximum size of a request body, before and after decompression."""
     max_pixels: int = 2**24
-    """Of an image, or of a batch."""
+    """Maximum number of pixels of an image or batch."""
     timeout_s: float = 30.0
-    """For a whole request, from its first byte."""
+    """Time limit of a request in seconds, from its first byte."""
     device: str = "auto"
     threads: int | None = None
-    """For ONNX Runtime on the CPU; None: one for each core."""
+    """Number of CPU threads of ONNX Runtime; None uses all cores."""
     trust: tuple[Path, ...] = ()
-    """Public keys, one of which must have signed each model, also at a reload."""
+    """Public keys; each model must be signed with one of them, also on reload."""
 
     def __post_init__(self) -> None:
-        least = {"port": 0, "queue": 0, "workers": 1, "max_bytes": 1, "max_pixels": 1, "timeout_s": 1e-3}
-        for name, bound in least.items():
+        minimum = {"port": 0, "queue": 0, "workers": 1, "max_bytes": 1, "max_pixels": 1, "timeout_s": 1e-3}
+        for name, bound in minimum.items():
             value = getattr(self, name)
             if value < bound:
                 raise ConfigError(f"{name} is {value}", f"Choose {bound} or more.")
@@ -51,12 +51,12 @@ class HttpOptions:
             raise ConfigError(f"port is {self.port}", "Choose one up to 65535.")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
             raise ConfigError(
-                "the token is empty, or has characters that a header cannot carry", "Use letters and digits."
+                "the token is empty or has characters that are not allowed in a header", "Use letters and digits."
             )
         if not self.name or "/" in self.name:
             raise ConfigError(f"'{self.name}' cannot be the name of a model", "Use letters and digits.")
 
     @property
     def open_to_all(self) -> bool:
-        """Whether other machines may reach the server and nothing asks them who they are."""
+        """Whether other machines can reach the server without a token."""
         return self.token is None and self.host not in LOOPBACK

@@ -1,4 +1,4 @@
-"""Hot reload: open the file again, try it beside the model that serves, then swap."""
+"""Hot reload: opens the model file again, compares it with the current model, then swaps."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from rcil.core.errors import RcilError, TrustError
 from rcil.core.images import Image, decoded
-from rcil_serve.http.compare import agreement, checked_mask, missing
+from rcil_serve.http.compare import agreement, checked_mask, incompatibilities
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.runtime.backends import Backend
 
 Opener = Callable[[Path], Backend]
@@ -33,7 +33,7 @@ def sample_image() -> Image:
 
 
 def open_model(path: Path, opener: Opener) -> Model:
-    """Load a model and run it once, so that the first request finds it warm."""
+    """Load a model and run it once to warm it up."""
     backend = opener(path)
     try:
         model = Model(backend)
@@ -45,13 +45,13 @@ def open_model(path: Path, opener: Opener) -> Model:
 
 
 class Reloader:
-    """Replaces the current model by what its file holds now; on any failure the current one stays.
+    """Replaces the current model with the present content of its file. After any failure the current model stays.
 
     Args:
-        path: The file.
-        opener: Loads it.
-        models: Those that serve.
-        metrics: Count the results.
+        path: The model file.
+        opener: Loads the file.
+        models: The served models.
+        metrics: Counts the results.
     """
 
     def __init__(self, path: Path, opener: Opener, models: Models, metrics: Metrics) -> None:
@@ -61,18 +61,18 @@ class Reloader:
         self._metrics = metrics
         self._turn = threading.Lock()
 
-    def reload(self, *, force: bool = False, patience_s: float = 0.0) -> dict[str, object]:
-        """Load, warm, compare, swap; one at a time.
+    def reload(self, *, force: bool = False, wait_s: float = 0.0) -> dict[str, object]:
+        """Load, warm up, compare and swap; one reload at a time.
 
         Args:
-            force: Take the new model even if clients of the old one miss something in it.
-            patience_s: How long to wait for the end of a reload that is under way; 409 after that.
+            force: Accept a new model that is incompatible with the old one.
+            wait_s: Seconds to wait for a reload in progress before refusing with 409.
 
         Returns:
-            What happened, for the answer.
+            The report for the response.
         """
-        if not self._turn.acquire(timeout=patience_s):
-            raise RefusalError(409, "a reload is under way", "Ask again when it is done.")
+        if not self._turn.acquire(timeout=wait_s):
+            raise RefusalError(409, "a reload is in progress", "Retry when it is done.")
         try:
             report = self._reload(force)
         except RefusalError:
@@ -94,13 +94,12 @@ class Reloader:
         new = open_model(self._path, self._opener)
         try:
             with self._models.use() as old:
-                reasons = missing(old, new)
+                reasons = incompatibilities(old, new)
                 if reasons and not force:
                     raise RefusalError(
                         422,
-                        f"the old model keeps serving, as clients would miss something in the new one: "
-                        f"{'; '.join(reasons)}",
-                        'Send {"parameters": {"force": true}} to take it all the same.',
+                        f"the old model keeps serving, because the new one is incompatible: {'; '.join(reasons)}",
+                        'Send {"parameters": {"force": true}} to accept it anyway.',
                     )
                 image = self._models.last_image
                 image = sample_image() if image is None else image

@@ -1,4 +1,4 @@
-"""The server as a process: address, signals, log."""
+"""Runs the server process: address, signals and log."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from fastapi import FastAPI
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.log import is_quiet
 from rcil_serve.http.app import make_app
-from rcil_serve.http.connection import PromptProtocol
+from rcil_serve.http.connection import TimeoutProtocol
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.protocol.refusal import in_words
+from rcil_serve.http.protocol.answers import message_with_hint
 from rcil_serve.http.service import Service
 
-PATIENCE_S = 600.0
-"""For a reload under way when a signal asks for the next one."""
+RELOAD_WAIT_S = 600.0
+"""Seconds that a reload by signal waits for a reload in progress."""
 MAX_CONNECTIONS = 500
-"""Beyond these uvicorn answers 503, so that slow readers hold only so many answers in memory, for `ANSWER_S` each."""
+"""Limit beyond which uvicorn answers 503. It bounds the responses that slow readers hold in memory."""
 log = logging.getLogger(__name__)
 
 
 def serve(options: HttpOptions) -> None:
-    """Serve until SIGINT or SIGTERM; SIGHUP reads the model's file again, after the start if it comes before that."""
+    """Serve until SIGINT or SIGTERM. SIGHUP reloads the model; during startup the reload is deferred."""
     level = logging.WARNING if is_quiet() else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
     early = threading.Event()
     signal.signal(signal.SIGHUP, lambda number, frame: early.set())
     app = make_app(options)
-    with listen(options.host, options.port) as place:
-        host, port = place.getsockname()[:2]
+    with listen(options.host, options.port) as listener:
+        host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         if options.open_to_all:
-            log.warning("%s can be reached by other machines and asks for no token", options.host)
-        asyncio.run(_serve(app, place, options, early))
+            log.warning("%s is reachable from other machines and requires no token", options.host)
+        asyncio.run(_serve(app, listener, options, early))
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, or an error that says why not."""
+    """Open a listening socket."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=1024)
@@ -53,7 +53,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_server(app: FastAPI, timeout_s: float) -> uvicorn.Server:
-    """Uvicorn without its own access log and banner; requests under way have `timeout_s` when it stops."""
+    """Create a uvicorn server without access log and banner; at shutdown, requests have `timeout_s` to finish."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -61,15 +61,15 @@ def make_server(app: FastAPI, timeout_s: float) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         ws="none",
-        http=PromptProtocol,
+        http=TimeoutProtocol,
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=max(1, round(timeout_s)),
     )
     return uvicorn.Server(config)
 
 
-async def _serve(app: FastAPI, place: socket.socket, options: HttpOptions, early: threading.Event) -> None:
-    """Serve; `early` is set if a signal asked for a reload before there was anything to reload."""
+async def _serve(app: FastAPI, listener: socket.socket, options: HttpOptions, early: threading.Event) -> None:
+    """Serve; `early` is set if SIGHUP arrived before the models were loaded."""
     loop = asyncio.get_running_loop()
     service: Service = app.state.service
 
@@ -79,14 +79,14 @@ async def _serve(app: FastAPI, place: socket.socket, options: HttpOptions, early
     loop.add_signal_handler(signal.SIGHUP, reload)
     if early.is_set():
         reload()
-    await make_server(app, options.timeout_s).serve(sockets=[place])
+    await make_server(app, options.timeout_s).serve(sockets=[listener])
 
 
 def _reload(service: Service) -> None:
-    """What SIGHUP asks for; there is nobody to answer, so failures go to the log."""
+    """Reload after SIGHUP. There is no client to answer, so failures are logged."""
     try:
-        service.reloader.reload(patience_s=PATIENCE_S)
+        service.reloader.reload(wait_s=RELOAD_WAIT_S)
     except RcilError as error:
-        log.error("reload: %s", in_words(error))
+        log.error("reload: %s", message_with_hint(error))
     except Exception:
         log.exception("the reload failed; the old model keeps serving")

@@ -1,7 +1,8 @@
-"""What the routes share: the models, the workers and the way of a request through them."""
+"""The state that all routes share, and how a request is processed."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,17 +15,39 @@ from rcil.core.images import Image
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.http.protocol.body import Body, read_body, unpacked
+from rcil_serve.http.protocol.body import Body, decompressed, read_body
 from rcil_serve.http.reload import Reloader
-from rcil_serve.http.stopwatch import Stopwatch
 from rcil_serve.http.workers import Workers
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.painter import shares
 
 
+class Stopwatch:
+    """Measures the stages of a request."""
+
+    def __init__(self) -> None:
+        self.start = self._last = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        """Add the time since the last lap to `stage`."""
+        now = time.perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        self._last = now
+
+    @property
+    def passed(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.start
+
+    def header(self) -> str:
+        """Value of the `Server-Timing` header, which browsers display."""
+        return ", ".join(f"{stage};dur={1000 * seconds:.2f}" for stage, seconds in self.seconds.items())
+
+
 @dataclass(frozen=True)
 class Service:
-    """The parts of one server."""
+    """The components of one server."""
 
     options: HttpOptions
     models: Models
@@ -33,33 +56,33 @@ class Service:
     reloader: Reloader
 
     async def answer(self, request: Request, work: Callable[[Body, Stopwatch], Response]) -> Response:
-        """Read the body, wait for a worker and let it do the work, all within the limits.
+        """Read the body, wait for a worker and run the work, all within the limits.
 
         Args:
-            request: Whose body is not read yet.
-            work: Makes the answer of the body; runs in a worker's thread, and ends the stages it goes through.
+            request: The request; its body was not read yet.
+            work: Creates the response from the body, in a worker thread, and records its stages.
         """
         watch, limits = Stopwatch(), self.options
         encoding = request.headers.get("content-encoding", "")
-        with self.workers.place() as place:
+        with self.workers.slot() as slot:
             body = await read_body(request, limits.max_bytes, limits.timeout_s)
             watch.lap("read")
 
             def run() -> Response:
                 watch.lap("wait")
-                return work(unpacked(body, encoding, limits.max_bytes), watch)
+                return work(decompressed(body, encoding, limits.max_bytes), watch)
 
-            response = await place.run(run, limits.timeout_s - watch.passed)
+            response = await slot.run(run, limits.timeout_s - watch.passed)
         self.metrics.stages(watch.seconds)
         response.headers["Server-Timing"] = watch.header()
         return response
 
-    def note(self, model: Model, image: Image | None, masks: list[Mask]) -> None:
-        """Remember what was seen: for the metrics, and to compare models on at a reload.
+    def record(self, model: Model, image: Image | None, masks: list[Mask]) -> None:
+        """Record a result for the metrics, and its image for the comparison at the next reload.
 
         Args:
-            model: That saw it.
-            image: RGB [H, W, 3]; None where only its normalised form is known.
+            model: The model that was used.
+            image: RGB [H, W, 3]; None if only its normalised form is known.
             masks: Class rows [H, W].
         """
         if image is not None:
@@ -75,4 +98,4 @@ def _service_of(request: Request) -> Service:
 
 
 ServiceOf = Annotated[Service, Depends(_service_of)]
-"""A parameter of routes."""
+"""Type of the route parameter that receives the service."""

@@ -1,4 +1,4 @@
-"""Threads that run models, with a bounded number of requests before them."""
+"""Worker threads with a bounded queue of requests."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
 
 T = TypeVar("T")
 
 
 class Workers:
-    """A pool of threads and the places of those who use it.
+    """A thread pool with a limited number of slots for requests.
 
-    A request takes a place before its body is read, so places bound memory too, and gives it back when its thread is
-    free again, even if nobody waits for the answer any more.
+    A request takes a slot before its body is read, so slots also bound memory. It releases the slot when its thread is
+    free again, even if the client no longer waits.
 
     Args:
-        threads: That run at once.
-        queue: Requests that may hold a place beyond these.
+        threads: Number of threads.
+        queue: Number of additional slots for waiting requests.
     """
 
     def __init__(self, threads: int, queue: int) -> None:
-        self.places = threads + queue
+        self.capacity = threads + queue
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rcil-worker")
         self._lock = threading.Lock()
-        self._taken = 0
+        self._in_use = 0
 
     @property
-    def taken(self) -> int:
-        """Places in use."""
-        return self._taken
+    def in_use(self) -> int:
+        """Number of slots in use."""
+        return self._in_use
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[Place]:
-        """A place for one request; 429 if none is free."""
+    def slot(self) -> Iterator[Slot]:
+        """Reserve a slot for one request; refuse with 429 if none is free."""
         with self._lock:
-            if self._taken >= self.places:
-                raise RefusalError(429, f"{self.places} requests are under way already", "Send it again later.")
-            self._taken += 1
-        place = Place(self._pool)
+            if self._in_use >= self.capacity:
+                raise RefusalError(429, f"{self.capacity} requests are already in progress", "Retry later.")
+            self._in_use += 1
+        slot = Slot(self._pool)
         try:
-            yield place
+            yield slot
         finally:
-            place.when_free(self._leave)
+            slot.when_free(self._release)
 
     def close(self) -> None:
-        """Let the threads finish what they have begun."""
+        """Let the threads finish their current work."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         with self._lock:
-            self._taken -= 1
+            self._in_use -= 1
 
 
-class Place:
+class Slot:
     """Runs the work of one request."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
@@ -66,7 +66,7 @@ class Place:
         self._work: Future[Any] | None = None
 
     async def run(self, work: Callable[[], T], seconds: float) -> T:
-        """What `work` returns; after `seconds` 503 if it has not begun and never will, 504 if it still runs."""
+        """Run `work` in the pool. After `seconds`, refuse with 503 if it has not started, or 504 if it still runs."""
         future = self._pool.submit(work)
         self._work = future
         answer = wrap_future(future)
@@ -77,11 +77,11 @@ class Place:
         answer.cancel()
         if begun:
             raise RefusalError(504, "the model did not answer in time", "Send a smaller image, or raise --timeout.")
-        raise RefusalError(503, "no worker became free in time", "Send it again later.")
+        raise RefusalError(503, "no worker became free in time", "Retry later.")
 
-    def when_free(self, leave: Callable[[], None]) -> None:
-        """Call `leave` as soon as no thread works for this place."""
+    def when_free(self, release: Callable[[], None]) -> None:
+        """Call `release` once no thread works for this slot."""
         if self._work is None:
-            leave()
+            release()
         else:
-            self._work.add_done_callback(lambda _: leave())
+            self._work.add_done_callback(lambda _: release())

@@ -53,16 +53,16 @@ def images(
     from rcil_serve.runtime.backends import open_backend
     from rcil_serve.runtime.painter import Painter
     from rcil_serve.runtime.predictor import Predictor
-    from rcil_serve.stream.output_checks import is_site, require_apart, require_free_folders
+    from rcil_serve.stream.output_checks import check_free_folders, check_no_overwrite, is_site
     from rcil_serve.stream.sources.pictures import find_pictures
 
     paths = find_pictures(source)
     if paths is None:
-        raise DataError(f"{source} is no image and no folder of images", "For videos use: rcil-serve video")
+        raise DataError(f"{source} is neither an image nor a folder of images", "For videos, use: rcil-serve video")
     if is_site(output):
-        raise ConfigError(f"{output} is a site, and its masks would be overwritten", "Choose another folder for -o.")
-    require_free_folders(paths, [output / "overlays", output / "masks"])
-    require_apart(source, [model], {"list of results": output / "images.json"})
+        raise ConfigError(f"{output} is a site folder; its masks would be overwritten", "Choose another folder for -o.")
+    check_free_folders(paths, [output / "overlays", output / "masks"])
+    check_no_overwrite(source, [model], {"list of results": output / "images.json"})
     backend = open_backend(model, device, threads, trust or ())
     try:
         predictor = Predictor(backend, layout_of(size, tile, overlap, batch))

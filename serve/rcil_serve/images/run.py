@@ -1,4 +1,4 @@
-"""Folders of images, one by one, each at its own size."""
+"""Segments images one by one, each at its own size."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from rcil_serve.stream.outputs.receipt import describe_model
 
 @dataclass
 class ImagesResult:
-    """What was made of a number of images."""
+    """The results of a set of images."""
 
     images: list[dict[str, Any]] = field(default_factory=list)
-    """Name, size, share of every class that is seen, confidence, milliseconds."""
+    """For each image: name, size, share of every class that occurs, confidence and milliseconds."""
     problems: list[str] = field(default_factory=list)
-    """Images that could not be read, and why."""
+    """Errors of images that could not be read."""
 
 
 def segment_images(
@@ -41,12 +41,12 @@ def segment_images(
     """Write `overlays/NAME.jpg`, `masks/NAME.png` (class ids) and `images.json` into `out`.
 
     Args:
-        paths: The images; names that occur twice get their folder's name in front.
+        paths: The images. If two have the same name, the folder name is prepended.
         backend: The model.
-        predictor: The same, ready for images of any size.
-        painter: Draws overlays.
-        out: A folder.
-        progress: Told how many of how many images are done.
+        predictor: Predictor of this model.
+        painter: Draws the overlays.
+        out: The output folder.
+        progress: Called with the number of finished images and of all images.
     """
     result, ids = ImagesResult(), IdTable(predictor.classes)
     names = [c.name for c in predictor.classes]
@@ -80,11 +80,11 @@ def segment_images(
 
 
 def _stems(paths: Sequence[Path]) -> list[str]:
-    """A name for each image's outputs, all different."""
+    """A unique name for the outputs of each image."""
     stems = [path.stem for path in paths]
     found, counts = np.unique(stems, return_counts=True)
     twice = set(found[counts > 1])
     named = [f"{path.parent.name}_{path.stem}" if path.stem in twice else path.stem for path in paths]
     if len(set(named)) == len(named):
         return named
-    return [f"{place:06}_{stem}" for place, stem in enumerate(stems)]
+    return [f"{index:06}_{stem}" for index, stem in enumerate(stems)]

@@ -1,1 +1,1 @@
-"""From an image to a mask: backends, predictor, geometry and painter."""
+"""Runs a model on images: backends, predictor, geometry and painter."""

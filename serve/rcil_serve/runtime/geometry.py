@@ -1,4 +1,4 @@
-"""Where an image goes in a model's input, and how its mask comes back: letterboxes and tiles."""
+"""Letterboxes and tiles: how an image fits a model's input, and how its mask is mapped back."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rcil_serve.runtime.backends.protocol import Mask
 
 @dataclass(frozen=True)
 class Letterbox:
-    """An image scaled by one factor and centred on a canvas, and the way back."""
+    """Scales an image, centres it on a canvas, and maps masks back."""
 
     image: tuple[int, int]
     """Height and width of the image."""
     inner: tuple[int, int]
-    """Of the scaled image."""
+    """Height and width of the scaled image."""
     canvas: tuple[int, int]
-    """Of the model's input."""
+    """Height and width of the model's input."""
 
     @property
     def corner(self) -> tuple[int, int]:
@@ -31,7 +31,7 @@ class Letterbox:
         return (self.canvas[0] - self.inner[0]) // 2, (self.canvas[1] - self.inner[1]) // 2
 
     def place(self, image: Image, fill: tuple[int, int, int]) -> Image:
-        """[H, W, 3] -> the canvas [h, w, 3]."""
+        """Scale an image [H, W, 3] and place it on the canvas [h, w, 3]."""
         scaled = _scaled(image, self.inner)
         if self.inner == self.canvas:
             return scaled
@@ -42,12 +42,12 @@ class Letterbox:
         return canvas
 
     def cut(self, plane: Mask) -> Mask:
-        """The part of a plane of the canvas [h, w] that the image covers, still scaled."""
+        """Crop a canvas [h, w] to the part that the scaled image covers."""
         top, left = self.corner
         return plane[top : top + self.inner[0], left : left + self.inner[1]]
 
     def undo(self, mask: Mask) -> Mask:
-        """A mask of the canvas [h, w] -> of the image [H, W]: every pixel takes the class at its own centre."""
+        """Map a mask of the canvas [h, w] back to the image [H, W]; each pixel takes the class at its centre."""
         cut = self.cut(mask)
         if self.inner == self.image:
             return np.ascontiguousarray(cut)
@@ -55,7 +55,7 @@ class Letterbox:
 
 
 def _scaled(image: Image, size: tuple[int, int]) -> Image:
-    """Halved by averaging as often as it can be, the rest interpolated: a quarter of the time of one exact average."""
+    """Resize by repeated halving and a final interpolation; this takes a quarter of the time of `INTER_AREA`."""
     height, width = image.shape[:2]
     if (height, width) == size:
         return image
@@ -66,24 +66,24 @@ def _scaled(image: Image, size: tuple[int, int]) -> Image:
 
 
 def letterbox(image: tuple[int, int], canvas: tuple[int, int]) -> Letterbox:
-    """The largest the image can get on the canvas with its sides in proportion."""
+    """Fit an image onto the canvas as large as possible, keeping its aspect ratio."""
     scale = min(canvas[0] / image[0], canvas[1] / image[1])
     inner = (min(canvas[0], max(1, round(image[0] * scale))), min(canvas[1], max(1, round(image[1] * scale))))
     return Letterbox(image, inner, canvas)
 
 
 def letterbox_for(image: tuple[int, int], shape: InputShape, size: tuple[int, int] | None) -> Letterbox:
-    """How an image goes into a model.
+    """Fit an image to a model's input.
 
     Args:
         image: Height and width of the image.
-        shape: What the model takes. An image that fits goes in as it is.
-        size: Canvas that the user asks for; None: the model's own, or as close to the image as it takes.
+        shape: Input shape of the model. An image that fits is not scaled.
+        size: Canvas that the user requested. None selects the model's fixed size, or the closest one it accepts.
     """
     if size is not None:
         if not shape.takes(*size):
             raise ConfigError(
-                f"the model takes {shape} (batch x height x width), not {size[0]}x{size[1]}",
+                f"the model accepts {shape} (batch x height x width), not {size[0]}x{size[1]}",
                 "Choose another --size, or export the model with --dynamic.",
             )
         return letterbox(image, size)
@@ -103,16 +103,16 @@ def _within(side: float, extent: Extent) -> int:
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of an image to run by itself, and the part of it that is kept."""
+    """A part of an image that is segmented by itself, and the part of its mask that is kept."""
 
     rows: slice
     columns: slice
     keep_rows: slice
-    """In the image, inside `rows`."""
+    """Rows of the image, within `rows`."""
     keep_columns: slice
 
     def kept(self, mask: Mask) -> Mask:
-        """What stays of the tile's own mask."""
+        """Crop the tile's mask to the part that is kept."""
         top, left = self.rows.start, self.columns.start
         return mask[
             self.keep_rows.start - top : self.keep_rows.stop - top,
@@ -121,16 +121,16 @@ class Tile:
 
 
 def tiles(image: tuple[int, int], tile: int, overlap: int) -> list[Tile]:
-    """Squares of side `tile` that cover the image and overlap; each pixel is kept by the tile whose middle is nearest.
+    """Cover an image with overlapping square tiles; each pixel is kept by the tile with the nearest centre.
 
     Args:
         image: Height and width.
-        tile: Side of a tile; a shorter side of the image is taken whole.
-        overlap: Pixels that neighbours share at least.
+        tile: Side of a tile in pixels; a shorter image side is not cut.
+        overlap: Minimum overlap of neighbouring tiles in pixels.
     """
     if tile < 1 or not 0 <= overlap < tile:
         raise ConfigError(
-            f"tiles of {tile} pixels cannot overlap by {overlap}", "Choose an --overlap below the --tile."
+            f"tiles of {tile} pixels cannot overlap by {overlap}", "Choose an --overlap smaller than --tile."
         )
     return [
         Tile(rows, columns, keep_rows, keep_columns)
@@ -140,11 +140,11 @@ def tiles(image: tuple[int, int], tile: int, overlap: int) -> list[Tile]:
 
 
 def _spans(length: int, tile: int, overlap: int) -> list[tuple[slice, slice]]:
-    """Along one axis: what each tile reads and what of it is kept."""
+    """Along one axis, the span that each tile reads and the span that it keeps."""
     if length <= tile:
         return [(slice(0, length), slice(0, length))]
     count = -(-(length - overlap) // (tile - overlap))
-    starts = [round(place * (length - tile) / (count - 1)) for place in range(count)]
+    starts = [round(index * (length - tile) / (count - 1)) for index in range(count)]
     cuts = [0, *((a + tile + b) // 2 for a, b in pairwise(starts)), length]
     return [
         (slice(start, start + tile), slice(low, high))

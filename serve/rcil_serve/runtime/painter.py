@@ -1,4 +1,4 @@
-"""Masks over images: one look-up and one blend, with the colours prepared once."""
+"""Paints masks over images in class colours."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.drawing import legend
+from rcil.core.drawing import blend, legend
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.backends.protocol import Mask
 
 BACKGROUND = 0
-"""The row that is never painted."""
+"""Row of the background, which is never painted."""
 
 
 class Painter:
     """Paints the masks of one model.
 
     Args:
-        classes: Of the model, in the order of mask rows.
-        alpha: Weight of the colours, 0 to 1.
-        only: Names of the classes to paint; none: all. The background is never painted.
-        with_legend: Put the names of the painted classes into the lower left corner.
+        classes: Classes of the model, in the order of mask rows.
+        alpha: Opacity of the colours, 0 to 1.
+        only: Names of the classes to paint; all classes if empty. The background is never painted.
+        with_legend: Draw a legend of the painted classes in the lower left corner.
     """
 
     def __init__(
@@ -38,30 +38,20 @@ class Painter:
         painted = [row for row, c in enumerate(classes) if row != BACKGROUND and (not only or c.name in only)]
         rows = max(256, len(classes))
         self._colours = np.zeros((rows, 3), np.uint8)
-        self._left = np.full(rows, 255, np.uint8)  # 255 where the image stays as it is
+        self._untouched = np.full(rows, 255, np.uint8)
         for row in painted:
             self._colours[row] = classes[row].colour
-            self._left[row] = 0
+            self._untouched[row] = 0
         self._alpha = alpha
         self._entries = [(classes[row].name, classes[row].colour) for row in painted]
         self._with_legend = with_legend
         self._legends: dict[int, Image] = {}
 
     def paint(self, image: Image, mask: Mask) -> Image:
-        """RGB [H, W, 3] and class rows [H, W] -> a new RGB image [H, W, 3]."""
-        drawn = self._blend(image, mask)
+        """Paint class rows [H, W] over an RGB image [H, W, 3]; returns a new image."""
+        drawn = blend(image, mask, self._colours, self._untouched, self._alpha)
         if self._with_legend and self._entries:
             self._add_legend(drawn)
-        return drawn
-
-    def _blend(self, image: Image, mask: Mask) -> Image:
-        if mask.dtype == np.uint8:  # OpenCV's table look-ups are several times faster than numpy's
-            colours = cv2.applyColorMap(mask, self._colours[:256, None])
-            left = cv2.LUT(mask, self._left[:256])
-        else:
-            colours, left = self._colours[mask], self._left[mask]
-        drawn = np.asarray(cv2.addWeighted(image, 1 - self._alpha, colours, self._alpha, 0), np.uint8)
-        cv2.copyTo(image, left, drawn)
         return drawn
 
     def _add_legend(self, drawn: Image) -> None:
@@ -74,7 +64,7 @@ class Painter:
 
 
 def _panel(entries: list[tuple[str, tuple[int, int, int]]], width: int) -> Image:
-    """A legend in proportion to a picture of this width."""
+    """A legend scaled to an image of this width."""
     scale = min(2.0, max(0.45, width / 1000))
     panel = legend(entries, max(120, round(0.6 * width / scale)))
     sides = round(panel.shape[1] * scale), round(panel.shape[0] * scale)
@@ -84,7 +74,7 @@ def _panel(entries: list[tuple[str, tuple[int, int, int]]], width: int) -> Image
 
 
 def shares(mask: Mask, count: int) -> NDArray[np.float64]:
-    """Share of the pixels that each of `count` rows has, [count]."""
+    """Share of the pixels that each of `count` class rows covers, [count]."""
     if mask.dtype == np.uint8:
         pixels = cv2.calcHist([np.ascontiguousarray(mask)], [0], None, [256], [0, 256]).ravel()[:count]
         return np.asarray(pixels, np.float64) / mask.size

@@ -1,4 +1,4 @@
-"""A backend with everything around it: any image in, a mask of its size out."""
+"""Segments images of any size with a backend; the mask has the size of the image."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ T = TypeVar("T")
 
 
 class Segmentation(NamedTuple):
-    """What a model sees in one image."""
+    """The segmentation of one image."""
 
     mask: Mask
     """Class rows [H, W]."""
     confidence: float | None
-    """Mean probability of the chosen classes; None where the model does not give it."""
+    """Mean probability of the predicted classes; None if the model does not output it."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How images go into a model."""
+    """How images are fitted to a model's input."""
 
     size: tuple[int, int] | None = None
-    """Height and width of the model's input; None: as close to the image as the model takes."""
+    """Height and width of the model's input; None selects the closest to the image that the model accepts."""
     tile: int | None = None
-    """Side of the squares that large images are cut into; None: whole images."""
+    """Side of the square tiles that large images are cut into; None disables tiling."""
     overlap: int = 64
-    """Pixels that neighbouring squares share."""
+    """Overlap of neighbouring tiles in pixels."""
     batch: int = 1
-    """Images, or squares, that are run at once."""
+    """Batch size, in images or tiles."""
 
 
 class Predictor:
@@ -47,7 +47,7 @@ class Predictor:
 
     Args:
         backend: The model; the caller closes it.
-        layout: How images go into it.
+        layout: How images are fitted to its input.
     """
 
     def __init__(self, backend: Backend, layout: Layout | None = None) -> None:
@@ -56,11 +56,11 @@ class Predictor:
         extent = backend.interface.shape.batch
         if not 1 <= self.layout.batch <= extent.high:
             raise ConfigError(
-                f"{backend.name} takes batches of {extent.low} to {extent.high} images, not {self.layout.batch}",
+                f"{backend.name} accepts batches of {extent.low} to {extent.high} images, not {self.layout.batch}",
                 f"Choose another --batch, or export it with --batch 1:{max(1, self.layout.batch)}:"
                 f"{max(1, self.layout.batch)}.",
             )
-        self._least = extent.low
+        self._min_batch = extent.low
         self._fill = _mean_colour(backend)
 
     @property
@@ -69,11 +69,11 @@ class Predictor:
         return self.backend.metadata.classes
 
     def segment(self, image: Image) -> Segmentation:
-        """One RGB image [H, W, 3]."""
+        """Segment one RGB image [H, W, 3]."""
         return self.segment_all([image])[0]
 
     def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:
-        """RGB images [H, W, 3], each of any size; those of one size share batches."""
+        """Segment RGB images [H, W, 3] of any size; consecutive images of one size share batches."""
         if self.layout.tile is not None:
             return [self._tiled(image) for image in images]
         return self._whole(images)
@@ -93,32 +93,32 @@ class Predictor:
         boxes = [letterbox_for((image.shape[0], image.shape[1]), shape, self.layout.size) for image in images]
         found: list[Segmentation] = []
         for group in _runs(zip(images, boxes, strict=True)):
-            for batch in _chunks(group, max(self.layout.batch, self._least)):
+            for batch in _chunks(group, max(self.layout.batch, self._min_batch)):
                 found += self._batch(batch)
         return found
 
     def _batch(self, batch: list[tuple[Image, Letterbox]]) -> list[Segmentation]:
         metadata, interface = self.backend.metadata, self.backend.interface
         inputs = [image_input(metadata, interface, box.place(image, self._fill)) for image, box in batch]
-        inputs += inputs[-1:] * (self._least - len(inputs))
+        inputs += inputs[-1:] * (self._min_batch - len(inputs))
         outputs = self.backend.run(inputs[0][None] if len(inputs) == 1 else np.stack(inputs))
         return [
             Segmentation(
-                box.undo(outputs.mask[place]),
-                None if outputs.confidence is None else float(box.cut(outputs.confidence[place]).mean()),
+                box.undo(outputs.mask[index]),
+                None if outputs.confidence is None else float(box.cut(outputs.confidence[index]).mean()),
             )
-            for place, (_, box) in enumerate(batch)
+            for index, (_, box) in enumerate(batch)
         ]
 
 
 def _mean_colour(backend: Backend) -> tuple[int, int, int]:
-    """What lies around a letterboxed image: the colour that the network sees as zero, in RGB."""
+    """Fill colour of letterboxes in RGB: the mean colour, which the network sees as zero."""
     red, green, blue = (min(255, max(0, round(255 * value))) for value in backend.metadata.mean)
     return (red, green, blue) if backend.metadata.colour_order == "RGB" else (blue, green, red)
 
 
 def _runs(items: Iterable[tuple[Image, Letterbox]]) -> Iterator[list[tuple[Image, Letterbox]]]:
-    """Neighbours that share a canvas, together."""
+    """Group consecutive images that share a canvas size."""
     group: list[tuple[Image, Letterbox]] = []
     for image, box in items:
         if group and group[0][1].canvas != box.canvas:

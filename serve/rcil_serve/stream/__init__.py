@@ -1,1 +1,1 @@
-"""Frames from a source through a model to outputs; what video, images, diff and watch build on."""
+"""Moves frames from a source through a model to outputs; video, diff and watch build on it."""

@@ -1,4 +1,4 @@
-"""Bounded queues between threads that end, fail and drop in defined ways."""
+"""Bounded queues between threads, with defined ways to end, fail and drop items."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 class StoppedError(Exception):
-    """Another stage failed; the one that sees this has nothing to add."""
+    """Raised in a stage of the pipeline after another stage failed."""
 
 
 class Failure:
-    """The first error of a pipeline; wakes everybody who waits."""
+    """Holds the first error of a pipeline, and wakes all waiting threads."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -23,11 +23,11 @@ class Failure:
         self._waiting: list[threading.Condition] = []
 
     def watch(self, condition: threading.Condition) -> None:
-        """Wake this condition on failure."""
+        """Notify this condition on failure."""
         self._waiting.append(condition)
 
     def fail(self, error: BaseException) -> None:
-        """Note an error, unless there is one already."""
+        """Record an error, unless there already is one."""
         with self._lock:
             self.error = self.error or error
         for condition in self._waiting:
@@ -39,10 +39,10 @@ class Channel(Generic[T]):
     """A queue of at most `size` items.
 
     Args:
-        size: Items it holds.
-        failure: Of the pipeline; once set, `put` and iterating raise `StoppedError`.
-        on_drop: None: `put` waits for room. Otherwise the oldest item that may be dropped makes room, and goes here.
-        may_drop: Which items may be dropped.
+        size: Maximum number of items.
+        failure: Failure of the pipeline; once set, `put` and iteration raise `StoppedError`.
+        on_drop: If None, `put` waits for room. Otherwise the oldest droppable item is removed and passed to it.
+        may_drop: Decides which items may be dropped.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Channel(Generic[T]):
         return len(self._items)
 
     def put(self, item: T) -> None:
-        """Add an item at the end."""
+        """Append an item."""
         with self._changed:
             if self._on_drop is not None and len(self._items) >= self._size:
                 self._drop_oldest(self._on_drop)
@@ -74,14 +74,14 @@ class Channel(Generic[T]):
             self._changed.notify_all()
 
     def _drop_oldest(self, on_drop: Callable[[T], None]) -> None:
-        for place, item in enumerate(self._items):
+        for index, item in enumerate(self._items):
             if self._may_drop(item):
-                del self._items[place]
+                del self._items[index]
                 on_drop(item)
                 return
 
     def close(self) -> None:
-        """Nothing more will be put."""
+        """Declare that no more items will be put."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

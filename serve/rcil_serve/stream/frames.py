@@ -1,4 +1,4 @@
-"""What travels through the pipeline, and what is counted on the way."""
+"""The items that travel through the pipeline, and what is counted and timed along the way."""
 
 from __future__ import annotations
 
@@ -6,43 +6,46 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from rcil.core.errors import RcilError
 from rcil.core.images import Image
+from rcil.core.log_histogram import LogHistogram
 
 
 class SourceError(RcilError):
-    """A source that cannot be opened, is damaged or went away."""
+    """A source cannot be opened, is damaged, or was lost."""
 
     exit_code = 6
 
 
 class OutputError(RcilError):
-    """A result that cannot be written."""
+    """A result cannot be written."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One picture of a source, upright."""
+    """One frame of a source, upright."""
 
     index: int
-    """Its place among the frames that the source delivers."""
+    """Index among the frames that the source delivers."""
     pts: int
-    """Presentation time in units of the source's time base."""
+    """Presentation timestamp in units of the source's time base."""
     time: float
-    """The same in seconds."""
+    """Presentation time in seconds."""
     pixels: Image
     """RGB [H, W, 3]."""
     ready: float
-    """`time.perf_counter` when it was decoded."""
+    """Value of `time.perf_counter` after decoding."""
     name: str = ""
-    """Of its file, where every frame is a file."""
+    """File name, if the source consists of image files."""
 
 
 @dataclass(frozen=True)
 class Sound:
-    """A packet of the source's audio."""
+    """An audio packet of the source."""
 
     packet: Any
 
@@ -52,44 +55,94 @@ Item = Frame | Sound
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """What is known before the first frame."""
+    """Properties of a source that are known before the first frame."""
 
     name: str
-    """For messages and receipts, without credentials."""
+    """Name for messages and receipts, without credentials."""
     size: tuple[int, int]
-    """Height and width, upright."""
+    """Height and width of the upright frames."""
     rate: Fraction
-    """Frames a second, on average or as announced."""
+    """Frame rate in fps, average or announced."""
     time_base: Fraction
-    """Seconds of one unit of `Frame.pts`."""
+    """Duration of one unit of `Frame.pts` in seconds."""
     frames: int | None = None
-    """How many will come; None where nobody knows."""
+    """Expected number of frames; None if unknown."""
     live: bool = False
-    """Whether frames come when they come: a slow consumer loses frames instead of falling behind."""
+    """Whether the source is live, so that a slow consumer drops frames instead of falling behind."""
     sound: Any = None
-    """PyAV's audio stream, to copy its parameters."""
+    """PyAV audio stream, whose parameters are copied to outputs."""
+
+    @property
+    def summary(self) -> str:
+        """Size and frame rate for messages: `640x480, 25.000 fps`."""
+        return f"{self.size[1]}x{self.size[0]}, {float(self.rate):.3f} fps"
 
 
 @dataclass
 class Counts:
-    """Every frame that came is counted in one of the first three."""
+    """Frame counts. Every received frame is counted in exactly one of `read`, `corrupt` and `left_out`."""
 
     read: int = 0
-    """Decoded and wanted."""
+    """Frames that were decoded and selected."""
     corrupt: int = 0
-    """Damaged, so that there is no picture."""
+    """Damaged frames that could not be decoded."""
     left_out: int = 0
-    """Decoded but not wanted: before the start, after the end, or between strides."""
+    """Frames that were not selected: before the start, after the end, or between strides."""
     dropped: int = 0
-    """Of those that were read: overtaken by newer frames of a live source."""
+    """Frames of a live source that were read and then displaced by newer ones."""
     inferred: int = 0
     written: int = 0
     reconnects: int = 0
     gaps: list[tuple[float, float]] = field(default_factory=list)
-    """Start and length in seconds of the times without frames, of a live source; the latest ones."""
+    """Start and length in seconds of the latest interruptions of a live source."""
     gap_seconds: float = 0.0
-    """Of all of them together; `reconnects` is how many there were."""
+    """Total length of all interruptions; `reconnects` is their number."""
     problems: list[str] = field(default_factory=list)
-    """What the user should know about the source, in words."""
+    """Messages about problems with the source."""
     gone: str = ""
-    """Why a live source ended for good; empty while it has not."""
+    """Why a live source was lost for good; empty otherwise."""
+
+
+class Latencies:
+    """Percentiles of any number of durations, from a microsecond to three hours, to within one percent."""
+
+    def __init__(self) -> None:
+        self._histogram = LogHistogram(low=-6, high=4, per_decade=232)
+        self.total = 0.0
+
+    @property
+    def count(self) -> int:
+        """Number of durations."""
+        return self._histogram.total
+
+    def add(self, seconds: float) -> None:
+        """Add one duration."""
+        self._histogram.add(np.array(seconds))
+        self.total += seconds
+
+    def percentile(self, percent: float) -> float:
+        """Return a percentile in seconds; 0 if there are no durations."""
+        return self._histogram.quantile(percent / 100) if self.count else 0.0
+
+    def as_document(self) -> dict[str, float]:
+        """Count, percentiles and mean in milliseconds, JSON-ready."""
+        document = {f"p{percent}_ms": round(1000 * self.percentile(percent), 3) for percent in (50, 95, 99)}
+        return {"count": self.count, **document, "mean_ms": round(1000 * self.total / max(1, self.count), 3)}
+
+
+@dataclass
+class Stages:
+    """Durations of the stages of a pipeline."""
+
+    decode: Latencies = field(default_factory=Latencies)
+    infer: Latencies = field(default_factory=Latencies)
+    paint: Latencies = field(default_factory=Latencies)
+    encode: Latencies = field(default_factory=Latencies)
+    write: Latencies = field(default_factory=Latencies)
+    """All work after inference: painting, encoding, masks and records."""
+    lag: Latencies = field(default_factory=Latencies)
+    """Time from decoding a frame to writing its last output."""
+
+    def as_document(self) -> dict[str, dict[str, float]]:
+        """Durations by stage, JSON-ready."""
+        return {name: getattr(self, name).as_document() for name in self.__dataclass_fields__}

@@ -1,4 +1,4 @@
-"""Outputs that would take the place of what is read, or of each other; looked for before anything is opened."""
+"""Checks that outputs overwrite neither inputs nor each other, before anything is opened."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from rcil.core.errors import ConfigError
 from rcil_serve.stream.outputs.growing_file import part_of
 from rcil_serve.stream.sources.open import local_files
 
-ELSEWHERE = "Choose another place for it."
+HINT = "Choose another path for it."
 
 
-def require_apart(source: str, models: Iterable[Path], outputs: Mapping[str, Path]) -> None:
+def check_no_overwrite(source: str, models: Iterable[Path], outputs: Mapping[str, Path]) -> None:
     """Raise if writing would destroy an input or another output.
 
     Args:
-        source: As the user typed it.
-        models: Files that are read too.
-        outputs: Files to write, by name; their temporary names are looked at too.
+        source: The source as the user typed it.
+        models: Model files that are read.
+        outputs: Files to write, by name; their temporary names are checked too.
     """
     inputs = {_resolved(path): path for path in (*local_files(source), *models)}
     taken: dict[Path, str] = {}
     for name, path in outputs.items():
-        for place in {_resolved(path), _resolved(part_of(path) if path.suffix else path)}:
-            if place in inputs:
-                raise ConfigError(f"the {name} {path} would overwrite {inputs[place]}, which is read", ELSEWHERE)
-            if place in taken:
-                raise ConfigError(f"the {taken[place]} and the {name} would both be written to {path}", ELSEWHERE)
-            taken[place] = name
+        for target in {_resolved(path), _resolved(part_of(path) if path.suffix else path)}:
+            if target in inputs:
+                raise ConfigError(f"the {name} {path} would overwrite {inputs[target]}, which is an input", HINT)
+            if target in taken:
+                raise ConfigError(f"the {taken[target]} and the {name} would both be written to {path}", HINT)
+            taken[target] = name
 
 
-def require_free_folders(pictures: Sequence[Path], folders: Iterable[Path]) -> None:
-    """Raise if one of the folders holds a picture that is read, or the masks of a site.
+def check_free_folders(pictures: Sequence[Path], folders: Iterable[Path]) -> None:
+    """Raise if an output folder holds input images, or the masks of a site.
 
     Args:
-        pictures: Files that are read.
-        folders: In which files are written under the names of the pictures.
+        pictures: Image files that are read.
+        folders: Folders in which files named after the images are written.
     """
     read = {_resolved(folder) for folder in {path.parent for path in pictures}}
     for folder in folders:
         if _resolved(folder) in read:
-            raise ConfigError(f"{folder} holds pictures that are read, and masks would overwrite them", ELSEWHERE)
+            raise ConfigError(f"{folder} holds input images, which the outputs would overwrite", HINT)
         if folder.name == "masks" and is_site(folder.parent):
-            raise ConfigError(f"{folder} holds the masks of a site, which would be overwritten", ELSEWHERE)
+            raise ConfigError(f"{folder} holds the masks of a site, which would be overwritten", HINT)
 
 
 def is_site(folder: Path) -> bool:
-    """Whether a folder holds labelled images, as `rcil` makes and trains on them."""
+    """Whether a folder is a site folder with labelled images."""
     return (folder / "images").is_dir() and (folder / "masks").is_dir()
 
 
 def _resolved(path: Path) -> Path:
-    """Without links; a name that no file can have stays as it is."""
+    """Resolve symbolic links. A name that cannot be resolved is returned as an absolute path."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):

@@ -1,4 +1,4 @@
-"""Decode, infer and write side by side: three threads, two bounded queues, one first error."""
+"""Decodes, infers and writes concurrently: three threads connected by two bounded queues."""
 
 from __future__ import annotations
 
@@ -14,66 +14,65 @@ from typing import Protocol
 from rcil.core.images import Image
 from rcil_serve.runtime.predictor import Layout, Segmentation
 from rcil_serve.stream.channel import Channel, Failure, StoppedError
-from rcil_serve.stream.frames import Frame, Item, Sound
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Frame, Item, Sound, Stages
 from rcil_serve.stream.sources import Source
 
 WAITING = 4
-"""Items between two stages: enough to even out their pace, little enough to keep lag and memory small."""
+"""Queue length between two stages: long enough to even out their speeds, short enough for low lag and memory."""
 TICK = 0.1
 NICE = 15
-"""Of the threads beside inference, on the scale from 0 (as important) to 19."""
+"""Niceness of the decode and write threads, from 0 (same priority as inference) to 19."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A frame and what the model sees in it."""
+class SegmentedFrame:
+    """A frame and its segmentation."""
 
     frame: Frame
     found: Segmentation
     infer_seconds: float
-    """Its share of the time of its batch."""
+    """Inference time of the batch divided by its number of frames."""
 
 
-class Segments(Protocol):
-    """What the pipeline asks of a model, or of several that look like one."""
+class FramePredictor(Protocol):
+    """Segments frames: a `Predictor`, or several models behind the same interface."""
 
     @property
     def layout(self) -> Layout:
-        """How many frames go in at once."""
+        """Its `batch` is the number of frames per call."""
 
     def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:
-        """Masks of RGB images [H, W, 3]."""
+        """Segment RGB images [H, W, 3]."""
 
 
 class Sink(Protocol):
-    """Takes what the pipeline gives."""
+    """Receives the results of the pipeline."""
 
-    def write(self, seen: Seen) -> None:
-        """A frame with its segmentation, in the order of time."""
+    def write(self, seen: SegmentedFrame) -> None:
+        """Write a segmented frame; frames arrive in order of time."""
 
     def write_sound(self, sound: Sound) -> None:
-        """A packet of sound."""
+        """Write an audio packet."""
 
 
 def run_pipeline(
     source: Source,
-    predictor: Segments,
+    predictor: FramePredictor,
     sink: Sink,
     stages: Stages,
     tick: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Run until the source ends; False if the user ended it. All threads have ended when this returns or raises.
+    """Run until the source ends; return False if the user interrupted it. All threads have ended on return or raise.
 
-    Ctrl-C ends the source, and what was read by then goes through to the sink; a second Ctrl-C is an error. The first
-    error of any stage ends all.
+    Ctrl-C stops the source, and frames that were already read still reach the sink; a second Ctrl-C raises. The first
+    error of any stage stops all stages.
 
     Args:
-        source: Its frames wait for room; those of a live source make room by dropping the oldest.
-        predictor: Segments frames.
-        sink: Gets every frame that was segmented.
-        stages: Notes how long every stage takes.
-        tick: Called ten times a second.
+        source: Source of the frames. A file waits while the queue is full; a live source drops the oldest frames.
+        predictor: Segments the frames.
+        sink: Receives every segmented frame.
+        stages: Records how long every stage takes.
+        tick: Called ten times per second.
     """
     failure = Failure()
 
@@ -84,7 +83,7 @@ def run_pipeline(
     decoded: Channel[Item] = Channel(
         WAITING, failure, drop if source.info.live else None, lambda item: isinstance(item, Frame)
     )
-    segmented: Channel[Seen | Sound] = Channel(WAITING, failure)
+    segmented: Channel[SegmentedFrame | Sound] = Channel(WAITING, failure)
     ended = threading.Event()
     stages_left = [
         _Stage("decode", failure, source, lambda: _decode(source, decoded, stages, ended), decoded.close),
@@ -118,9 +117,9 @@ def run_pipeline(
 
 
 class _Stage(threading.Thread):
-    """A thread that does its work, notes its error, stops the source after one, and closes what it feeds.
+    """A thread that runs one stage. An error is recorded and stops the source; `close` is always called.
 
-    `over` tells when it has ended. `join` cannot: if Ctrl-C interrupts it, Python 3.11 takes the thread for ended.
+    `over` is set at the end. `join` is not enough: if Ctrl-C interrupts it, Python 3.11 considers the thread ended.
     """
 
     def __init__(
@@ -145,9 +144,9 @@ class _Stage(threading.Thread):
 
 
 def _yield_to_inference() -> None:
-    """Let this thread wait where all cores are busy: a model on the CPU is as slow as the slowest of its threads.
+    """Lower the priority of this thread, because a model on the CPU is as slow as the slowest of its threads.
 
-    Linux has priorities of threads; elsewhere `setpriority` means the whole process, so nothing is done.
+    Only Linux has per-thread priorities; elsewhere `setpriority` affects the whole process, so nothing is done.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
@@ -167,7 +166,11 @@ def _decode(source: Source, decoded: Channel[Item], stages: Stages, ended: threa
 
 
 def _infer(
-    decoded: Channel[Item], predictor: Segments, segmented: Channel[Seen | Sound], source: Source, stages: Stages
+    decoded: Channel[Item],
+    predictor: FramePredictor,
+    segmented: Channel[SegmentedFrame | Sound],
+    source: Source,
+    stages: Stages,
 ) -> None:
     for group in _batches(decoded, predictor.layout.batch):
         frames = [item for item in group if isinstance(item, Frame)]
@@ -181,11 +184,11 @@ def _infer(
                 segmented.put(item)
             else:
                 stages.infer.add(share)
-                segmented.put(Seen(item, next(results), share))
+                segmented.put(SegmentedFrame(item, next(results), share))
 
 
 def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Groups with `size` frames each and the sound between them; the last may have fewer."""
+    """Group items into batches of `size` frames, with the sound in between; the last batch may be smaller."""
     group: list[Item] = []
     frames = 0
     for item in items:
@@ -198,7 +201,7 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield group
 
 
-def _write(segmented: Channel[Seen | Sound], sink: Sink, source: Source, stages: Stages) -> None:
+def _write(segmented: Channel[SegmentedFrame | Sound], sink: Sink, source: Source, stages: Stages) -> None:
     _yield_to_inference()
     for item in segmented:
         if isinstance(item, Sound):

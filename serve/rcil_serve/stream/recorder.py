@@ -1,4 +1,4 @@
-"""Keeps the receipt of a run up to date, and explains how it ended."""
+"""Keeps the receipt of a run up to date, and records how the run ended."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import RcilError
-from rcil_serve.stream.frames import Counts, SourceError, SourceInfo
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Counts, SourceError, SourceInfo, Stages
 from rcil_serve.stream.outputs.movie import DiskFullError
 from rcil_serve.stream.outputs.receipt import Receipt, Status
-from rcil_serve.stream.shutdown import in_brief
+from rcil_serve.stream.shutdown import brief_message
 from rcil_serve.stream.sources import Source
 
 SECONDS = 2.0
-"""Between two receipts of a run that goes on."""
+"""Seconds between two updates of the receipt during a run."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How a run stands."""
+    """Progress of a run."""
 
     info: SourceInfo
     counts: Counts
@@ -34,14 +33,14 @@ Show = Callable[[Progress], None]
 
 
 class Recorder:
-    """Of one run.
+    """Records the progress and the end of one run.
 
     Args:
-        receipt: The file.
-        source: What is read.
-        stages: Of the pipeline.
-        outputs: What is written, by name.
-        show: Told how things stand at every tick.
+        receipt: The receipt to update.
+        source: The source of the run.
+        stages: Durations of the pipeline's stages.
+        outputs: Files that are written, by name.
+        show: Called with the progress at every tick.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Recorder:
         self._begun = self._written = time.monotonic()
 
     def tick(self) -> None:
-        """Show how things stand, and write them down now and then."""
+        """Show the progress, and update the receipt every `SECONDS`."""
         self._show(Progress(self._source.info, replace(self._source.counts), time.monotonic() - self._begun))
         if time.monotonic() - self._written > SECONDS:
             self._written = time.monotonic()
@@ -60,18 +59,18 @@ class Recorder:
                 self.write("running")
 
     def write(self, status: Status, error: str | None = None) -> dict[str, Any]:
-        """Write the receipt, and return it."""
+        """Write the receipt and return its content."""
         return self._receipt.write(status, self._source.counts, self._stages, self._outputs, error)
 
     def check_frames(self) -> None:
-        """Raise if the source gave no frame at all."""
+        """Raise if the source delivered no frames."""
         if not self._source.counts.written:
-            raise SourceError(f"{self._source.info.name} gave no frames", "Check --start, --end and --stride.")
+            raise SourceError(f"{self._source.info.name} delivered no frames", "Check --start, --end and --stride.")
 
     def failed(self, error: BaseException) -> BaseException:
-        """The error as the user should see it; the receipt says it too."""
+        """Record a failure in the receipt, and return the error to raise."""
         if isinstance(error, DiskFullError):
             error = error.with_estimate(self._source.info.frames)
         with contextlib.suppress(RcilError):  # the disk may be full
-            self.write("failed", in_brief(error))
+            self.write("failed", brief_message(error))
         return error

@@ -1,4 +1,4 @@
-"""How commands that run for long come to their end."""
+"""How long-running commands end: signals, short error messages, and errors of the source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rcil_serve.stream.frames import SourceError
 
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """`kill` and service managers end a run as Ctrl-C does: what was read is finished."""
+    """Treat SIGTERM from `kill` or a service manager like Ctrl-C: frames that were read are finished."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -27,22 +27,22 @@ def sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def in_brief(error: BaseException) -> str:
-    """What went wrong, in a line for receipts and events."""
+def brief_message(error: BaseException) -> str:
+    """The error in one line, for receipts and events."""
     return error.message if isinstance(error, RcilError) else f"{type(error).__name__}: {error}"
 
 
-def complain(receipt: dict[str, Any], path: Path, done: str) -> None:
-    """Raise what was wrong with the source of a run that otherwise came to its end.
+def raise_source_errors(receipt: dict[str, Any], path: Path, done: str) -> None:
+    """Raise an error if the source of a finished run was damaged or lost.
 
-    Single problems of a live source are part of its life, and only that it is gone for good is an error.
+    Interruptions of a live source are normal; only its permanent loss is an error.
 
     Args:
-        receipt: Of the run.
-        path: Where that is.
-        done: What was done with the rest, for the hint.
+        receipt: Content of the receipt.
+        path: Path of the receipt.
+        done: What was done with the readable frames, for the hint.
     """
     frames, live = receipt["frames"], receipt["source"]["live"]
     why = frames["gone"] or ("" if live or not frames["problems"] else frames["problems"][0])
     if why:
-        raise SourceError(why, f"What could be read is {done}; see {path}.")
+        raise SourceError(why, f"All readable frames were {done}; see {path}.")

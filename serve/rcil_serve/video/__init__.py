@@ -1,1 +1,1 @@
-"""Video: from any source through a model to files, with every frame accounted for."""
+"""`rcil-serve video`: segments a video, camera or stream and writes the results to files."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,70 +15,46 @@ from rcil.core.log import is_quiet
 from rcil_serve.cli.options import (
     AlphaOption,
     AsJson,
-    AttemptsOption,
-    BatchOption,
     ClassesOption,
     CrfOption,
-    DeviceOption,
     DryRunFlag,
-    EndOption,
-    FpsOption,
     LegendOption,
-    MaxFramesOption,
     ModelOption,
-    OverlapOption,
     ReceiptOption,
-    SizeOption,
     SourceArgument,
-    StartOption,
-    StrideOption,
-    ThreadsOption,
-    TileOption,
+    StreamArgs,
     TimelineOption,
-    TimeoutOption,
-    TrustOption,
-    layout_of,
     names_of,
+    with_option_groups,
 )
 
 if TYPE_CHECKING:
     from rcil_serve.stream.recorder import Progress
 
 
+@with_option_groups
 def video(
     source: SourceArgument,
     model: ModelOption,
+    *,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Overlay video, .mp4.")] = None,
-    masks: Annotated[Path | None, typer.Option(help="Class ids without loss: a .mkv, or a folder for PNGs.")] = None,
-    jsonl: Annotated[Path | None, typer.Option(help="One line a frame: time, class shares, latency.")] = None,
+    masks: Annotated[Path | None, typer.Option(help="Lossless class ids: a .mkv, or a folder for PNGs.")] = None,
+    jsonl: Annotated[Path | None, typer.Option(help="One line per frame: time, class shares, latency.")] = None,
     timeline: TimelineOption = None,
     receipt: ReceiptOption = None,
-    stride: StrideOption = 1,
-    start: StartOption = 0.0,
-    end: EndOption = None,
-    max_frames: MaxFramesOption = None,
-    fps: FpsOption = 10.0,
-    size: SizeOption = None,
-    tile: TileOption = None,
-    overlap: OverlapOption = 64,
-    batch: BatchOption = 1,
+    stream: StreamArgs,
     alpha: AlphaOption = 0.5,
     classes: ClassesOption = "",
     legend: LegendOption = False,
-    smooth: Annotated[int, typer.Option(help="A pixel changes its class after so many equal frames.")] = 1,
+    smooth: Annotated[int, typer.Option(help="Change a pixel's class after this many equal frames.")] = 1,
     crf: CrfOption = 21,
-    timeout: TimeoutOption = 10.0,
-    attempts: AttemptsOption = 6,
-    device: DeviceOption = "auto",
-    threads: ThreadsOption = None,
-    trust: TrustOption = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
     """Segment a video, camera or stream.
 
-    Times, sound and rotation of the source are kept. Every frame is accounted for in the receipt. A run that is killed
-    leaves a playable OUTPUT.part.mp4; Ctrl-C finishes what was read.
+    Timestamps, sound and rotation of the source are kept. The receipt accounts for every frame. A run that is killed
+    leaves a playable OUTPUT.part.mp4; Ctrl-C finishes the frames that were read.
 
     Examples:
         rcil-serve video yard.mp4 --model deployed/model.onnx -o yard_seen.mp4 --timeline yard.png --jsonl yard.jsonl
@@ -88,9 +63,7 @@ def video(
     """
     from rcil_serve.cli.dry_run import video_dry_run
     from rcil_serve.stream.outputs.sink import Targets
-    from rcil_serve.stream.shutdown import complain, sigterm_as_interrupt
-    from rcil_serve.stream.sources import Selection
-    from rcil_serve.stream.sources.live import LiveOptions
+    from rcil_serve.stream.shutdown import raise_source_errors, sigterm_as_interrupt
     from rcil_serve.video.run import VideoRequest, default_receipt, run_video
 
     request = VideoRequest(
@@ -98,18 +71,12 @@ def video(
         model=model,
         targets=Targets(output, masks, jsonl, timeline),
         receipt=receipt or default_receipt(output or masks or jsonl or timeline),
-        layout=layout_of(size, tile, overlap, batch),
-        selection=Selection(stride, start, end, max_frames),
-        live=LiveOptions(timeout, attempts),
-        rate=Fraction(fps).limit_denominator(1001),
         alpha=alpha,
         classes=names_of(classes),
         legend=legend,
         smooth=smooth,
         crf=crf,
-        device=device,
-        threads=threads,
-        trust=tuple(trust or ()),
+        **stream.as_fields(),
     )
     if dry_run:
         print_dry_run(video_dry_run(request), as_json=as_json)
@@ -119,13 +86,13 @@ def video(
     if as_json:
         print_json(result.document)
     else:
-        _tell(result.document, request.receipt)
-    complain(result.document, request.receipt, "written")
+        _print_summary(result.document, request.receipt)
+    raise_source_errors(result.document, request.receipt, "written")
 
 
 @contextlib.contextmanager
 def frame_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar with frames a second and the time left, on a terminal."""
+    """Show a progress bar with fps and the remaining time, if standard error is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -149,12 +116,12 @@ def frame_bar() -> Iterator[Callable[[Progress], None]]:
         yield show
 
 
-def _tell(document: dict[str, Any], receipt: Path) -> None:
+def _print_summary(document: dict[str, Any], receipt: Path) -> None:
     frames, stages = document["frames"], document["stages"]
     lost = ", ".join(f"{frames[key]} {key}" for key in ("dropped", "corrupt", "reconnects") if frames[key])
     typer.echo(
         f"{document['status']}: {frames['written']} frames in {document['seconds']:.1f} s "
-        f"({document['frames_a_second']:.1f} a second){', ' + lost if lost else ''}"
+        f"({document['frames_a_second']:.1f} fps){', ' + lost if lost else ''}"
     )
     for name in ("decode", "infer", "paint", "encode"):
         stage = stages[name]

@@ -1,82 +1,69 @@
-"""One command: source, model, outputs, receipt."""
+"""Runs a model on a source and writes the requested outputs and a receipt."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import ConfigError
 from rcil.core.files import working_in
-from rcil_serve.runtime.backends import open_backend
+from rcil.core.log import Notify
 from rcil_serve.runtime.painter import Painter
-from rcil_serve.runtime.predictor import Layout, Predictor
-from rcil_serve.stream.latencies import Stages
-from rcil_serve.stream.output_checks import require_apart, require_free_folders
+from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.frames import Stages
+from rcil_serve.stream.options import StreamOptions
+from rcil_serve.stream.output_checks import check_free_folders, check_no_overwrite
 from rcil_serve.stream.outputs.masks import is_folder
-from rcil_serve.stream.outputs.movie import require_suffix
-from rcil_serve.stream.outputs.receipt import Receipt
-from rcil_serve.stream.outputs.sink import FileSink, Targets
+from rcil_serve.stream.outputs.movie import check_suffix
+from rcil_serve.stream.outputs.receipt import Receipt, summarize_model
+from rcil_serve.stream.outputs.sink import FileSink, Smoother, Targets
 from rcil_serve.stream.pipeline import run_pipeline
 from rcil_serve.stream.recorder import Recorder, Show
-from rcil_serve.stream.smoothing import Smoother
-from rcil_serve.stream.sources import Selection, Source, open_source
-from rcil_serve.stream.sources.live import LiveOptions
+from rcil_serve.stream.sources import Source
 from rcil_serve.stream.sources.open import local_files
 
 
 @dataclass(frozen=True)
-class VideoRequest:
-    """What the user wants."""
+class VideoRequest(StreamOptions):
+    """What `rcil-serve video` is asked to do."""
 
     source: str
     model: Path
     targets: Targets
     receipt: Path
-    layout: Layout = field(default_factory=Layout)
-    selection: Selection = field(default_factory=Selection)
-    live: LiveOptions = field(default_factory=LiveOptions)
-    rate: Fraction = Fraction(10)
     alpha: float = 0.5
     classes: tuple[str, ...] = ()
     legend: bool = False
     smooth: int = 1
     crf: int = 21
-    device: str = "auto"
-    threads: int | None = None
-    trust: tuple[Path, ...] = ()
-    """Public keys, one of which must have signed the model."""
 
     def outputs(self) -> dict[str, Path]:
-        """Files to write, by name, and the receipt."""
+        """Files to write, by name, including the receipt."""
         return {**self.targets.as_dict(), "receipt": self.receipt}
 
     def check(self) -> None:
-        """Raise for a request that no source and no model can meet, before anything is opened."""
+        """Raise if the request cannot be met by any source or model. Nothing is opened."""
         if not self.targets.as_dict():
-            raise ConfigError("nothing is to be written", "Name a video with -o, or --masks, --jsonl or --timeline.")
+            raise ConfigError("no output was requested", "Name a video with -o, or use --masks, --jsonl or --timeline.")
         if self.targets.video is not None:
-            require_suffix(self.targets.video, lossless=False)
+            check_suffix(self.targets.video, lossless=False)
         folder = self.targets.masks if self.targets.masks is not None and is_folder(self.targets.masks) else None
         Smoother(self.smooth)
-        require_apart(self.source, [self.model], self.outputs())
+        check_no_overwrite(self.source, [self.model], self.outputs())
         if folder is not None:
-            require_free_folders(local_files(self.source), [folder])
+            check_free_folders(local_files(self.source), [folder])
 
     def as_document(self) -> dict[str, Any]:
-        """The options, JSON-ready."""
-        document = asdict(self)
-        for key in ("source", "model", "targets", "receipt"):
-            del document[key]
-        return document | {"rate": float(self.rate), "trust": [path.name for path in self.trust]}
+        """The options as JSON-ready values, for the receipt."""
+        own = ("alpha", "classes", "legend", "smooth", "crf")
+        return super().as_document() | {name: getattr(self, name) for name in own}
 
 
 @dataclass(frozen=True)
 class VideoResult:
-    """What a run gave."""
+    """The result of a run."""
 
     document: dict[str, Any]
     """The receipt."""
@@ -84,34 +71,30 @@ class VideoResult:
 
 def run_video(
     request: VideoRequest,
-    say: Callable[[str], None] = lambda text: None,
+    notify: Notify = lambda text: None,
     show: Show = lambda progress: None,
 ) -> VideoResult:
-    """Segment a source and write what was asked for.
+    """Segment a source and write the requested outputs.
 
-    Once model and source are open, the receipt says how it went, whatever happens.
+    Once model and source are open, the receipt records how the run ended, even after an error.
 
     Args:
-        request: What to do.
-        say: Told what is chosen, a line at a time.
-        show: Told how things stand, ten times a second.
+        request: The request.
+        notify: Called with one line for each choice that is made.
+        show: Called with the progress, ten times per second.
     """
     request.check()
     with contextlib.ExitStack() as stack:
-        backend = open_backend(request.model, request.device, request.threads, request.trust)
+        backend = request.open_backend(request.model)
         stack.callback(backend.close)
-        say(f"{request.model}: step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}")
+        notify(f"{request.model}: {summarize_model(backend)}")
         predictor = Predictor(backend, request.layout)
-        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        source = request.open_source(request.source)
         stack.callback(source.close)
-        height, width = source.info.size
-        say(f"{source.info.name}: {width}x{height}, {float(source.info.rate):.3f} frames a second")
+        notify(f"{source.info.name}: {source.info.summary}")
         for path in request.outputs().values():
             stack.enter_context(working_in(path))
-        file = Path(request.source)
-        receipt = Receipt(
-            request.receipt, backend, source.info, file if file.is_file() else None, request.as_document()
-        )
+        receipt = Receipt(request.receipt, backend, source.info, request.source, request.as_document())
         return _run(request, source, predictor, receipt, show)
 
 
@@ -141,8 +124,8 @@ def _run(request: VideoRequest, source: Source, predictor: Predictor, receipt: R
     return VideoResult(recorder.write("done" if finished else "interrupted"))
 
 
-def default_receipt(request_output: Path | None) -> Path:
-    """`street.mp4` -> `street.receipt.json`."""
-    if request_output is None or not request_output.name:
+def default_receipt(output: Path | None) -> Path:
+    """Path of the receipt next to an output: `street.receipt.json` for `street.mp4`."""
+    if output is None or not output.name:
         return Path("rcil-serve.receipt.json")
-    return request_output.with_suffix(".receipt.json")
+    return output.with_suffix(".receipt.json")

@@ -1,1 +1,1 @@
-"""Watching a model at work without labels: what it forgets, and whether a newer one may take its place."""
+"""Watches a deployed model without labels: detects forgetting, and decides whether a new step may replace it."""

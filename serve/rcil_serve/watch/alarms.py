@@ -1,4 +1,4 @@
-"""Alarms that are slow to raise and slow to clear."""
+"""Alarms with hysteresis: several bad readings raise one, several good readings clear it."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rcil.core.errors import ConfigError, RcilError
-from rcil_serve.watch.measures.readings import Measure, Reading
+from rcil_serve.watch.measures.meters import Measure, Reading
 
 MARGIN = 0.1
-"""An alarm clears only when its value is better than the limit by this part of the way to perfect."""
+"""To clear an alarm, the value must be better than the limit by this fraction of the distance to perfect."""
 PERFECT = {Measure.AGREEMENT: 1.0, Measure.DRIFT: 0.0, Measure.FLICKER: 0.0, Measure.SILENCE: 0.0}
 Key = tuple[Measure, str]
 
 
 class AlarmError(RcilError):
-    """A run during which an alarm was raised, where the user wants to know by the exit code."""
+    """An alarm was raised during a run with --fail-on-alarm."""
 
     exit_code = 9
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where alarms begin."""
+    """Limits beyond which alarms are raised."""
 
     min_agreement: float = 0.9
     max_drift: float = 0.3
-    """In either direction."""
+    """Relative change of a class's share, in either direction."""
     max_flicker: float = 0.1
     max_silence: float = float("inf")
-    """Seconds."""
+    """Seconds without a frame."""
     patience: int = 5
-    """Evaluations in a row that must be bad to raise an alarm, and good to clear it."""
+    """Consecutive bad readings that raise an alarm, and good readings that clear it."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_agreement <= 1:
-            raise ConfigError(f"no agreement is below {self.min_agreement:g}", "Choose a value from 0 to 1.")
+            raise ConfigError(f"the minimum agreement is {self.min_agreement:g}", "Choose a value from 0 to 1.")
         if min(self.max_drift, self.max_flicker, self.max_silence) <= 0:
-            raise ConfigError("drift, flicker and silence cannot stay below 0", "Choose limits above 0.")
+            raise ConfigError("the limits of drift, flicker and silence must be positive", "Choose limits above 0.")
         if self.patience < 1:
-            raise ConfigError(f"a patience of {self.patience} judges nothing", "Choose 1 or more.")
+            raise ConfigError(f"the patience is {self.patience}", "Choose 1 or more.")
 
     def of(self, measure: Measure) -> float:
         """The limit of one measure."""
@@ -63,24 +63,24 @@ class Change:
     measure: Measure
     name: str
     value: float | None
-    """None where the alarm ends because its model does."""
+    """None if the alarm was cleared because the model was replaced."""
     limit: float
     raised: bool
 
     @property
     def text(self) -> str:
-        """For the user."""
+        """Message for the user."""
         state = "ALARM  " if self.raised else "cleared"
         of = f" of {self.name}" if self.name else ""
         if self.value is None:
-            return f"{state} {self.measure}{of}: another model is watched now"
+            return f"{state} {self.measure}{of}: the model was replaced"
         unit = " s" if self.measure is Measure.SILENCE else ""
         side = "at least" if self.measure is Measure.AGREEMENT else "at most"
         return f"{state} {self.measure}{of} is {self.value:.3f}{unit}, should be {side} {self.limit:.3f}{unit}"
 
 
 class Alarms:
-    """Judges readings by limits, each measure of each class for itself; threads may share it."""
+    """Compares readings with limits, separately for each measure and class. Thread-safe."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -88,10 +88,10 @@ class Alarms:
         self._lock = threading.Lock()
         self.active: frozenset[Key] = frozenset()
         self.raised: dict[Key, int] = {}
-        """How often each alarm was raised; replaced, never changed, as is `active`."""
+        """How often each alarm was raised. Like `active`, it is replaced and never mutated."""
 
     def judge(self, readings: Iterable[Reading]) -> list[Change]:
-        """Alarms that these readings raise or clear; what is not firm changes nothing."""
+        """Return the alarms that these readings raise or clear. Readings that are not firm are ignored."""
         with self._lock:
             return [
                 change
@@ -116,7 +116,7 @@ class Alarms:
         return Change(*key, value, limit, raised=not is_raised)
 
     def drop(self) -> list[Change]:
-        """End all alarms about the model: another one takes its place."""
+        """Clear all alarms about the model, because it is being replaced."""
         with self._lock:
             ended = sorted(key for key in self.active if key[0] is not Measure.SILENCE)
             self.active = self.active - set(ended)

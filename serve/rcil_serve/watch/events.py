@@ -1,4 +1,4 @@
-"""What happened, as a line for people and a line of JSON for programs."""
+"""Events, as lines for people and JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rcil_serve.stream.outputs.growing_file import not_written, open_lines
+from rcil_serve.stream.outputs.growing_file import open_lines, write_error
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something the user should know."""
+    """Something that happened during a run."""
 
     kind: str
     """began, raised, cleared, refused, promoted, promotion_failed, shadow_failed or ended."""
     time: float
-    """Seconds of the source."""
+    """Time in the source, in seconds."""
     text: str
-    """For people."""
+    """Message for people."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """For programs, JSON-ready."""
+    """Details for programs, JSON-ready."""
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def line(self) -> str:
-        """For people, with the time."""
+        """The message with its time."""
         return f"{self.time:9.1f} s  {self.text}"
 
     @property
     def json(self) -> str:
-        """For programs, one line."""
+        """The event as one JSON line."""
         head = {"event": self.kind, "time": round(self.time, 3), "at": self.at.isoformat(timespec="milliseconds")}
         return json.dumps(head | self.facts)
 
 
 class EventLog:
-    """Passes events on, and writes them to a file as they come; threads may share it.
+    """Writes events to a file and passes them on. Thread-safe.
 
     Args:
-        path: The file, one JSON a line; what is there stays, as a service that is started again goes on with it.
-        tell: Gets every event.
+        path: JSON lines file; events are appended, so a restarted service continues it.
+        on_event: Called with every event.
     """
 
-    def __init__(self, path: Path | None, tell: Callable[[Event], None] = lambda event: None) -> None:
-        self._path, self._tell = path, tell
+    def __init__(self, path: Path | None, on_event: Callable[[Event], None] = lambda event: None) -> None:
+        self._path, self._on_event = path, on_event
         self._lock = threading.Lock()
         self._file = None if path is None else open_lines(path, "a")
 
     def add(self, event: Event) -> None:
-        """Note one event; it is in the file, whatever becomes of this process, before anybody is told."""
+        """Write an event to the file, then pass it on."""
         with self._lock:
             try:
                 if self._file is not None:
                     self._file.write(event.json + "\n")
                     self._file.flush()
             except OSError as error:
-                raise not_written(self._path, error) from error
+                raise write_error(self._path, error) from error
             finally:
-                self._tell(event)
+                self._on_event(event)
 
     def close(self) -> None:
         """Close the file."""

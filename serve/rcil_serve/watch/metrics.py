@@ -1,4 +1,4 @@
-"""What Prometheus reads from a watch; every watch has a registry of its own."""
+"""Prometheus metrics of a watch; each run has its own registry."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from rcil.core.errors import ConfigError
 from rcil_serve.stream.frames import Counts
-from rcil_serve.watch.measures.readings import Measure
-from rcil_serve.watch.status import Standing
+from rcil_serve.watch.measures.meters import Measure
+from rcil_serve.watch.status import WatchStatus
 
 HOST = "127.0.0.1"
 HELP = {
     Measure.AGREEMENT: "IoU of an old class between the previous step and the watched one.",
     Measure.DRIFT: "Relative change of a class's share against the reference.",
-    Measure.FLICKER: "Share of a class that comes and goes where the picture stands still.",
+    Measure.FLICKER: "Share of a class that flickers where the image is still.",
 }
 
 
 class WatchCollector:
-    """Reads the standing when asked, so that no label of a former model stays behind.
+    """Reads the status at each scrape, so no labels of a former model remain.
 
     Args:
-        standing: Gives the present one.
-        counts: Of the source.
+        status: Returns the current status.
+        counts: Frame counts of the source.
     """
 
-    def __init__(self, standing: Callable[[], Standing], counts: Counts) -> None:
-        self._standing, self._counts = standing, counts
+    def __init__(self, status: Callable[[], WatchStatus], counts: Counts) -> None:
+        self._status, self._counts = status, counts
 
     def collect(self) -> Iterator[Metric]:
         """See prometheus_client's `Collector`."""
-        now = self._standing()
+        now = self._status()
         yield from _measures(now)
         yield from _alarms(now)
         for name, text, value in (
             ("frames", "Frames that were measured.", now.frames),
-            ("compared_frames", "Frames that the previous step saw too.", now.compared),
-            ("shadow_frames", "Frames that the new step saw too.", now.shadow_frames),
-            ("dropped_frames", "Frames of a live source that were overtaken.", self._counts.dropped),
-            ("reconnects", "Times that a live source came back.", self._counts.reconnects),
-            ("promotions", "New steps that took over.", now.promotions),
+            ("compared_frames", "Frames that the previous step also processed.", now.compared),
+            ("shadow_frames", "Frames that the new step also processed.", now.shadow_frames),
+            ("dropped_frames", "Frames of a live source that were dropped.", self._counts.dropped),
+            ("reconnects", "Reconnections of a live source.", self._counts.reconnects),
+            ("promotions", "New steps that were promoted.", now.promotions),
         ):
             yield CounterMetricFamily(f"rcil_watch_{name}", text, value=value)
-        yield GaugeMetricFamily("rcil_watch_model_step", "Continual step of the model that is watched.", now.step)
+        yield GaugeMetricFamily("rcil_watch_model_step", "Continual step of the watched model.", now.step)
 
 
-def _measures(now: Standing) -> Iterator[Metric]:
+def _measures(now: WatchStatus) -> Iterator[Metric]:
     families = {
         measure: GaugeMetricFamily(f"rcil_watch_{measure}", text, labels=["class"]) for measure, text in HELP.items()
     }
@@ -65,10 +65,10 @@ def _measures(now: Standing) -> Iterator[Metric]:
     yield shadow
 
 
-def _alarms(now: Standing) -> Iterator[Metric]:
+def _alarms(now: WatchStatus) -> Iterator[Metric]:
     labels = ["measure", "class"]
-    active = GaugeMetricFamily("rcil_watch_alarm", "1 while an alarm stands.", labels=labels)
-    raised = CounterMetricFamily("rcil_watch_alarms", "Alarms that were raised.", labels=labels)
+    active = GaugeMetricFamily("rcil_watch_alarm", "1 while an alarm is active.", labels=labels)
+    raised = CounterMetricFamily("rcil_watch_alarms", "Number of times an alarm was raised.", labels=labels)
     keys = {(reading.measure, reading.name) for reading in now.readings} | now.active | set(now.raised)
     for key in sorted(keys):
         active.add_metric([key[0].value, key[1]], float(key in now.active))
@@ -79,7 +79,7 @@ def _alarms(now: Standing) -> Iterator[Metric]:
 
 @contextlib.contextmanager
 def metrics_server(port: int, collector: WatchCollector) -> Iterator[int]:
-    """Serve metrics on this machine while the block runs; gives the port, which is a free one for 0."""
+    """Serve metrics on the loopback interface during the block; yields the port, a free one if `port` is 0."""
     registry = CollectorRegistry()
     registry.register(collector)
     ProcessCollector(registry=registry)
@@ -87,7 +87,7 @@ def metrics_server(port: int, collector: WatchCollector) -> Iterator[int]:
         server, thread = start_http_server(port, HOST, registry)
     except OSError as error:
         raise ConfigError(
-            f"metrics cannot be served at {HOST}:{port}: {error.strerror}", "Choose another --metrics-port."
+            f"cannot serve metrics at {HOST}:{port}: {error.strerror}", "Choose another --metrics-port."
         ) from error
     try:
         yield server.server_port

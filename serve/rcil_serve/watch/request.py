@@ -1,16 +1,13 @@
-"""What the user of `rcil-serve watch` wants."""
+"""The request of `rcil-serve watch`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import ConfigError
-from rcil_serve.runtime.predictor import Layout
-from rcil_serve.stream.sources import Selection
-from rcil_serve.stream.sources.live import LiveOptions
+from rcil_serve.stream.options import StreamOptions
 from rcil_serve.watch.alarms import Limits
 from rcil_serve.watch.promotion import Promotion
 from rcil_serve.watch.trial import TrialRule
@@ -18,8 +15,8 @@ from rcil_serve.watch.watcher import WatchSettings
 
 
 @dataclass(frozen=True)
-class WatchRequest:
-    """One run."""
+class WatchRequest(StreamOptions):
+    """What `rcil-serve watch` is asked to do."""
 
     source: str
     model: Path
@@ -32,38 +29,30 @@ class WatchRequest:
     promotion: Promotion = field(default_factory=Promotion)
     baseline_seconds: float = 60.0
     baseline: Path | None = None
-    """To compare with instead of the first seconds."""
+    """Baseline file to compare with, instead of the first seconds."""
     save_baseline: Path | None = None
     events: Path | None = None
     timeline: Path | None = None
     metrics_port: int | None = None
-    layout: Layout = field(default_factory=Layout)
-    selection: Selection = field(default_factory=Selection)
-    live: LiveOptions = field(default_factory=LiveOptions)
-    rate: Fraction = Fraction(10)
-    device: str = "auto"
-    threads: int | None = None
-    trust: tuple[Path, ...] = ()
-    """Public keys, one of which must have signed each model."""
 
     def __post_init__(self) -> None:
         if self.baseline_seconds <= 0:
-            raise ConfigError(f"a baseline of {self.baseline_seconds:g} s is empty", "Choose a longer --baseline.")
+            raise ConfigError(f"the baseline is {self.baseline_seconds:g} s long", "Choose a longer --baseline.")
         if self.shadow is None:
             if self.promotion.link is not None or self.promotion.command:
-                raise ConfigError("there is nothing to promote", "Name the new step with --shadow.")
+                raise ConfigError("there is no model to promote", "Name the new step with --shadow.")
             return
         if not self.shadow.exists():
             raise ConfigError(f"{self.shadow} does not exist", "Check the path of --shadow.")
         self.promotion.check(self.shadow)
 
     def outputs(self) -> dict[str, Path]:
-        """Files that are to be written, by name."""
+        """Files to write, by name."""
         named = {"events": self.events, "timeline": self.timeline, "baseline": self.save_baseline}
         return {name: path for name, path in named.items() if path is not None}
 
     def as_document(self) -> dict[str, Any]:
-        """The options, JSON-ready, without the command, which may hold a password."""
+        """The options as JSON-ready values, without the command, which may contain a password."""
         return {
             "every": self.settings.every,
             "window": self.settings.window,
@@ -79,16 +68,10 @@ class WatchRequest:
             "promote_agreement": self.rule.agreement,
             "promote_needs_new": self.rule.needs_new,
             "promote_link": None if self.promotion.link is None else str(self.promotion.link),
-            "layout": asdict(self.layout),
-            "selection": asdict(self.selection),
-            "live": asdict(self.live),
-            "rate": float(self.rate),
-            "device": self.device,
-            "threads": self.threads,
-            "trust": [path.name for path in self.trust],
+            **super().as_document(),
         }
 
 
 def _finite(value: float) -> float | None:
-    """JSON knows no infinity; a limit that nothing reaches is none."""
+    """Return None for infinity, which JSON cannot represent."""
     return value if value < float("inf") else None

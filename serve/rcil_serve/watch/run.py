@@ -1,4 +1,4 @@
-"""One command: source, models, measures, alarms, receipt."""
+"""Runs the watched models on a source, raises alarms and writes the receipt."""
 
 from __future__ import annotations
 
@@ -11,30 +11,27 @@ from typing import Any
 from rcil.core.errors import RcilError
 from rcil.core.files import working_in
 from rcil.model.class_match import match_classes
-from rcil_serve.runtime.backends import open_backend
 from rcil_serve.runtime.predictor import Predictor
-from rcil_serve.stream.frames import OutputError
-from rcil_serve.stream.latencies import Stages
-from rcil_serve.stream.output_checks import require_apart
+from rcil_serve.stream.frames import OutputError, Stages
+from rcil_serve.stream.output_checks import check_no_overwrite
 from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model
 from rcil_serve.stream.pipeline import run_pipeline
 from rcil_serve.stream.recorder import Recorder
-from rcil_serve.stream.shutdown import in_brief
-from rcil_serve.stream.sources import Source, open_source
+from rcil_serve.stream.shutdown import brief_message
+from rcil_serve.stream.sources import Source
 from rcil_serve.watch.alarms import Alarms
 from rcil_serve.watch.events import Event, EventLog
-from rcil_serve.watch.measures.baseline import Baseline, Reference, read_baseline, write_baseline
-from rcil_serve.watch.measures.history import History
+from rcil_serve.watch.measures.shares import Baseline, History, Reference, read_baseline, write_baseline
 from rcil_serve.watch.metrics import HOST, WatchCollector, metrics_server
 from rcil_serve.watch.request import WatchRequest
-from rcil_serve.watch.shadow import Shadow, shadow_failed, unfit
-from rcil_serve.watch.swappable_predictor import Relay
+from rcil_serve.watch.shadow import Shadow, rejection_reason, shadow_failed
+from rcil_serve.watch.swappable_predictor import SwappablePredictor
 from rcil_serve.watch.watcher import Watcher
 
 
 @dataclass(frozen=True)
 class Models:
-    """Those of a run."""
+    """The models of a run."""
 
     current: Predictor
     previous: Predictor | None
@@ -43,43 +40,43 @@ class Models:
 
 def run_watch(
     request: WatchRequest,
-    tell: Callable[[Event], None] = lambda event: None,
-    started: Callable[[str], None] = lambda address: None,
+    on_event: Callable[[Event], None] = lambda event: None,
+    on_metrics_started: Callable[[str], None] = lambda address: None,
 ) -> dict[str, Any]:
     """Watch a source until it ends.
 
-    Once models and source are open, the receipt says how it went, whatever happens.
+    Once models and source are open, the receipt records how the run ended, even after an error.
 
     Args:
-        request: What to do.
-        tell: Gets every event as it happens, from several threads, one at a time.
-        started: Gets the address of the metrics, if they are served.
+        request: The request.
+        on_event: Called with every event, from several threads but one at a time.
+        on_metrics_started: Called with the address of the metrics, if they are served.
 
     Returns:
         The receipt.
     """
     models = [path for path in (request.model, request.previous, request.shadow) if path is not None]
-    require_apart(request.source, models, {**request.outputs(), "receipt": request.receipt})
+    check_no_overwrite(request.source, models, {**request.outputs(), "receipt": request.receipt})
     with contextlib.ExitStack() as stack:
-        log = EventLog(request.events, tell)
+        log = EventLog(request.events, on_event)
         stack.callback(log.close)
         known = None if request.baseline is None else read_baseline(request.baseline).shares
         opened = _open_models(request, log, stack)
-        source = open_source(request.source, request.selection, rate=request.rate, live=request.live)
+        source = request.open_source(request.source)
         stack.callback(source.close)
         stack.enter_context(working_in(request.receipt))
         run = _Run(request, source, opened, Reference(request.baseline_seconds, known), log)
         stack.callback(run.close)
         if request.metrics_port is not None:
-            collector = WatchCollector(run.watcher.standing, source.counts)
+            collector = WatchCollector(run.watcher.status, source.counts)
             port = stack.enter_context(metrics_server(request.metrics_port, collector))
-            started(f"http://{HOST}:{port}/metrics")
+            on_metrics_started(f"http://{HOST}:{port}/metrics")
         return run.run()
 
 
 def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitStack) -> Models:
     def opened(path: Path) -> Predictor:
-        backend = open_backend(path, request.device, request.threads, request.trust)
+        backend = request.open_backend(path)
         stack.callback(backend.close)
         return Predictor(backend, request.layout)
 
@@ -91,17 +88,17 @@ def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitSta
     if request.shadow is not None:
         try:
             shadow = opened(request.shadow)
-            if reason := unfit(current, shadow):
+            if reason := rejection_reason(current, shadow):
                 shadow.backend.close()
                 raise RcilError(reason)
-        except Exception as error:  # a new step that fails in any way must not disturb the current one
+        except Exception as error:  # a failing new step must not disturb the current one
             shadow = None
             log.add(shadow_failed(request.shadow, error))
     return Models(current, previous, shadow)
 
 
 class _Run:
-    """One run, from the opened source to the last receipt."""
+    """One run, from the open source to the final receipt."""
 
     def __init__(
         self, request: WatchRequest, source: Source, models: Models, reference: Reference, log: EventLog
@@ -111,9 +108,9 @@ class _Run:
         self._stages = Stages()
         later = models.shadow.classes if models.shadow else ()
         self._history = History(models.current.classes, later, source.counts) if request.timeline else None
-        self._relay, self._shadow = Relay(models.current), self._open_shadow()
+        self._predictor, self._shadow = SwappablePredictor(models.current), self._open_shadow()
         self.watcher = Watcher(
-            self._relay,
+            self._predictor,
             models.current,
             models.previous,
             self._shadow,
@@ -123,14 +120,13 @@ class _Run:
             log,
             self._history,
         )
-        file = Path(request.source)
         receipt = Receipt(
             request.receipt,
             models.current.backend,
             source.info,
-            file if file.is_file() else None,
+            request.source,
             request.as_document() | _described(models),
-            lambda: {"watch": self.watcher.standing().as_document()},
+            lambda: {"watch": self.watcher.status().as_document()},
         )
         self._recorder = Recorder(receipt, source, self._stages, request.outputs())
 
@@ -145,19 +141,19 @@ class _Run:
         try:
             self._recorder.write("running")
             self._log.add(_began(self._source, self._models))
-            finished = run_pipeline(self._source, self._relay, self.watcher, self._stages, self._tick)
+            finished = run_pipeline(self._source, self._predictor, self.watcher, self._stages, self._tick)
             self._recorder.check_frames()
             self._finish()
             status: Status = "done" if finished else "interrupted"
             self._log.add(self._ended(status))
         except BaseException as error:
-            with contextlib.suppress(RcilError, OSError):  # the disk may be full, and nobody read what is printed
+            with contextlib.suppress(RcilError, OSError):  # the disk may be full, or standard output closed
                 self._log.add(self._ended("failed", error))
             raise self._recorder.failed(error) from error
         return self._recorder.write(status)
 
     def close(self) -> None:
-        """End what it started."""
+        """Stop the threads of this run."""
         if self._shadow is not None:
             self._shadow.close()
 
@@ -167,7 +163,9 @@ class _Run:
             self._history.draw(request.timeline, self._source.info.name)
         if request.save_baseline is not None:
             if not reference.frames:
-                raise OutputError("no frames are left for a baseline after the promotion", "Save one without --shadow.")
+                raise OutputError(
+                    "no frames are left for a baseline after the promotion", "Save a baseline without --shadow."
+                )
             baseline = Baseline(
                 source=self._source.info.name,
                 seconds=reference.length,
@@ -178,19 +176,19 @@ class _Run:
 
     def _tick(self) -> None:
         if self._source.info.live:
-            self.watcher.listen()
+            self.watcher.check_silence()
         self._recorder.tick()
 
     def _ended(self, status: Status, error: BaseException | None = None) -> Event:
-        standing = self.watcher.standing()
-        why = None if error is None else in_brief(error)
-        raised = sum(standing.raised.values())
-        text = f"{status}: {standing.frames} frames, {raised} alarms{f'; {why}' if why else ''}"
-        return Event("ended", self.watcher.time, text, {"status": status, "error": why, **standing.as_document()})
+        now = self.watcher.status()
+        why = None if error is None else brief_message(error)
+        raised = sum(now.raised.values())
+        text = f"{status}: {now.frames} frames, {raised} alarms{f'; {why}' if why else ''}"
+        return Event("ended", self.watcher.time, text, {"status": status, "error": why, **now.as_document()})
 
 
 def _described(models: Models) -> dict[str, Any]:
-    """The models beside the current one, for the receipt."""
+    """Descriptions of the previous and the shadow model, for the receipt."""
     others = {"previous": models.previous, "shadow": models.shadow}
     return {name: None if model is None else describe_model(model.backend) for name, model in others.items()}
 
@@ -201,6 +199,6 @@ def _began(source: Source, models: Models) -> Event:
     against = "" if previous is None else f" against step {previous.backend.metadata.step} on {', '.join(old)}"
     text = f"watching {source.info.name}: step {current.backend.metadata.step}{against}"
     if models.shadow is not None:
-        text += f"; step {models.shadow.backend.metadata.step} is tried out"
+        text += f"; step {models.shadow.backend.metadata.step} is being tested"
     facts = {"source": source.info.name, "model": describe_model(current.backend), "old_classes": list(old)}
     return Event("began", 0.0, text, facts | _described(models))

@@ -1,39 +1,39 @@
-"""How things stand: what receipts and Prometheus read."""
+"""The status of a watch, for receipts and Prometheus."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from rcil_serve.watch.measures.readings import Measure, Reading
+from rcil_serve.watch.measures.meters import Measure, Reading
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A moment of a run; replaced as a whole, so that other threads may read it."""
+class WatchStatus:
+    """An immutable snapshot of a run, so that other threads may read it."""
 
     step: int
-    """Of the model that is watched."""
+    """Continual step of the watched model."""
     sha256: str
     frames: int = 0
-    """Measured."""
+    """Frames that were measured."""
     compared: int = 0
-    """Seen by the previous step too."""
+    """Frames that the previous step also processed."""
     readings: tuple[Reading, ...] = ()
     active: frozenset[tuple[Measure, str]] = frozenset()
-    """Alarms that stand."""
+    """Active alarms."""
     raised: dict[tuple[Measure, str], int] = field(default_factory=dict)
-    """How often alarms were raised."""
+    """How often each alarm was raised."""
     shadow_frames: int = 0
-    """Seen by the new step too, in all rounds."""
+    """Frames that the new step also processed, in all rounds."""
     shadow_round: int = 0
-    """The same in this round."""
+    """Frames that the new step also processed, in this round."""
     shadow_agreement: dict[str, float] = field(default_factory=dict)
-    """In this round so far, by name."""
+    """IoU by class name in this round so far."""
     promotions: int = 0
 
     def as_document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The status as JSON-ready values."""
         measures: dict[str, dict[str, float | None]] = {}
         for reading in self.readings:
             value = None if reading.value is None else round(reading.value, 6)

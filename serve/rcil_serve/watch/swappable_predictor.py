@@ -1,4 +1,4 @@
-"""The current model inside the pipeline, replaceable while frames flow."""
+"""A predictor that can be replaced while the pipeline runs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rcil.core.images import Image
 from rcil_serve.runtime.predictor import Predictor, Segmentation
 
 
-class Relay:
-    """Passes images to a predictor that may be replaced, and remembers which one saw each image.
+class SwappablePredictor:
+    """Forwards images to a replaceable predictor, and remembers which predictor made each mask.
 
-    Frames wait between the stages of the pipeline. After a swap those on their way still have the rows of the former
-    model, so whoever reads a mask asks `maker` whose rows they are.
+    Frames are queued between the stages of the pipeline. After a swap, queued masks still have the rows of the former
+    model, so readers of a mask ask `maker` for its predictor.
 
     Args:
-        first: The predictor to begin with.
+        first: The initial predictor.
     """
 
     def __init__(self, first: Predictor) -> None:
@@ -25,7 +25,7 @@ class Relay:
         self._makers: SimpleQueue[Predictor] = SimpleQueue()
 
     def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:
-        """See `Segments.segment_all`."""
+        """See `FramePredictor.segment_all`."""
         now = self._now
         found = now.segment_all(images)
         for _ in found:
@@ -33,9 +33,9 @@ class Relay:
         return found
 
     def maker(self) -> Predictor:
-        """Who made the next segmentation; to be asked once for each, in their order."""
+        """Predictor of the next segmentation; call it once per segmentation, in order."""
         return self._makers.get_nowait()
 
     def replace(self, new: Predictor) -> None:
-        """Images from now on go to `new`."""
+        """Send further images to `new`."""
         self._now = new

@@ -1,4 +1,4 @@
-"""Whether a new step may take the place of the current one: rounds of comparisons, each with a verdict."""
+"""Decides whether a new step may replace the current one, in rounds of comparisons."""
 
 from __future__ import annotations
 
@@ -15,48 +15,50 @@ from rcil_serve.watch.measures.overlap import Overlap, overlap_of, pair_counts
 
 @dataclass(frozen=True)
 class TrialRule:
-    """What is asked of a new step."""
+    """Conditions for the promotion of a new step."""
 
     frames: int = 500
-    """Compared frames in a round."""
+    """Number of compared frames per round."""
     agreement: float = 0.95
-    """IoU with the current step that every old class must reach, over the round."""
+    """Minimum IoU of every old class with the current step, over a round."""
     needs_new: bool = False
     """Whether every new class must have been seen."""
     min_share: float = 0.001
-    """A class was seen if one frame of the round at least had it on this share of the picture."""
+    """A class counts as seen if it covers this share of at least one image of the round."""
 
     def __post_init__(self) -> None:
         if self.frames < 1:
-            raise ConfigError(f"{self.frames} frames prove nothing", "Choose 1 or more for --promote-after.")
+            raise ConfigError(f"a round has {self.frames} frames", "Choose 1 or more for --promote-after.")
         if not 0 <= self.agreement <= 1:
-            raise ConfigError(f"no agreement reaches {self.agreement:g}", "Choose a --promote-agreement from 0 to 1.")
+            raise ConfigError(
+                f"the required agreement is {self.agreement:g}", "Choose a --promote-agreement from 0 to 1."
+            )
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one round."""
+    """Result of one round."""
 
     frames: int
     agreement: dict[str, float]
-    """IoU by name, of the old classes that were seen."""
+    """IoU by name of the old classes that were seen."""
     reasons: tuple[str, ...]
-    """What stands in the way, in words; empty: the new step may take over."""
+    """Reasons against promotion; empty if the new step may be promoted."""
 
     @property
     def passed(self) -> bool:
-        """Whether the new step may take over."""
+        """Whether the new step may be promoted."""
         return not self.reasons
 
 
 class Trial:
-    """Compares the current step with a new one, round after round, in memory that does not grow.
+    """Compares the current step with a new one in rounds, in constant memory.
 
-    A round decides once, at its end: looking after every frame would promote a step in its luckiest moment.
+    A round is judged once, at its end; judging after every frame would promote a step at its luckiest moment.
 
     Args:
-        matching: Of the current step and the new one.
-        rule: What is asked.
+        matching: Classes of the current step and the new one.
+        rule: Conditions for promotion.
     """
 
     def __init__(self, matching: ClassMatch, rule: TrialRule) -> None:
@@ -66,13 +68,13 @@ class Trial:
     def _begin(self) -> None:
         count = len(self._matching.names)
         self.frames = 0
-        """Compared in this round."""
+        """Frames compared in this round."""
         self._sums = Overlap(np.zeros(count, np.int64), np.zeros(count, np.int64))
         self._seen = np.zeros(count, bool)
         self._new_seen = np.zeros(len(self._matching.added), bool)
 
     def add(self, current: Mask, new: Mask) -> Verdict | None:
-        """Masks [H, W] of both models of one picture; a verdict if that ends a round, and the next one begins."""
+        """Add the masks [H, W] of both models for one image; return a verdict if this ends a round."""
         pairs = pair_counts(current, new, self._matching.counts)
         overlap = overlap_of(pairs, self._matching)
         enough = max(1.0, self._rule.min_share * current.size)
@@ -87,14 +89,14 @@ class Trial:
         return verdict
 
     def agreement(self) -> dict[str, float]:
-        """IoU by name in this round so far, of the old classes that were seen."""
+        """IoU by name in this round so far of the old classes that were seen."""
         found = zip(self._matching.names, self._sums.iou(), self._seen, strict=True)
         return {name: iou for name, iou, seen in found if seen and iou is not None}
 
     def _judge(self) -> Verdict:
         agreement = self.agreement()
         reasons = [
-            f"{name} agrees by {iou:.3f}, not {self._rule.agreement:.3f}"
+            f"{name} has an IoU of {iou:.3f}, below {self._rule.agreement:.3f}"
             for name, iou in agreement.items()
             if iou < self._rule.agreement
         ]

@@ -1,4 +1,4 @@
-"""The end of the pipeline: measures every frame, compares every Nth, raises alarms, lets a new step take over."""
+"""The sink of a watch: measures every frame, compares every Nth, raises alarms and promotes a new step."""
 
 from __future__ import annotations
 
@@ -11,59 +11,57 @@ from rcil.model.class_match import match_classes
 from rcil_serve.runtime.painter import shares
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Sound
-from rcil_serve.stream.pipeline import Seen
+from rcil_serve.stream.pipeline import SegmentedFrame
 from rcil_serve.watch.alarms import Alarms, Change
 from rcil_serve.watch.events import Event, EventLog
-from rcil_serve.watch.measures.baseline import Reference
-from rcil_serve.watch.measures.history import History
-from rcil_serve.watch.measures.meters import AgreementMeter, DriftMeter, FlickerMeter
-from rcil_serve.watch.measures.readings import Measure, Reading
+from rcil_serve.watch.measures.meters import AgreementMeter, DriftMeter, FlickerMeter, Measure, Reading
+from rcil_serve.watch.measures.shares import History, Reference
 from rcil_serve.watch.shadow import Shadow
-from rcil_serve.watch.status import Standing
-from rcil_serve.watch.swappable_predictor import Relay
+from rcil_serve.watch.status import WatchStatus
+from rcil_serve.watch.swappable_predictor import SwappablePredictor
 
 
 @dataclass(frozen=True)
 class WatchSettings:
-    """How to measure."""
+    """How frames are measured."""
 
     every: int = 10
-    """Every how many-th frame the other models run and alarms are judged."""
+    """The other models run, and alarms are judged, on every Nth frame."""
     window: float = 60.0
-    """Seconds over which measures are taken."""
+    """Length of the measuring window in seconds."""
     min_share: float = 0.001
-    """Share of the picture that a class must have had to be judged."""
+    """Minimum share of the image that a class must cover to be judged."""
     still: float = 8.0
     """Grey levels up to which a pixel counts as still."""
 
     def __post_init__(self) -> None:
         if self.every < 1:
-            raise ConfigError(f"every {self.every}th frame is none", "Choose 1 or more for --every.")
+            raise ConfigError(f"--every is {self.every}", "Choose 1 or more.")
         if self.window <= 0:
-            raise ConfigError(f"a window of {self.window:g} s is empty", "Choose a longer --window.")
+            raise ConfigError(f"the window is {self.window:g} s long", "Choose a longer --window.")
         if not 0 <= self.min_share <= 1:
-            raise ConfigError(f"{self.min_share:g} is no share of a picture", "Choose a --min-share from 0 to 1.")
+            raise ConfigError(f"the minimum share is {self.min_share:g}", "Choose a --min-share from 0 to 1.")
 
 
 class Watcher:
     """A sink for `run_pipeline`.
 
     Args:
-        relay: Runs the current model in the pipeline.
-        current: The model that is watched.
-        previous: The step before it; None: agreement is not measured.
-        shadow: The step that may take over.
-        settings: How to measure.
-        reference: Shares to compare with.
-        alarms: Judge what is measured.
-        log: Is told what happens.
-        history: Shares over time; None: nobody wants to see them.
-        clock: Seconds that go by, for silence.
+        predictor: Runs the current model in the pipeline.
+        current: The watched model.
+        previous: The previous step; if None, agreement is not measured.
+        shadow: The new step that may be promoted.
+        settings: How frames are measured.
+        reference: Class shares to compare with.
+        alarms: Compares readings with limits.
+        log: Receives the events.
+        history: Class shares over time; None if no plot is requested.
+        clock: Monotonic clock in seconds, to measure silence.
     """
 
     def __init__(
         self,
-        relay: Relay,
+        predictor: SwappablePredictor,
         current: Predictor,
         previous: Predictor | None,
         shadow: Shadow | None,
@@ -74,26 +72,26 @@ class Watcher:
         history: History | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._relay, self._shadow, self._settings = relay, shadow, settings
+        self._predictor, self._shadow, self._settings = predictor, shadow, settings
         self._reference, self._alarms, self._log, self._history = reference, alarms, log, history
         self._clock, self._heard, self._busy = clock, clock(), False
         self._frames = self._compared = self._promotions = 0
         self.time = 0.0
-        """Of the last frame, in seconds of the source."""
+        """Time of the last frame in the source, in seconds."""
         self._watch(current, previous)
 
     def _watch(self, current: Predictor, previous: Predictor | None) -> None:
-        """Begin to measure a model."""
-        window, least = self._settings.window, self._settings.min_share
+        """Start to measure a model."""
+        window, min_share = self._settings.window, self._settings.min_share
         self._current, self._previous = current, previous
         self._agreement: AgreementMeter | None = None
         if previous is not None:
-            self._agreement = AgreementMeter(match_classes(previous.classes, current.classes), window, least)
-        self._flicker = FlickerMeter(current.classes, window, least, self._settings.still)
-        self._drift = DriftMeter(current.classes, self._reference, window, least)
+            self._agreement = AgreementMeter(match_classes(previous.classes, current.classes), window, min_share)
+        self._flicker = FlickerMeter(current.classes, window, min_share, self._settings.still)
+        self._drift = DriftMeter(current.classes, self._reference, window, min_share)
         self._readings: list[Reading] = []
 
-    def write(self, seen: Seen) -> None:
+    def write(self, seen: SegmentedFrame) -> None:
         """See `Sink.write`."""
         self._busy = True
         try:
@@ -101,14 +99,14 @@ class Watcher:
         finally:
             self._heard, self._busy = self._clock(), False
 
-    def _measure(self, seen: Seen) -> None:
-        maker = self._relay.maker()
+    def _measure(self, seen: SegmentedFrame) -> None:
+        maker = self._predictor.maker()
         mask, self.time = seen.found.mask, seen.frame.time
         parts = shares(mask, len(maker.classes))
         if self._history is not None:
             self._history.add(self.time, maker.classes, parts)
         if maker is not self._current:
-            return  # it was on its way when another model took over
+            return  # it was queued when the model was replaced
         self._drift.add(self.time, parts)
         self._flicker.add(self.time, seen.frame.pixels, mask)
         if self._frames % self._settings.every == 0:
@@ -118,37 +116,37 @@ class Watcher:
     def write_sound(self, sound: Sound) -> None:
         """See `Sink.write_sound`."""
 
-    def _compare(self, seen: Seen) -> None:
+    def _compare(self, seen: SegmentedFrame) -> None:
         if self._previous is not None and self._agreement is not None:
             previous = self._previous.segment(seen.frame.pixels)
             self._agreement.add(self.time, previous.mask, seen.found.mask)
             self._compared += 1
         meters = (self._agreement, self._drift, self._flicker)
         self._readings = [reading for meter in meters if meter is not None for reading in meter.readings()]
-        self._tell(self._alarms.judge(self._readings))
-        if self._shadow is not None and self._shadow.try_on(seen.frame, seen.found.mask):
+        self._log_changes(self._alarms.judge(self._readings))
+        if self._shadow is not None and self._shadow.compare(seen.frame, seen.found.mask):
             self._promote(self._shadow.predictor)
 
     def _promote(self, new: Predictor) -> None:
-        """The new step is watched from now on, against the one whose place it took."""
-        self._tell(self._alarms.drop())
+        """Watch the new step from now on, compared with the one that it replaced."""
+        self._log_changes(self._alarms.drop())
         self._mark("promoted")
         self._promotions += 1
         self._reference.restart()
-        self._relay.replace(new)
+        self._predictor.replace(new)
         if self._previous is not None:
             self._previous.backend.close()
         self._watch(new, self._current)
 
-    def listen(self) -> None:
-        """Judge how long no frame has come; for live sources, from any thread, often.
+    def check_silence(self) -> None:
+        """Judge how long no frame has arrived. Call it often, from any thread, for live sources.
 
-        While a frame is looked at, others may wait behind it, so that is no silence however long it takes.
+        Processing a frame does not count as silence however long it takes, because others may be queued behind it.
         """
         quiet = 0.0 if self._busy else self._clock() - self._heard
-        self._tell(self._alarms.judge([Reading(Measure.SILENCE, "", quiet)]))
+        self._log_changes(self._alarms.judge([Reading(Measure.SILENCE, "", quiet)]))
 
-    def _tell(self, changes: list[Change]) -> None:
+    def _log_changes(self, changes: list[Change]) -> None:
         for change in changes:
             facts = {
                 "measure": change.measure,
@@ -164,11 +162,11 @@ class Watcher:
         if self._history is not None:
             self._history.mark(self.time, text)
 
-    def standing(self) -> Standing:
-        """How things stand; other threads may ask."""
+    def status(self) -> WatchStatus:
+        """Current status; may be called from any thread."""
         shadow = self._shadow
         trial = shadow.trial if shadow is not None and shadow.alive else None
-        return Standing(
+        return WatchStatus(
             step=self._current.backend.metadata.step,
             sha256=self._current.backend.sha256,
             frames=self._frames,

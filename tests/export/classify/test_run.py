@@ -207,7 +207,7 @@ def test_programs_that_expect_masks_say_what_the_file_is(tmp_path):
     onnx.save(document, tmp_path / "model.onnx")
     for open_ in (read_onnx, OnnxBackend):
         with pytest.raises(
-            CheckpointError, match=r"model\.onnx: .* a classifier of whole images, which gives no masks"
+            CheckpointError, match=r"model\.onnx: .* a classifier of whole images, which does not output masks"
         ):
             open_(tmp_path / "model.onnx")
 

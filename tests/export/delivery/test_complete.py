@@ -209,7 +209,7 @@ def test_the_commands_sign_and_verify(copy, monkeypatch):
         ("none", ConfigError, "does not exist"),
         ("first.pub", ConfigError, "cannot be signed by itself"),
         ("models", ConfigError, "a signed folder holds only what is delivered"),
-        ("empty", CheckpointError, "no folder that rcil-export delivered"),
+        ("empty", CheckpointError, "rcil-export did not deliver this folder"),
     ],
 )
 def test_what_cannot_be_signed_is_named(copy, target, kind, words):

@@ -1,6 +1,6 @@
 import pytest
 
-from rcil.checkpoint.imagenet import installed_weights
+from rcil.checkpoint.importers import installed_weights
 from rcil.core.errors import ConfigError
 from rcil.model.header import read_header
 

@@ -145,7 +145,7 @@ class TestBadFiles:
 
     def test_a_tensor_that_stands_for_more_than_memory(self, tmp_path, target):
         torch.save({"w": torch.zeros(1, dtype=torch.float16).expand(2**40)}, tmp_path / "a.pth")
-        with pytest.raises(CheckpointError, match=r"a\.pth: the tensor w stands for more numbers than it holds"):
+        with pytest.raises(CheckpointError, match=r"a\.pth: the tensor w claims more numbers than it stores"):
             import_file(tmp_path / "a.pth", target)
 
     @pytest.mark.parametrize(

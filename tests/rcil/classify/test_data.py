@@ -83,14 +83,14 @@ def test_other_shares(first, later, sizes):
 
 @pytest.mark.parametrize(("first", "later"), [(4, 5), (10, 1), (9, 2), (12, 1), (5, 0)])
 def test_shares_that_do_not_divide_are_refused(first, later):
-    with pytest.raises(ConfigError, match=f"10 classes cannot be {first} first"):
+    with pytest.raises(ConfigError, match=f"10 classes cannot be divided into {first} first"):
         class_steps([str(n) for n in range(10)], ProtocolSection(first=first, later_steps=later), 0)
 
 
 def test_folders_without_a_class(tmp_path):
     for split in ("train", "val"):
         (tmp_path / split).mkdir()
-    with pytest.raises(DataError, match="train has no folder of a class"):
+    with pytest.raises(DataError, match="train has no class folders"):
         load_data(DataSection(kind="folder", root=tmp_path))
     for split in ("train", "val"):
         (tmp_path / split / os.fsdecode(b"\xff")).mkdir()

@@ -13,5 +13,5 @@ def test_what_was_noted_comes_back(tmp_path):
 def test_a_damaged_memory_is_named(tmp_path, text):
     if text is not None:
         (tmp_path / "m.json").write_text(text)
-    with pytest.raises(TrainingError, match=r"m\.json does not say which images are kept\nDelete it"):
+    with pytest.raises(TrainingError, match=r"m\.json is not a valid list of images\nDelete it"):
         read_memory(tmp_path / "m.json", images=6)

@@ -77,7 +77,7 @@ def test_folders_of_other_tasks_and_other_images_are_refused(copied, monkeypatch
     with pytest.raises(TrainingError, match="started with another task"):
         run_classify(task.model_copy(update={"seed": 9}), out)
     monkeypatch.setattr(ClassificationData, "digest", lambda self: "other")
-    with pytest.raises(TrainingError, match="was trained on other images"):
+    with pytest.raises(TrainingError, match="was trained on different images"):
         run_classify(task, out)
     (out / "task.yaml").write_text("[")
     with pytest.raises(TrainingError, match=r"cannot read .*task\.yaml"):
@@ -106,7 +106,7 @@ def test_segmenters_and_classifiers_are_told_apart(finished, tmp_path):
     path = finished["eeil"][1] / "step0.safetensors"
     with pytest.raises(CheckpointError, match="classifier of whole images, not a segmenter"):
         load(path)
-    with pytest.raises(CheckpointError, match="gives no masks"):
+    with pytest.raises(CheckpointError, match="does not output masks"):
         Metadata.model_validate_json(read_header(path).metadata.model_dump_json())
     model = at_step(small_arch(), 0)
     save(tmp_path / "s.safetensors", model, Metadata(architecture=model.arch, classes=class_table([list(model.names)])))

@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from rcil import resident
 from rcil.core import log as module
+from rcil.core import resident
 from rcil.core.log import recorded_stages, stage
 
 LINUX = pytest.mark.skipif(not resident.CLEAR_REFS.exists(), reason="peaks are read from /proc")

@@ -124,7 +124,7 @@ def test_an_engine_needs_the_statement_of_its_folder(tmp_path, keys):
 def test_a_truncated_statement_is_refused(delivered, keys, length):
     path = delivered / "model.sig"
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(TrustError, match=r"model\.sig is no statement"):
+    with pytest.raises(TrustError, match=r"model\.sig is not a model signing statement"):
         verify(delivered, [keys.public])
 
 
@@ -154,7 +154,7 @@ def test_a_statement_that_names_the_trusted_key_but_was_made_with_another_is_ref
 def test_other_json_is_no_statement(tmp_path, text):
     path = tmp_path / "model.sig"
     path.write_text(text)
-    with pytest.raises(TrustError, match="no statement"):
+    with pytest.raises(TrustError, match="is not a model signing statement"):
         read_statement(path)
 
 
@@ -201,19 +201,19 @@ def test_bad_keys(tmp_path, keys, delivered):
     for private, words in {
         tmp_path / "absent.pem": "cannot read the key",
         tmp_path: "cannot read the key",
-        tmp_path / "text.pem": "no private key",
-        keys.public: "no private key",
-        tmp_path / "rsa.pem": "no key of the curves",
-        koblitz.private: "no key of the curves",
+        tmp_path / "text.pem": "is not a private key",
+        keys.public: "is not a private key",
+        tmp_path / "rsa.pem": "is not a key of the curves",
+        koblitz.private: "is not a key of the curves",
     }.items():
         with pytest.raises(ConfigError, match=words):
             sign(delivered, private)
     for public, words in {
         tmp_path / "absent.pub": "cannot read the key",
-        tmp_path / "text.pem": "no public key",
-        keys.private: "no public key",
-        tmp_path / "rsa.pub": "no key of the curves",
-        koblitz.public: "no key of the curves",
+        tmp_path / "text.pem": "is not a public key",
+        keys.private: "is not a public key",
+        tmp_path / "rsa.pub": "is not a key of the curves",
+        koblitz.public: "is not a key of the curves",
     }.items():
         with pytest.raises(ConfigError, match=words):
             verify(delivered, [public])

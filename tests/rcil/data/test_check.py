@@ -40,7 +40,7 @@ def test_a_good_site(tmp_path):
 DAMAGES = {
     "cut off": lambda root: _cut(root / "images/train/train_0.jpg"),
     "not an image": lambda root: (root / "images/train/train_0.jpg").write_bytes(b"nothing"),
-    "the mask is 95x64, the image 96x64": lambda root: cv2.imwrite(
+    "the mask has 95x64 pixels, the image 96x64": lambda root: cv2.imwrite(
         str(root / "masks/train/train_0.png"), np.zeros((64, 95), np.uint8)
     ),
     "unknown ids: 7 (10 pixels)": lambda root: _paint(root / "masks/train/train_0.png", 7),
@@ -88,9 +88,9 @@ def test_rare_and_missing_classes_and_empty_masks_are_warnings(tmp_path):
     write_sample(tmp_path, "train", "one", np.pad([[4]], ((0, 63), (0, 95))))
     warnings = messages(tmp_path, "warning")
     assert check_site(tmp_path).ok
-    assert any("class ghost: no pixel anywhere" in w for w in warnings)
+    assert any("class ghost: no pixels" in w for w in warnings)
     assert any("class speck: only 1 pixels in 1 images" in w for w in warnings)
-    assert any("empty.png: nothing but background" in w for w in warnings)
+    assert any("empty.png: contains only background" in w for w in warnings)
 
 
 def test_scan_applies_the_id_table(tmp_path):

@@ -136,7 +136,7 @@ class TestPairs:
             ("train_0.jpg", "this image has no mask"),
             ("train_1.png", "this mask has no image"),
             ("train_2.png", "train_2.jpg has the same name"),
-            ("loose.jpg", "this image lies beside the split folders"),
+            ("loose.jpg", "this image is outside the split folders"),
         }
         assert [message for _, message in pairing.doubtful] == ["the name train_3 is in several splits: train, val"]
         with pytest.raises(DataError, match="rcil data check"):

@@ -59,7 +59,7 @@ def test_no_gpu_at_all(gpus, monkeypatch, built, remedy):
 )
 def test_a_gpu_too_many(gpus, count, there):
     gpus(count)
-    with pytest.raises(ConfigError, match="cuda:3: there is no such GPU") as error:
+    with pytest.raises(ConfigError, match="cuda:3: this GPU does not exist") as error:
         choose_device("cuda:3")
     assert error.value.hint == there
 

@@ -4,7 +4,7 @@ from networks import at_step, small_arch
 
 from rcil.methods import StepInfo, make_method
 from rcil.methods.biases import balance_biases, best_shifts
-from rcil.methods.pixels import look_at
+from rcil.methods.pixels import sample_pixels
 from rcil.nn import begin_step, fold
 
 
@@ -53,7 +53,7 @@ def test_what_labels_call_background_is_what_the_teacher_says():
         student.classifier.groups[1].bias.fill_(-100)
     labels = torch.zeros(1, 65, 65, dtype=torch.long)
     labels[:, :5] = 255
-    balance_biases(student, look_at(student, fold(teacher)[0], [(images, labels)]), range(4))
+    balance_biases(student, sample_pixels(student, fold(teacher)[0], [(images, labels)]), range(4))
     with torch.no_grad():
         agree = (student(images).argmax(1) == teacher(images).argmax(1)).float().mean()
     assert agree > 0.97
@@ -68,7 +68,7 @@ def test_without_a_teacher_labels_mean_what_they_say():
         labels = model(images).argmax(dim=1)
         model.classifier.groups[0].bias[0] -= 1
         assert (labels == 0).any() and not (model(images).argmax(dim=1) == 0).any()
-    balance_biases(model, look_at(model, None, [(images, labels)]), range(3))
+    balance_biases(model, sample_pixels(model, None, [(images, labels)]), range(3))
     with torch.no_grad():
         assert (model(images).argmax(dim=1) == labels).float().mean() > 0.97
 
@@ -76,7 +76,7 @@ def test_without_a_teacher_labels_mean_what_they_say():
 @pytest.mark.parametrize(("balance", "moves"), [("none", ()), ("new", (3,)), ("all", (0, 1, 2, 3))])
 def test_rcil_plus_balances_what_it_is_told_to(monkeypatch, balance, moves):
     seen = []
-    monkeypatch.setattr("rcil.methods.rcil_plus.look_at", lambda *_: None)
+    monkeypatch.setattr("rcil.methods.rcil_plus.sample_pixels", lambda *_: None)
     monkeypatch.setattr("rcil.methods.rcil_plus.balance_biases", lambda *arguments: seen.append(sorted(arguments[2])))
     teacher = at_step(small_arch(), 0)
     method = make_method("rcil-plus", balance=balance, refit=False, fuse=False)

@@ -206,7 +206,7 @@ def test_without_options_a_network_keeps_its_mix():
 
 
 def test_branches_that_are_there_cannot_be_left_out(batch):
-    with pytest.raises(ConfigError, match="parallel: false is for networks without branches"):
+    with pytest.raises(ConfigError, match="parallel: false needs a network without branches"):
         make_method("rcil", parallel=False).begin(batch[0], ["new"])
 
 
@@ -267,7 +267,7 @@ def test_state_survives_an_interruption(name, batch, tmp_path):
     [
         (lambda: make_method("rcli"), "Did you mean 'rcil'"),
         (lambda: make_method("rcil", gama=1), "Did you mean 'gamma'"),
-        (lambda: make_method("fine-tuning", weight=1), "It has none"),
+        (lambda: make_method("fine-tuning", weight=1), "This method has no options"),
         (lambda: make_method("rcil-official", benchmark="vok"), "Did you mean 'voc'"),
     ],
 )

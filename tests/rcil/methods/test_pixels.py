@@ -2,7 +2,7 @@ import pytest
 import torch
 from networks import at_step, small_arch
 
-from rcil.methods.pixels import CHANNELS, COLUMNS, PER_IMAGE, pick_pixels
+from rcil.methods.pixels import CHANNELS, MIN_COLUMNS, PER_IMAGE, pick_pixels
 
 
 def test_picked_pixels_are_what_the_classifier_reads_and_what_is_known_of_them():
@@ -51,5 +51,5 @@ def test_pixels_are_spread_over_columns_and_rows_of_any_size(size):
     row, column = torch.meshgrid(torch.linspace(0, 1, height), torch.linspace(0, 1, width), indexing="ij")
     features = pick_pixels(torch.stack((row, column))[None], torch.zeros(1, height, width).long(), None, 1).features
     rows, columns = (len(values.unique()) for values in features.unbind(dim=1))
-    assert columns >= min(COLUMNS, width) and rows >= min(height, 90)
+    assert columns >= min(MIN_COLUMNS, width) and rows >= min(height, 90)
     assert min(height * width, PER_IMAGE) <= len(features) < 1.1 * PER_IMAGE + 10

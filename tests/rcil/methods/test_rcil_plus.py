@@ -134,7 +134,7 @@ def test_options_that_exclude_each_other_are_refused(one, other):
 
 def test_rows_are_fitted_before_after_and_in_the_first_step(monkeypatch):
     calls = []
-    monkeypatch.setattr("rcil.methods.rcil_plus.look_at", lambda student, teacher, images: teacher is not None)
+    monkeypatch.setattr("rcil.methods.rcil_plus.sample_pixels", lambda student, teacher, images: teacher is not None)
     for name in ("refit_classifier", "balance_biases"):
         monkeypatch.setattr(
             f"rcil.methods.rcil_plus.{name}",
@@ -166,6 +166,6 @@ def test_step_0_is_shared_only_by_those_who_end_it_alike(monkeypatch):
     }
     assert {words[False, balance] for balance in ("none", "new", "all")} == {make_method("rcil").first_step}
     assert words[True, "new"] == words[True, "all"] != words[True, "none"] != words[False, "none"]
-    monkeypatch.setattr("rcil.methods.rcil_plus.look_at", lambda *_: pytest.fail("step 0 was changed"))
+    monkeypatch.setattr("rcil.methods.rcil_plus.sample_pixels", lambda *_: pytest.fail("step 0 was changed"))
     model = at_step(small_arch(), 0)
     assert make_method("rcil-plus", refit=False).finish(model, None, None, StepInfo(0, 3), []) is model

@@ -4,7 +4,7 @@ from networks import at_step, small_arch
 
 from rcil.methods import StepInfo, make_method
 from rcil.methods.biases import balance_biases
-from rcil.methods.pixels import Pixels, look_at
+from rcil.methods.pixels import Pixels, sample_pixels
 from rcil.methods.refit import PULL, fitted_rows, refit_classifier
 from rcil.nn import begin_step, fold
 
@@ -63,7 +63,7 @@ def test_without_pixels_rows_stay():
     model = at_step(small_arch(), 0)
     ignored = torch.randn(1, 3, 33, 33), torch.full((1, 33, 33), 255)
     before = [value.clone() for value in model.classifier.rows()]
-    pixels = look_at(model, None, [ignored])
+    pixels = sample_pixels(model, None, [ignored])
     refit_classifier(model, pixels)
     balance_biases(model, pixels, range(3))
     assert all(torch.equal(*pair) for pair in zip(before, model.classifier.rows(), strict=True))
@@ -83,7 +83,7 @@ def test_spoiled_rows_come_back(labelled):
         weight, bias = student.classifier.rows()
         student.classifier.set_rows(torch.randn_like(weight) * 0.1, bias.flip(0))
     labels = [answer if labelled else torch.zeros_like(answer) for answer in answers]
-    pixels = look_at(student, None if labelled else fold(teacher)[0], zip(images, labels, strict=True))
+    pixels = sample_pixels(student, None if labelled else fold(teacher)[0], zip(images, labels, strict=True))
     refit_classifier(student, pixels)
     with torch.no_grad():
         agree = torch.cat(
@@ -94,7 +94,7 @@ def test_spoiled_rows_come_back(labelled):
 
 def test_joint_training_is_fitted_on_request(monkeypatch):
     calls = []
-    monkeypatch.setattr("rcil.methods.fine_tuning.look_at", lambda student, teacher, images: teacher)
+    monkeypatch.setattr("rcil.methods.fine_tuning.sample_pixels", lambda student, teacher, images: teacher)
     for name in ("refit_classifier", "balance_biases"):
         monkeypatch.setattr(
             f"rcil.methods.fine_tuning.{name}", lambda *arguments, name=name: calls.append((name, arguments[1]))

@@ -5,7 +5,7 @@ from networks import at_step, small_arch
 from rcil.core.errors import ConfigError
 from rcil.model.architecture import RC
 from rcil.nn import RCConv, begin_step, fold
-from rcil.nn.add_branches import add_branches
+from rcil.nn.step import add_branches
 
 
 def plain(backbone="resnet18", norm="batch"):

@@ -5,8 +5,8 @@ import torch
 from networks import at_step, small_arch
 
 from rcil.nn import RCConv, begin_step, fold
-from rcil.nn.add_branches import add_branches
 from rcil.nn.fuse import fuse
+from rcil.nn.step import add_branches
 from rcil.nn.units.norms import is_norm
 
 

@@ -56,12 +56,12 @@ def test_lines_between_old_and_new(first_new, lines):
 
 def test_values_in_cells_of_few_classes(monkeypatch):
     png = confusion_plot(MATRIX, NAMES, 2)
-    monkeypatch.setattr(plots, "MOST_WITH_VALUES", 2)
+    monkeypatch.setattr(plots, "MAX_CELLS_WITH_VALUES", 2)
     assert png != confusion_plot(MATRIX, NAMES, 2)
 
 
 def test_of_many_classes_every_second_has_a_label(monkeypatch):
-    monkeypatch.setattr(plots, "MOST_LABELS", 2)
+    monkeypatch.setattr(plots, "MAX_LABELS", 2)
     png = confusion_plot(MATRIX, NAMES, 2)
     assert png == confusion_plot(MATRIX, [NAMES[0], "hidden", NAMES[2]], 2)
     assert png != confusion_plot(MATRIX, [*NAMES[:2], "shown"], 2)

@@ -166,7 +166,7 @@ def test_a_clip_that_cannot_be_read_back_is_an_error(tmp_path, monkeypatch):
         ({"domains": ()}, "no domain"),
         ({"domains": ("suny",)}, "Did you mean 'sunny'"),
         ({"seed": -2}, "negative"),
-        ({"frames": -1}, "leave it out"),
+        ({"frames": -1}, "Use 0 for no clip"),
         ({"image_format": "gif"}, "jpg or png"),
     ],
 )

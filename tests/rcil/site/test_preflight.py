@@ -91,7 +91,7 @@ def test_requests_that_make_no_sense_raise(ask, tmp_path):
         preflight(ask("method.name=joint"))
     with pytest.raises(ConfigError, match="Did you mean 'rcil'"):
         preflight(ask("method.name=rcli"))
-    with pytest.raises(ConfigError, match="a single image"):
+    with pytest.raises(ConfigError, match="a piece of one image"):
         preflight(ask("training.batch=1"))
     with pytest.raises(ConfigError, match="4 cannot be divided into 3"):
         preflight(ask("training.accumulate=3"))

@@ -28,12 +28,12 @@ class TestNames:
         ("wanted", "site", "old", "place", "text"),
         [
             (["cons"], SITE, OLD, "class cons", "Did you mean 'cone'?"),
-            (["ball"], SITE, OLD, "class ball", "known to the model already"),
+            (["ball"], SITE, OLD, "class ball", "is already a class of the model"),
             (["background"], SITE, OLD, "class background", "is the background"),
             (["Background"], ["void", "Background"], OLD, "class Background", "is the background"),
             (["cone", "cone"], SITE, OLD, "class cone", "named twice"),
-            (["cone"], ["ball", "cone"], OLD, "class ball", "first class of a site is its background"),
-            (["cone"], SITE, ["background", *map(str, range(254))], "model", "over the limit of 255"),
+            (["cone"], ["ball", "cone"], OLD, "class ball", "first class of the site, which must be background"),
+            (["cone"], SITE, ["background", *map(str, range(254))], "model", "exceed the limit of 255"),
         ],
     )
     def test_errors(self, wanted, site, old, place, text):
@@ -46,7 +46,7 @@ class TestNames:
         assert warning == (
             "warning",
             "class Ball",
-            "the model has a class 'ball': two classes that differ in case only",
+            "the model has a class 'ball', which differs in case only",
         )
 
     def test_other_classes_of_the_site_are_background_with_a_suggestion(self):
@@ -108,7 +108,7 @@ class TestModels:
         metadata = Metadata(architecture=small_arch(rc=None, folded=True), classes=class_table([OLD]), lineage=(entry,))
         (error,) = model_problems(tmp_path / "folded.safetensors", metadata)
         assert error.severity == "error"
-        assert f"give {source}" in error.message
+        assert f"use {source}" in error.message
         source.unlink()
         (error,) = model_problems(tmp_path / "folded.safetensors", metadata)
         assert f"SHA-256 {entry.parent_sha256[:12]}" in error.message

@@ -84,7 +84,7 @@ def test_every_method_takes_its_own_options(task_file, tmp_path, monkeypatch):
         (["rcil", "polp"], "name=t", "Did you mean 'plop'"),
         (["rcil", "plop"], "method.others.plop.flor=0.1", "Did you mean 'floor'"),
         (["rcil"], "method.others.polp.floor=0.1", "Did you mean 'plop'"),
-        ([], "name=t", "no method is named"),
+        ([], "name=t", "no method is given"),
     ],
 )
 def test_a_typo_is_found_before_anything_runs(task_file, tmp_path, methods, override, message):
@@ -94,7 +94,7 @@ def test_a_typo_is_found_before_anything_runs(task_file, tmp_path, methods, over
 
 
 def test_a_dry_run_without_a_method(task_file, tmp_path):
-    with pytest.raises(ConfigError, match="no method is named"):
+    with pytest.raises(ConfigError, match="no method is given"):
         comparison_dry_run(load_task(task_file), [], 1, tmp_path / "table")
 
 

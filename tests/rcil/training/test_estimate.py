@@ -53,7 +53,7 @@ def test_the_trial_is_where_the_training_will_be(task_file, monkeypatch):
 
 
 def test_batches_that_cannot_be_computed(task_file):
-    with pytest.raises(ConfigError, match="a single image"):
+    with pytest.raises(ConfigError, match="a piece of one image"):
         estimate(load_task(task_file, ["training.batch=1"]))
     with pytest.raises(ConfigError, match="4 cannot be divided into 3"):
         estimate(load_task(task_file, ["training.accumulate=3"]))

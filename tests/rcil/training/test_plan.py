@@ -122,10 +122,10 @@ class TestDomains:
         ("overrides", "message"),
         [
             (["protocol={domain_steps: [[day], [nihgt]]}"], "Did you mean 'night'"),
-            (["protocol={domain_steps: [[day], [day]]}"], "day come twice"),
+            (["protocol={domain_steps: [[day], [day]]}"], "day are in two steps"),
             (["protocol={domain_steps: [[day], []]}"], "no domain"),
             (["protocol={domains: 1-1, domain_order: [day]}"], "missing: night"),
-            (["protocol={domains: 1-1, domain_order: [day, night, day]}"], "one comes twice"),
+            (["protocol={domains: 1-1, domain_order: [day, night, day]}"], "one is named twice"),
             (["protocol={domains: 1-1, domain_order: [day, dawn]}"], "no domain 'dawn'"),
             (["protocol={domains: 3-1}"], "Known domains: day, night"),
             (["protocol={domains: eleven}"], "X-Y"),
@@ -179,8 +179,8 @@ class TestLegacyCityscapes:
         assert {sample.domain for sample in clean.test} == set(CITIES[-3:])
         assert clean.warnings == make_plan(task("data.variant=legacy"), joint=True).warnings == ()
 
-    def test_it_is_about_domains(self, task):
-        with pytest.raises(ConfigError, match="about domains"):
+    def test_it_needs_a_domain_protocol(self, task):
+        with pytest.raises(ConfigError, match="needs a domain protocol"):
             make_plan(task("data.variant=legacy", "protocol={split: 10-4}"))
 
 

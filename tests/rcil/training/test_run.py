@@ -207,7 +207,7 @@ class TestFolders:
         shutil.rmtree(tmp_path / "run" / "step0")
         with pytest.raises(TrainingError, match=r"method\.pt") as caught:
             run_task(task, tmp_path / "run", resume=True)
-        assert f"Delete {tmp_path / 'run' / 'step0.safetensors'} and all that later steps left" in caught.value.hint
+        assert f"Delete {tmp_path / 'run' / 'step0.safetensors'} and the files of later steps" in caught.value.hint
         for step in (0, 1):
             (tmp_path / "run" / f"step{step}.safetensors").unlink()
         shutil.rmtree(tmp_path / "run" / "step1")

@@ -58,12 +58,12 @@ def test_overrides(task_file):
         (["training.batch"], "key=value"),
         (["name.x=1"], "not a section"),
         (["protocol.split=15-1"], "exactly one of split, steps, domains, domain_steps; not split and steps"),
-        (["protocol={}"], "exactly one of .* none is there"),
+        (["protocol={}"], "exactly one of .* none is given"),
         (["protocol={domains: 1-1, domain_steps: [[day]]}"], "not domains and domain_steps"),
-        (["protocol={domains: 1-1, setting: disjoint}"], "about classes"),
-        (["protocol={domains: 1-1, order: voc-b}"], "order goes with split"),
-        (["protocol={steps: [[ball]], order: voc-b}"], "order goes with split"),
-        (["protocol={domain_steps: [[day]], domain_order: [day]}"], "domain_order goes with domains"),
+        (["protocol={domains: 1-1, setting: disjoint}"], "applies to classes only"),
+        (["protocol={domains: 1-1, order: voc-b}"], "order needs split"),
+        (["protocol={steps: [[ball]], order: voc-b}"], "order needs split"),
+        (["protocol={domain_steps: [[day]], domain_order: [day]}"], "domain_order needs domains"),
         (["data.variant=legacy"], "kind cityscapes"),
         (["data={kind: cityscapes, root: x, variant: legacy, test: test}"], "train and val"),
         (["data.variant=lgeacy"], "data.variant"),
@@ -78,7 +78,7 @@ def test_wrong_overrides(task_file, overrides, message):
 def test_a_memory_is_for_steps_of_classes(task_file):
     overrides = ["protocol={domain_steps: [[a], [b]]}", "training.memory=5"]
     assert load_task(task_file, overrides[:1]).protocol.by_domain
-    with pytest.raises(ConfigError, match="steps by domain have none"):
+    with pytest.raises(ConfigError, match="which domain protocols do not have"):
         load_task(task_file, overrides)
 
 

@@ -114,9 +114,9 @@ def test_images_from_the_command_line(tmp_path):
         (["video", "in.mp4", "-m", "absent.onnx", "-o", "out.mp4"], 3, "cannot read absent.onnx"),
         (["video", "absent.mp4", "-m", "m.onnx", "-o", "out.mp4"], 6, "absent.mp4 does not exist"),
         (["video", "m.onnx", "-m", "m.onnx", "-o", "out.mp4"], 6, "cannot be opened as a video"),
-        (["video", "absent.mp4", "-m", "m.onnx"], 2, "nothing is to be written"),
+        (["video", "absent.mp4", "-m", "m.onnx"], 2, "no output was requested"),
         (["video", "absent.mp4", "-m", "m.onnx", "-o", "o.mp4", "--batch", "9"], 2, "batches of 1 to 4"),
-        (["images", "m.onnx", "-m", "m.onnx", "-o", "seen"], 6, "no image and no folder"),
+        (["images", "m.onnx", "-m", "m.onnx", "-o", "seen"], 6, "neither an image nor a folder"),
     ],
 )
 def test_errors_are_words_and_leave_nothing(tmp_path, arguments, code, words):

@@ -47,4 +47,4 @@ def test_a_damaged_source_is_compared_as_far_as_it_goes_and_is_an_error(call, tm
     done = call(tmp_path / "in.mp4", "--view", "none")
     document = json.loads((tmp_path / "out" / "diff.json").read_text())
     assert 0 < document["frames"] < 40
-    assert isinstance(done.exception, SourceError) and "What could be read is compared" in done.exception.hint
+    assert isinstance(done.exception, SourceError) and "All readable frames were compared" in done.exception.hint

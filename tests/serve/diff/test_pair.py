@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import common_classes
-from rcil_serve.diff.kinds import kind_table
+from rcil_serve.diff.classes import common_classes, kind_table
 from rcil_serve.diff.pair import Codes, Pair
 from rcil_serve.runtime.predictor import Layout, Predictor
 

@@ -38,7 +38,7 @@ def known(named, monkeypatch):
 
     def put(old, new):
         opened = iter((old, new))
-        monkeypatch.setattr("rcil_serve.diff.run.open_backend", lambda path, device, threads: next(opened))
+        monkeypatch.setattr("rcil_serve.stream.options.open_backend", lambda *arguments: next(opened))
 
     put.named = named
     return put
@@ -130,7 +130,7 @@ def test_the_same_model_twice_is_said_and_done(models, tmp_path):
 def test_models_the_wrong_way_round_are_said(models, tmp_path):
     make_clip(tmp_path / "in.mp4", 2)
     result = run_diff(request_of(models[::-1], tmp_path / "in.mp4", tmp_path, view="none"))
-    assert "wrong way round" in result.warnings[0]
+    assert "they may be swapped" in result.warnings[0]
     assert result.found.removed == ["new1"]
 
 
@@ -154,7 +154,7 @@ def test_models_without_a_common_class_are_refused(known, tmp_path):
 
 def test_no_frames(models, tmp_path):
     make_clip(tmp_path / "in.mp4", 3)
-    with pytest.raises(SourceError, match="gave no frames"):
+    with pytest.raises(SourceError, match="delivered no frames"):
         run_diff(request_of(models, tmp_path / "in.mp4", tmp_path, selection=Selection(start=60)))
     assert json.loads((tmp_path / "out" / "diff.receipt.json").read_text())["status"] == "failed"
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["diff.receipt.json"]
@@ -182,7 +182,7 @@ def test_ctrl_c_keeps_what_was_compared(models, tmp_path):
     written = result.document["frames"]["written"]
     assert result.document["status"] == "interrupted" and 0 < pressed[0] <= written < 3000
     assert len(contents(tmp_path / "out" / "diff.mp4").times) == written
-    assert f"{written} compared; ended by the user" in (tmp_path / "out" / "diff.html").read_text()
+    assert f"{written} compared; interrupted by the user" in (tmp_path / "out" / "diff.html").read_text()
 
 
 def test_what_was_seen_before_an_error_is_reported(known, tmp_path, threads):
@@ -204,6 +204,6 @@ def test_what_was_seen_before_an_error_is_reported(known, tmp_path, threads):
     receipt, document = (json.loads((out / name).read_text()) for name in ("diff.receipt.json", "diff.json"))
     assert receipt["status"] == document["status"] == "failed" and receipt["error"] == "the model broke"
     assert 0 < document["frames"] == receipt["frames"]["written"] <= 20
-    assert "the run broke off" in (out / "diff.html").read_text()
+    assert "the run failed" in (out / "diff.html").read_text()
     assert (out / "diff.part.mp4").exists() and not (out / "diff.mp4").exists()
     assert threading.active_count() <= threads

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from rcil_serve.diff.kinds import FORGOTTEN, KINDS, SAME, SWAPPED
-from rcil_serve.diff.tally import MOST_SECONDS, Tally, WorstSeconds
+from rcil_serve.diff.classes import FORGOTTEN, KINDS, SAME, SWAPPED
+from rcil_serve.diff.tally import MAX_SECONDS, Tally, WorstSeconds
 from rcil_serve.stream.frames import Frame
 
 RANDOM = np.random.default_rng(1)
@@ -55,7 +55,7 @@ def test_the_worst_seconds_are_those_of_a_full_sort():
     means = shares.reshape(-1, 4, len(KINDS)).mean(1)
     order = sorted(range(75), key=lambda second: (means[second, FORGOTTEN], means[second, SWAPPED]), reverse=True)
     found = worst.ranked()
-    assert [bad.second for bad in found] == order[:MOST_SECONDS]
+    assert [bad.second for bad in found] == order[:MAX_SECONDS]
     for bad in found:
         np.testing.assert_allclose(bad.shares, means[bad.second])
         inside = range(4 * bad.second, 4 * bad.second + 4)
@@ -66,7 +66,7 @@ def test_the_worst_seconds_are_those_of_a_full_sort():
 
 
 def test_seconds_without_harm_are_left_out_and_of_equals_the_earlier_comes_first():
-    worst = WorstSeconds(lambda frame, codes: b"", most=2)
+    worst = WorstSeconds(lambda frame, codes: b"", limit=2)
     harmless = shares_of(learned=0.5, appeared=0.2)
     harm = shares_of(forgotten=0.1)
     for second, shares in enumerate([harmless, harm, harmless, harm, harm]):

@@ -3,8 +3,7 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import common_classes
-from rcil_serve.diff.kinds import FORGOTTEN, KINDS
+from rcil_serve.diff.classes import FORGOTTEN, KINDS, common_classes
 from rcil_serve.diff.pair import Codes
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, scaled
 from rcil_serve.diff.views import SWEEP_SECONDS, fitting, line_at, open_view
@@ -86,5 +85,5 @@ def test_codes_are_never_interpolated(yard):
 def test_views_have_names(yard):
     panels = Panels(yard.classes, yard.codes)
     assert open_view("none", (48, 64), panels, yard.classes, ("", "")) is None
-    with pytest.raises(ConfigError, match="no view 'wiped'\nDid you mean 'wipe'"):
+    with pytest.raises(ConfigError, match="unknown view 'wiped'\nDid you mean 'wipe'"):
         open_view("wiped", (48, 64), panels, yard.classes, ("", ""))

@@ -56,8 +56,8 @@ def test_an_answer_that_nobody_reads_is_thrown_away(tmp_path, monkeypatch, endin
     monkeypatch.setattr(connection, "ANSWER_S", 0.3)
     app = make_app(HttpOptions(write_model(tmp_path / "m.onnx", 1, ANY_SIZE), threads=1))
     made = []
-    lost = connection.PromptProtocol.connection_lost
-    monkeypatch.setattr(connection.PromptProtocol, "connection_lost", noting(lost, made))
+    lost = connection.TimeoutProtocol.connection_lost
+    monkeypatch.setattr(connection.TimeoutProtocol, "connection_lost", noting(lost, made))
     body = png(np.random.default_rng(0).integers(0, 256, (1500, 1500, 3), dtype=np.uint8))
     with running(app) as address, socket.socket() as place:
         host, port = address.split(":")

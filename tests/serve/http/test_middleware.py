@@ -129,7 +129,7 @@ def test_full_queue_and_time_limit(model):
         for thread in threads:
             thread.start()
         assert inside.wait(20)
-        while app.state.service.workers.taken < 2:
+        while app.state.service.workers.in_use < 2:
             time.sleep(0.005)
         for body in (IMAGE, bytes(5_000_000)):
             full = client.post("/segment", content=body)

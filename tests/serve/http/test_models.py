@@ -2,7 +2,7 @@ import pytest
 from servers import Wrapped, write_model
 
 from rcil_serve.http.models import Model, Models
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.runtime.backends import open_backend
 
 

@@ -214,7 +214,7 @@ def test_a_clip_is_followed(visit, tmp_path):
 def test_errors_are_said_in_words(visit):
     here = visit()
     here.choose("notes.txt", "text/plain", b"hello")
-    expect(here.page.locator("#problem")).to_contain_text("notes.txt is no image or clip")
+    expect(here.page.locator("#problem")).to_contain_text("notes.txt is not an image or clip")
     here.choose("clip.webm", "video/webm", b"hello")
     expect(here.page.locator("#problem")).to_contain_text("cannot play clip.webm")
     here.choose("street.png", "image/png", png(IMAGE))

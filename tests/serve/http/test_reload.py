@@ -9,7 +9,7 @@ from triton_server import metadata_of
 from rcil.core.errors import CheckpointError
 from rcil_export.graph.shapes import InputShape
 from rcil_serve.http.app import make_app
-from rcil_serve.http.compare import agreement, checked_mask, missing
+from rcil_serve.http.compare import agreement, checked_mask, incompatibilities
 from rcil_serve.http.models import Model
 from rcil_serve.http.options import HttpOptions
 from rcil_serve.runtime.backends import open_backend
@@ -180,18 +180,22 @@ def test_what_clients_would_miss(tmp_path):
         return Model(open_backend(write_model(tmp_path / f"{name}.onnx", step, interface, metadata), "cpu", 1))
 
     old = model("old")
-    assert missing(old, model("same")) == []
-    assert missing(old, model("wider", interface=ANY_SIZE)) == []
+    assert incompatibilities(old, model("same")) == []
+    assert incompatibilities(old, model("wider", interface=ANY_SIZE)) == []
     both = FIXED.model_copy(update={"outputs": ("mask", "confidence")})
-    [reason] = missing(model("any", interface=ANY_SIZE), model("fixed", interface=both))
-    assert reason == "it takes 1 x 24 x 40 images instead of 1..4 x 8..512 x 8..512"
-    [reason] = missing(old, model("other", interface=FIXED.model_copy(update={"shape": InputShape.of(24, 48)})))
+    [reason] = incompatibilities(model("any", interface=ANY_SIZE), model("fixed", interface=both))
+    assert reason == "it accepts 1 x 24 x 40 images instead of 1..4 x 8..512 x 8..512"
+    [reason] = incompatibilities(
+        old, model("other", interface=FIXED.model_copy(update={"shape": InputShape.of(24, 48)}))
+    )
     assert "24 x 48" in reason
-    assert missing(model("sure", interface=both), old) == ["it does not give confidence"]
-    assert missing(old, model("bad", rejected="forgets")) == ["a check after training rejected it: forgets"]
+    assert incompatibilities(model("sure", interface=both), old) == ["it does not output confidence"]
+    assert incompatibilities(old, model("bad", rejected="forgets")) == ["a check after training rejected it: forgets"]
     swapped = tuple(old.classes[row] for row in (0, 2, 1))
     moved = [c.model_copy(update={"step": 0}) for c in swapped]
-    assert missing(old, model("moved", classes=tuple(moved))) == ["it has another row or id for road, cone"]
+    assert incompatibilities(old, model("moved", classes=tuple(moved))) == [
+        "it has a different row or id for road, cone"
+    ]
 
 
 def test_agreement_matches_by_name(tmp_path):

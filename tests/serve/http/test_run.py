@@ -56,7 +56,7 @@ def test_a_reload_that_is_asked_for_while_the_model_loads_comes_after_that(tmp_p
     """The signal's default is to end the process."""
     done = []
 
-    service = SimpleNamespace(reloader=SimpleNamespace(reload=lambda patience_s: done.append(patience_s)))
+    service = SimpleNamespace(reloader=SimpleNamespace(reload=lambda wait_s: done.append(wait_s)))
     app = SimpleNamespace(state=SimpleNamespace(service=service))
 
     class Server:
@@ -75,7 +75,7 @@ def test_a_reload_that_is_asked_for_while_the_model_loads_comes_after_that(tmp_p
         run.serve(HttpOptions(tmp_path / "m.onnx", port=0))
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert done == [run.PATIENCE_S]
+    assert done == [run.RELOAD_WAIT_S]
 
 
 def test_a_quiet_server_logs_no_requests(tmp_path):

@@ -69,10 +69,10 @@ def test_images_of_another_size_come_back_at_their_own(client):
 @pytest.mark.parametrize(
     ("address", "sent", "status", "words"),
     [
-        ("/segment", {"content": b"no image"}, 400, "no PNG or JPEG"),
-        ("/segment", {"content": b""}, 400, "no PNG or JPEG"),
-        ("/segment", {"files": {"image": b"no image"}}, 400, "no PNG or JPEG"),
-        ("/segment", {"data": {"a": "b"}, "files": {}}, 400, "no PNG or JPEG"),
+        ("/segment", {"content": b"no image"}, 400, "neither PNG nor JPEG"),
+        ("/segment", {"content": b""}, 400, "neither PNG nor JPEG"),
+        ("/segment", {"files": {"image": b"no image"}}, 400, "neither PNG nor JPEG"),
+        ("/segment", {"data": {"a": "b"}, "files": {}}, 400, "neither PNG nor JPEG"),
         ("/segment", {"content": b"x", "headers": {"content-type": "multipart/form-data"}}, 400, "form"),
         ("/segment", {"content": b"x", "headers": {"content-type": "multipart/form-data; boundary=y"}}, 400, "form"),
         ("/segment?output=video", {"content": png(IMAGE)}, 400, "output"),

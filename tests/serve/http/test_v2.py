@@ -83,9 +83,9 @@ def test_asynchronous_requests(client):
 @pytest.mark.parametrize(
     ("name", "version", "images", "output", "status", "words"),
     [
-        ("other", "", IMAGES, "mask", "404", "no model 'other'"),
-        ("rcil", "7", IMAGES, "mask", "404", "no version 7"),
-        ("rcil", "", IMAGES, "logits", "400", "no output 'logits'"),
+        ("other", "", IMAGES, "mask", "404", "unknown model 'other'"),
+        ("rcil", "7", IMAGES, "mask", "404", "unknown version 7"),
+        ("rcil", "", IMAGES, "logits", "400", "unknown output 'logits'"),
         ("rcil", "", IMAGES[:, :4], "mask", "400", "image UINT8 [1 to 4, 8 to 512, 8 to 512, 3]"),
         ("rcil", "", np.zeros((2, 200, 200, 3), np.uint8), "mask", "413", "more than 40000 pixels"),
     ],
@@ -104,7 +104,7 @@ def test_what_is_not_offered_is_said_as_json(client):
 
 def test_load(client):
     client.load_model("rcil")
-    with pytest.raises(InferenceServerException, match="no model 'other'"):
+    with pytest.raises(InferenceServerException, match="unknown model 'other'"):
         client.load_model("other")
 
 

@@ -39,7 +39,7 @@ def test_a_fixed_model_gets_letterboxes_and_full_batches():
     assert backend.shapes == [(2, 48, 64, 3)]
     middles = (slice(4, None, 8), slice(4, None, 8))
     np.testing.assert_array_equal(found.mask[middles], expected(image)[middles])
-    with pytest.raises(ConfigError, match="takes batches of 2 to 2 images, not 3"):
+    with pytest.raises(ConfigError, match="accepts batches of 2 to 2 images, not 3"):
         Predictor(backend, Layout(batch=3))
 
 

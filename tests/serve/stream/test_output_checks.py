@@ -14,7 +14,7 @@ from rcil.core.images import write_image
 from rcil_serve.cli.dry_run import diff_dry_run, video_dry_run
 from rcil_serve.diff.run import DiffRequest, run_diff
 from rcil_serve.images.command import images
-from rcil_serve.stream.output_checks import require_apart
+from rcil_serve.stream.output_checks import check_no_overwrite
 from rcil_serve.stream.outputs.sink import Targets
 from rcil_serve.video.run import VideoRequest, run_video
 
@@ -114,18 +114,18 @@ def test_a_comparison_does_not_overwrite_its_source(model, tmp_path):
 
 def test_a_dry_comparison_refuses_models_without_a_common_class(model, tmp_path, monkeypatch):
     from rcil.model.metadata import class_table
-    from rcil_serve.cli import dry_run
+    from rcil_serve.stream import options
 
     make_clip(tmp_path / "in.mp4", 3)
     opened = iter([["background", "ball"], ["background", "road"]])
-    real = dry_run.open_backend
+    real = options.open_backend
 
     def renamed(*given):
         backend = real(*given)
         backend.metadata = backend.metadata.model_copy(update={"classes": class_table([next(opened)])})
         return backend
 
-    monkeypatch.setattr(dry_run, "open_backend", renamed)
+    monkeypatch.setattr(options, "open_backend", renamed)
     with pytest.raises(ConfigError, match="share no class but background"):
         diff_dry_run(DiffRequest(model, model, str(tmp_path / "in.mp4"), tmp_path / "out", device="cpu", threads=1))
 
@@ -147,4 +147,4 @@ def test_images_keeps_sites_and_its_own_inputs(model, tmp_path, source, output):
 def test_names_that_no_file_can_have_and_addresses_are_let_through(tmp_path):
     (tmp_path / "list.txt").write_bytes(b"b\0.png\n")
     for source in (str(tmp_path / "list.txt"), "rtsp://cam.local/[1]*.mp4", "0"):
-        require_apart(source, [], {"video": tmp_path / "a.mp4", "masks": tmp_path})
+        check_no_overwrite(source, [], {"video": tmp_path / "a.mp4", "masks": tmp_path})

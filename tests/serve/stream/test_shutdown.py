@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rcil_serve.stream.frames import SourceError
-from rcil_serve.stream.shutdown import complain, sigterm_as_interrupt
+from rcil_serve.stream.shutdown import raise_source_errors, sigterm_as_interrupt
 
 
 def test_a_kill_is_an_interrupt_inside_only():
@@ -27,8 +27,8 @@ def test_a_kill_is_an_interrupt_inside_only():
 def test_only_what_matters_is_an_error(live, gone, problems, words):
     receipt = {"frames": {"gone": gone, "problems": problems}, "source": {"live": live}}
     if words is None:
-        complain(receipt, Path("r.json"), "written")
+        raise_source_errors(receipt, Path("r.json"), "written")
         return
     with pytest.raises(SourceError, match=words) as caught:
-        complain(receipt, Path("r.json"), "written")
-    assert caught.value.hint == "What could be read is written; see r.json."
+        raise_source_errors(receipt, Path("r.json"), "written")
+    assert caught.value.hint == "All readable frames were written; see r.json."

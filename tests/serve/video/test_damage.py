@@ -61,10 +61,10 @@ def test_what_a_cut_file_has_is_written_and_the_rest_is_reported(model, tmp_path
     result = run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
     frames = result.document["frames"]
     assert 10 < frames["written"] < 60 and frames["written"] == len(contents(tmp_path / "out.mp4").times)
-    assert any("is cut off: it announces 60 frames" in text for text in frames["problems"])
+    assert any("is truncated: it announces 60 frames" in text for text in frames["problems"])
     command = [sys.executable, "-m", "rcil_serve", "video", "in.mp4", "-m", str(model), "-o", "again.mp4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 6 and "cut off" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 6 and "truncated" in done.stderr and "Traceback" not in done.stderr
     assert (tmp_path / "again.mp4").exists()
 
 
@@ -101,10 +101,10 @@ class Broken:
 
 def test_the_first_error_ends_all_threads_and_stands_in_the_receipt(model, tmp_path, monkeypatch, threads):
     from rcil_serve.runtime.backends import open_backend
-    from rcil_serve.video import run
+    from rcil_serve.stream import options
 
     make_clip(tmp_path / "in.mp4", 40)
-    monkeypatch.setattr(run, "open_backend", lambda *args: Broken(open_backend(*args)))
+    monkeypatch.setattr(options, "open_backend", lambda *args: Broken(open_backend(*args)))
     with pytest.raises(ZeroDivisionError):
         run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
     assert threading.active_count() <= threads
@@ -115,7 +115,7 @@ def test_the_first_error_ends_all_threads_and_stands_in_the_receipt(model, tmp_p
 
 def test_a_selection_without_frames_leaves_nothing_but_the_receipt(model, tmp_path):
     make_clip(tmp_path / "in.mp4", 5)
-    with pytest.raises(SourceError, match="gave no frames"):
+    with pytest.raises(SourceError, match="delivered no frames"):
         run_video(request_of(model, tmp_path / "in.mp4", tmp_path, selection=Selection(start=100.0)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mp4", "receipt.json"]
 
@@ -218,7 +218,7 @@ def test_a_stream_that_goes_away_leaves_a_whole_video_and_an_error(model, tmp_pa
         with client:
             client.sendall((tmp_path / "a.ts").read_bytes())
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 6 and b"is gone: 1 attempts to connect again failed" in err
+    assert process.returncode == 6 and b"was lost: 1 attempts to reconnect failed" in err
     receipt = json.loads((tmp_path / "out.receipt.json").read_text())
     assert len(contents(tmp_path / "out.mp4").times) == receipt["frames"]["written"] > 0
     assert receipt["frames"]["read"] == receipt["frames"]["written"] + receipt["frames"]["dropped"]

@@ -168,7 +168,7 @@ def test_batches_change_nothing(tmp_path):
 
 
 def test_a_run_without_outputs_is_an_error(model, tmp_path):
-    with pytest.raises(ConfigError, match="nothing is to be written"):
+    with pytest.raises(ConfigError, match="no output was requested"):
         run_video(request_of(model, "in.mp4", tmp_path, targets=Targets()))
 
 

@@ -13,12 +13,11 @@ from rcil_export.graph.interface import Interface
 from rcil_serve.runtime.backends.protocol import Outputs
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Counts, Frame
-from rcil_serve.stream.pipeline import Seen
+from rcil_serve.stream.pipeline import SegmentedFrame
 from rcil_serve.watch.alarms import Alarms, Limits
 from rcil_serve.watch.events import EventLog
-from rcil_serve.watch.measures.baseline import Reference
-from rcil_serve.watch.measures.history import History
-from rcil_serve.watch.swappable_predictor import Relay
+from rcil_serve.watch.measures.shares import History, Reference
+from rcil_serve.watch.swappable_predictor import SwappablePredictor
 from rcil_serve.watch.watcher import Watcher, WatchSettings
 
 
@@ -69,13 +68,13 @@ class Bench:
     def __post_init__(self):
         self.events, self.now = [], 0.0
         self.log = EventLog(None, self.events.append)
-        self.alarms, self.relay = Alarms(self.limits), Relay(self.current)
+        self.alarms, self.predictor = Alarms(self.limits), SwappablePredictor(self.current)
         later = () if self.shadow is None else self.shadow.predictor.classes
         self.history = History(self.current.classes, later, Counts())
         if self.shadow is not None:
             self.shadow._log = self.log
         self.watcher = Watcher(
-            self.relay,
+            self.predictor,
             self.current,
             self.previous,
             self.shadow,
@@ -92,7 +91,7 @@ class Bench:
         """A frame that has been through the pipeline's second stage."""
         frame = Frame(self.index, self.index, self.index / 10, pixels, 0.0)
         self.index += 1
-        return Seen(frame, self.relay.segment_all([pixels])[0], 0.0)
+        return SegmentedFrame(frame, self.predictor.segment_all([pixels])[0], 0.0)
 
     def show(self, pixels, times=1):
         """Frames, ten a second."""

@@ -5,11 +5,11 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil_serve.stream.frames import Counts
-from rcil_serve.watch.measures.readings import Measure, Reading
+from rcil_serve.watch.measures.meters import Measure, Reading
 from rcil_serve.watch.metrics import HOST, WatchCollector, metrics_server
-from rcil_serve.watch.status import Standing
+from rcil_serve.watch.status import WatchStatus
 
-STANDING = Standing(
+STANDING = WatchStatus(
     step=2,
     sha256="0" * 64,
     frames=40,
@@ -39,7 +39,7 @@ def test_metrics_say_how_things_stand_now():
     now = [STANDING]
     with metrics_server(0, WatchCollector(lambda: now[0], Counts(dropped=5, reconnects=6))) as port:
         found = fetched(port)
-        now[0] = Standing(step=3, sha256="1" * 64)
+        now[0] = WatchStatus(step=3, sha256="1" * 64)
         later = fetched(port)
     assert found == {
         'rcil_watch_agreement{class="a"}': 0.75,

@@ -21,7 +21,7 @@ def models(tmp_path):
 
 def promote(model, **how):
     Promotion(**how).check(model)
-    Promotion(**how).carry_out(model, sha256_of(model))
+    Promotion(**how).apply(model, sha256_of(model))
 
 
 def test_a_link_to_a_file_is_swapped(models, tmp_path):
@@ -105,7 +105,7 @@ def test_a_command_that_fails_puts_everything_back(models, tmp_path, kind):
             place.symlink_to("step1")
         case "file":
             place.write_text("step 1")
-    with pytest.raises(PromotionError, match="sh ended with code 3: no such service"):
+    with pytest.raises(PromotionError, match="sh exited with code 3: no such service"):
         promote(models[1], link=place, command="sh -c 'echo no such service >&2; exit 3'")
     if kind in ("link", "folder"):
         assert str(place.readlink()) == ("step1" if kind == "folder" else "step1/model.onnx")
@@ -134,7 +134,7 @@ def test_what_a_command_leaves_running_is_not_waited_for(models, tmp_path):
 
 
 def test_a_command_may_say_much(models):
-    with pytest.raises(PromotionError, match=r"python3? ended with code 1: the end\nRun"):
+    with pytest.raises(PromotionError, match=r"python3? exited with code 1: the end\nRun"):
         promote(models[1], command='python3 -c \'print("x" * 2**20); print("the end"); raise SystemExit(1)\'')
 
 
@@ -142,9 +142,9 @@ def test_commands_that_cannot_run(models, monkeypatch):
     with pytest.raises(PromotionError, match="cannot run no-such-program"):
         promote(models[1], command="no-such-program --now")
     monkeypatch.setattr(module, "COMMAND_SECONDS", 0.05)
-    with pytest.raises(PromotionError, match=r"sleep did not end within 0\.05 s"):
+    with pytest.raises(PromotionError, match=r"sleep did not finish within 0\.05 s"):
         promote(models[1], command="sleep 5")
-    with pytest.raises(ConfigError, match="cannot be read: No closing quotation"):
+    with pytest.raises(ConfigError, match="cannot be parsed: No closing quotation"):
         Promotion(command="echo 'x").check(models[1])
 
 
@@ -153,29 +153,29 @@ def test_another_file_than_the_one_that_was_tried_is_not_promoted(models, tmp_pa
     link.symlink_to(models[0])
     tried = sha256_of(models[1])
     models[1].write_text("something else")
-    with pytest.raises(PromotionError, match="is not the file that was tried out"):
-        Promotion(link).carry_out(models[1], tried)
+    with pytest.raises(PromotionError, match="is not the file that was tested"):
+        Promotion(link).apply(models[1], tried)
     models[1].unlink()
     with pytest.raises(PromotionError, match="No such file"):
-        Promotion(link).carry_out(models[1], tried)
+        Promotion(link).apply(models[1], tried)
     assert link.read_text() == "step 1"
 
 
 def test_a_place_that_cannot_be_written_is_an_error(models, tmp_path):
     (tmp_path / "blocked").write_text("a file, not a folder")
     with pytest.raises(RcilError, match="cannot promote"):
-        Promotion(tmp_path / "blocked" / "live.onnx").carry_out(models[1], sha256_of(models[1]))
+        Promotion(tmp_path / "blocked" / "live.onnx").apply(models[1], sha256_of(models[1]))
 
 
 def test_what_cannot_work_is_refused_at_the_start(models, tmp_path):
-    with pytest.raises(ConfigError, match="is a folder, which one rename cannot replace"):
+    with pytest.raises(ConfigError, match="is a folder, which cannot be replaced atomically"):
         Promotion(tmp_path / "step1").check(models[1])
     (tmp_path / "live").symlink_to("step1")
     other = tmp_path / "step2" / "other.onnx"
     with pytest.raises(ConfigError, match=r"without other\.onnx"):
         Promotion(tmp_path / "live").check(other)
     engine = tmp_path / "step2" / "model.engine"
-    with pytest.raises(ConfigError, match="comes with a sidecar"):
+    with pytest.raises(ConfigError, match="has a sidecar"):
         Promotion(tmp_path / "live.engine").check(engine)
     (tmp_path / "step1" / "model.engine").write_text("engine")
     Promotion(tmp_path / "live").check(engine)

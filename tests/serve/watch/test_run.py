@@ -174,7 +174,7 @@ def test_a_baseline_of_one_run_serves_the_next(site, run, tmp_path):
 def test_metrics_are_served_while_it_runs(site, tmp_path, threads):
     address, found = [], {}
 
-    def tell(event):
+    def on_event(event):
         if event.kind == "ended":
             with urllib.request.urlopen(address[0], timeout=10) as answer:
                 found.update(re.findall(r"^(rcil_watch_\w+) (\S+)$", answer.read().decode(), re.MULTILINE))
@@ -188,7 +188,7 @@ def test_metrics_are_served_while_it_runs(site, tmp_path, threads):
         device="cpu",
         threads=1,
     )
-    run_watch(request, tell, address.append)
+    run_watch(request, on_event, address.append)
     assert float(found["rcil_watch_frames_total"]) == 7 and float(found["rcil_watch_model_step"]) == 1
     assert threading.active_count() <= threads
 
@@ -196,13 +196,13 @@ def test_metrics_are_served_while_it_runs(site, tmp_path, threads):
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        (["--promote-command", "true"], ConfigError, "nothing to promote"),
+        (["--promote-command", "true"], ConfigError, "no model to promote"),
         (["--shadow", "none.onnx"], ConfigError, r"none\.onnx does not exist"),
         (["--previous", "none.onnx"], CheckpointError, "No such file"),
         (["--baseline-from", "none.json"], CheckpointError, r"cannot read none\.json"),
-        (["--max-drift", "0"], ConfigError, "cannot stay below 0"),
-        (["--window", "0"], ConfigError, "is empty"),
-        (["--start", "100"], SourceError, "gave no frames"),
+        (["--max-drift", "0"], ConfigError, "must be positive"),
+        (["--window", "0"], ConfigError, "the window is 0 s long"),
+        (["--start", "100"], SourceError, "delivered no frames"),
     ],
 )
 def test_requests_that_cannot_be_met(run, arguments, kind, message):
@@ -222,7 +222,7 @@ def test_a_damaged_clip_is_an_error_after_what_is_there_was_measured(run, tmp_pa
 
 @pytest.mark.parametrize("last", ["began", "ended"])
 def test_a_reader_that_goes_away_ends_the_run_and_the_receipt_says_so(site, tmp_path, last):
-    def tell(event):
+    def on_event(event):
         if event.kind == last:
             raise BrokenPipeError(32, "Broken pipe")
 
@@ -235,7 +235,7 @@ def test_a_reader_that_goes_away_ends_the_run_and_the_receipt_says_so(site, tmp_
         threads=1,
     )
     with pytest.raises(BrokenPipeError):
-        run_watch(request, tell)
+        run_watch(request, on_event)
     events = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
     assert events[0]["event"] == "began" and events[-1] == events[-1] | {"event": "ended", "status": "failed"}
     assert receipt(tmp_path)["status"] == "failed"

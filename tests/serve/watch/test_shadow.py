@@ -8,7 +8,7 @@ from rcil.core.errors import RcilError
 from rcil_serve.stream.frames import Frame
 from rcil_serve.watch.events import EventLog
 from rcil_serve.watch.promotion import Promotion
-from rcil_serve.watch.shadow import Shadow, unfit
+from rcil_serve.watch.shadow import Shadow, rejection_reason
 from rcil_serve.watch.trial import TrialRule
 
 CURRENT, AGREES, FORGETS = {100: 1, 150: 2}, {100: 1, 150: 2, 200: 3}, {100: 1, 200: 3}
@@ -19,7 +19,7 @@ class Place(Promotion):
 
     error = None
 
-    def carry_out(self, model, sha256):
+    def apply(self, model, sha256):
         if self.error is not None:
             raise self.error
         Place.done.append((model.name, sha256))
@@ -37,7 +37,7 @@ def stage(kit, tmp_path):
 
         def show(*reds):
             pixels = kit.scene(*reds)
-            return shadow.try_on(Frame(0, 0, 1.0, pixels, 0.0), current.segment(pixels).mask)
+            return shadow.compare(Frame(0, 0, 1.0, pixels, 0.0), current.segment(pixels).mask)
 
         return shadow, show
 
@@ -61,7 +61,10 @@ def test_a_step_that_forgets_is_refused_until_it_agrees(stage):
     _, show = make(FORGETS)
     assert not any(show(100, 150, 0) for _ in range(3))
     assert [event.kind for event in events] == ["refused"]
-    assert events[0].facts["reasons"] == ["background agrees by 0.500, not 0.950", "b agrees by 0.000, not 0.950"]
+    assert events[0].facts["reasons"] == [
+        "background has an IoU of 0.500, below 0.950",
+        "b has an IoU of 0.000, below 0.950",
+    ]
     assert [show(100, 0, 0) for _ in range(3)] == [False, False, True], "what it forgot is not in these pictures"
 
 
@@ -102,7 +105,7 @@ def test_a_promotion_has_the_priority_of_the_program(stage, monkeypatch):
     _, show = make(AGREES)
     seen = []
     monkeypatch.setattr(
-        Place, "carry_out", lambda *given: seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        Place, "apply", lambda *given: seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
     )
 
     def compare():
@@ -120,14 +123,14 @@ def test_masks_with_classes_that_are_not_there(stage):
     make, events = stage
     _, show = make({100: 9})
     assert not show(100, 150)
-    assert "classes it does not have" in events[0].text
+    assert "masks with unknown classes" in events[0].text
 
 
 def test_who_can_never_take_over(kit):
     step0, step1 = kit.model(0, {}), kit.model(1, {})
-    assert unfit(step0, step1) is None
-    assert unfit(step1, step0) == "it does not know new1"
-    assert unfit(step1, kit.model(1, {})) == "it is the current model"
+    assert rejection_reason(step0, step1) is None
+    assert rejection_reason(step1, step0) == "it does not know new1"
+    assert rejection_reason(step1, kit.model(1, {})) == "it is the current model"
     metadata = step1.backend.metadata
     step1.backend.metadata = metadata.model_copy(update={"rejected": "old classes lost 9 points"})
-    assert unfit(step0, step1) == "a check after training rejected it: old classes lost 9 points"
+    assert rejection_reason(step0, step1) == "a check after training rejected it: old classes lost 9 points"

@@ -43,7 +43,7 @@ def test_one_class_that_disagrees_is_enough_to_refuse_and_the_next_round_begins_
         under.add(strip(50, 10), strip(50, 8))
     verdict = under.add(strip(50, 10), strip(50, 8))
     assert not verdict.passed
-    assert verdict.reasons == ("b agrees by 0.800, not 0.900",)
+    assert verdict.reasons == ("b has an IoU of 0.800, below 0.900",)
     assert under.frames == 0 and under.agreement() == {}
     for _ in range(2):
         assert under.add(strip(50, 10), strip(50, 10)) is None
@@ -77,7 +77,7 @@ def test_specks_do_not_count_but_one_clear_sight_of_a_rare_class_does():
     assert under.add(strip(50, 1), strip(50, 0)).passed
     under.add(strip(50, 6), strip(50, 0))
     under.add(strip(50), strip(50))
-    assert under.add(strip(50), strip(50)).reasons == ("b agrees by 0.000, not 0.900",)
+    assert under.add(strip(50), strip(50)).reasons == ("b has an IoU of 0.000, below 0.900",)
 
 
 @pytest.mark.parametrize("wrong", [{"frames": 0}, {"agreement": 1.1}])

@@ -4,7 +4,7 @@ import pytest
 
 from rcil_serve.watch.alarms import Limits
 from rcil_serve.watch.events import EventLog
-from rcil_serve.watch.measures.readings import Measure
+from rcil_serve.watch.measures.meters import Measure
 from rcil_serve.watch.promotion import Promotion
 from rcil_serve.watch.shadow import Shadow
 from rcil_serve.watch.trial import TrialRule
@@ -14,7 +14,7 @@ OLD, GOOD, FORGETFUL = {100: 1, 150: 2}, {100: 1, 150: 2, 200: 3}, {100: 1, 150:
 
 
 class Nowhere(Promotion):
-    def carry_out(self, model, sha256):
+    def apply(self, model, sha256):
         """Nothing on this machine changes."""
 
 
@@ -24,7 +24,7 @@ def shadow_of(kit, current, step, table, frames):
 
 
 def values(bench, measure):
-    return {reading.name: reading.value for reading in bench.watcher.standing().readings if reading.measure is measure}
+    return {reading.name: reading.value for reading in bench.watcher.status().readings if reading.measure is measure}
 
 
 def test_a_forgotten_class_raises_one_alarm_that_clears_when_it_is_over(kit):
@@ -49,9 +49,9 @@ def test_a_forgotten_class_raises_one_alarm_that_clears_when_it_is_over(kit):
 def test_the_previous_step_runs_on_every_nth_frame_only(kit):
     bench = kit.Bench(kit.model(1, GOOD), kit.model(0, OLD), settings=WatchSettings(every=4, window=10.0))
     bench.show(kit.scene(100, 150), 10)
-    standing = bench.watcher.standing()
+    status = bench.watcher.status()
     assert (bench.current.backend.runs, bench.previous.backend.runs) == (10, 3)
-    assert (standing.frames, standing.compared) == (10, 3)
+    assert (status.frames, status.compared) == (10, 3)
 
 
 def test_without_a_previous_step_drift_and_flicker_remain(kit):
@@ -83,19 +83,19 @@ def test_after_a_promotion_the_new_step_is_watched_against_the_one_it_replaced(k
     bench = kit.Bench(current, kit.model(0, OLD), shadow)
     picture = kit.scene(100, 150, 200, 250, 0)
     bench.show(picture, 4)
-    assert bench.watcher.standing().shadow_round == 4
-    assert bench.watcher.standing().shadow_agreement == {"background": 1.0, "a": 1.0, "b": 1.0, "new1": 1.0}
+    assert bench.watcher.status().shadow_round == 4
+    assert bench.watcher.status().shadow_agreement == {"background": 1.0, "a": 1.0, "b": 1.0, "new1": 1.0}
     assert bench.kinds() == []
     on_their_way = [bench.segment(picture) for _ in range(3)]
     for seen in on_their_way:
         bench.watcher.write(seen)
     assert bench.kinds() == ["promoted"]
-    standing = bench.watcher.standing()
-    assert (standing.step, standing.promotions, standing.frames) == (2, 1, 5), "two were seen by the former model"
+    status = bench.watcher.status()
+    assert (status.step, status.promotions, status.frames) == (2, 1, 5), "two were seen by the former model"
     assert (bench.previous.backend.closed, current.backend.closed) == (1, 0), "what nobody needs any more is closed"
     bench.show(picture, 2)
-    standing = bench.watcher.standing()
-    assert standing.frames == 7
+    status = bench.watcher.status()
+    assert status.frames == 7
     assert values(bench, Measure.AGREEMENT) == {"background": 1.0, "a": 1.0, "b": 1.0, "new1": 1.0}
     assert values(bench, Measure.FLICKER)["new2"] == 0.0, "only masks of one model are compared in time"
     assert bench.history.timeline.marks == [(0.4, "promoted")]
@@ -108,8 +108,8 @@ def test_alarms_about_the_former_model_end_with_it(kit):
     bench = kit.Bench(current, kit.model(0, OLD), shadow_of(kit, current, 2, FORGETFUL, frames=4))
     bench.show(kit.scene(100, 150, 0), 4)
     assert bench.kinds() == ["raised", "promoted", "cleared"]
-    assert bench.watcher.standing().active == frozenset()
-    assert bench.watcher.standing().raised == {(Measure.AGREEMENT, "b"): 1}
+    assert bench.watcher.status().active == frozenset()
+    assert bench.watcher.status().raised == {(Measure.AGREEMENT, "b"): 1}
 
 
 def test_a_shadow_that_fails_changes_no_measure(kit):
@@ -123,7 +123,7 @@ def test_a_shadow_that_fails_changes_no_measure(kit):
         return bench
 
     alone, beside = run(False), run(True)
-    assert beside.watcher.standing().readings == alone.watcher.standing().readings
+    assert beside.watcher.status().readings == alone.watcher.status().readings
     assert beside.kinds() == ["shadow_failed", "raised"] and alone.kinds() == ["raised"]
 
 
@@ -131,12 +131,12 @@ def test_silence_is_an_alarm_until_frames_come_again(kit):
     bench = kit.Bench(kit.model(1, GOOD), limits=Limits(max_silence=5.0, patience=2))
     bench.show(kit.scene(100, 0))
     for bench.now in (4.0, 5.5, 5.6, 9.0):
-        bench.watcher.listen()
+        bench.watcher.check_silence()
     assert bench.kinds() == ["raised"]
-    assert bench.watcher.standing().active == {(Measure.SILENCE, "")}, "without waiting for a frame"
+    assert bench.watcher.status().active == {(Measure.SILENCE, "")}, "without waiting for a frame"
     bench.show(kit.scene(100, 0))
-    bench.watcher.listen()
-    bench.watcher.listen()
+    bench.watcher.check_silence()
+    bench.watcher.check_silence()
     assert bench.kinds() == ["raised", "cleared"]
     assert bench.events[0].facts["value"] == 5.6 and bench.events[0].facts["threshold"] == 5.0
 
@@ -147,16 +147,16 @@ def test_a_promotion_that_takes_long_is_no_silence(kit):
     bench = kit.Bench(current, None, shadow, limits=Limits(max_silence=5.0, patience=1))
 
     class Slow:
-        def carry_out(self, model, sha256):
+        def apply(self, model, sha256):
             bench.now += 40.0
-            bench.watcher.listen()
+            bench.watcher.check_silence()
 
     shadow._promotion = Slow()
     bench.show(kit.scene(100, 150, 0))
-    bench.watcher.listen()
+    bench.watcher.check_silence()
     assert bench.kinds() == ["promoted"]
     bench.now += 5.5
-    bench.watcher.listen()
+    bench.watcher.check_silence()
     assert bench.kinds() == ["promoted", "raised"], "from the end of it on"
 
 

@@ -18,8 +18,8 @@ from rcil.model.metadata import Metadata
 from rcil_export.graph.interface import Interface
 from rcil_serve.http.app import make_app
 from rcil_serve.http.options import HttpOptions
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.http.protocol.messages import HEADER_LENGTH
-from rcil_serve.http.protocol.refusal import RefusalError
 from rcil_serve.runtime.backends import Outputs
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import NUMBERS, TEXTS, damaged, damaged_json

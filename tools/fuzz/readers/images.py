@@ -8,8 +8,8 @@ from random import Random
 from rcil.core.image_header import stated_size
 from rcil.core.images import read_rgb
 from rcil.core.masks import decode_mask, read_mask
-from rcil_serve.http.protocol.picture import decode
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
+from rcil_serve.http.protocol.body import decode_image
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.seeds import damaged_image, jpeg, mask_png, other_images, palette_png, png
 
@@ -26,7 +26,7 @@ def read_image(folder: Path) -> None:
     size = stated_size(data)
     assert size is None or min(size) > 0
     try:
-        decode(data, max_pixels=2**20)
+        decode_image(data, max_pixels=2**20)
     except RefusalError as error:
         if error.status >= 500:
             raise RuntimeError(f"an upload is answered with {error.status}") from error

@@ -41,7 +41,7 @@ def read(folder: Path) -> None:
         refusal = None
     model = Model(OnnxBackend(path, threads=1))
     checked_mask(model, pixels())
-    model.described()
+    model.describe()
     if refusal is not None:
         raise refusal
 

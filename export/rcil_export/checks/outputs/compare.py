@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.core.log_histogram import LogHistogram
 from rcil.data.types import SegmentationData
 from rcil.evaluation.evaluate import rows_by_value
 from rcil.evaluation.metrics import Confusion, mean_iou
@@ -20,7 +21,6 @@ from rcil_export.checks.limits import Limits, limits_for
 from rcil_export.checks.outputs.batch import batch_item
 from rcil_export.checks.outputs.disagreement import Disagreements
 from rcil_export.checks.outputs.images import CheckImage, CheckImages, common_shape, fit
-from rcil_export.checks.outputs.log_histogram import LogHistogram
 from rcil_export.checks.outputs.pixels import PixelComparison, compare_pixels
 from rcil_export.checks.outputs.report import (
     PARTS,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil_export.checks.outputs.log_histogram import LogHistogram
+from rcil.core.log_histogram import LogHistogram
 
 NO_CLASS = "no class"
 """What a mask value is called that no class has."""

@@ -1,4 +1,4 @@
-// What the page asks the server for. A 401 asks the user for the token, then goes on.
+// Requests to the server. After a 401 the user is asked for the token, and the request is repeated.
 
 const ask = document.getElementById("ask");
 const field = document.getElementById("token");
@@ -16,7 +16,7 @@ function askForToken() {
   });
 }
 
-async function words(response) {
+async function errorMessage(response) {
   try {
     return (await response.json()).error;
   } catch {
@@ -39,7 +39,7 @@ async function send(path, options = {}) {
     } else if (response.status === 429) {
       await new Promise((resolve) => setTimeout(resolve, 1000 * Number(response.headers.get("Retry-After") ?? 1)));
     } else {
-      throw new Error(await words(response));
+      throw new Error(await errorMessage(response));
     }
   }
 }
@@ -52,7 +52,7 @@ export async function sample() {
   return (await send("sample.jpg")).blob();
 }
 
-// The mask of an image as a bitmap of class rows, with the model that made it and how long that took.
+// Segments an image: the mask as a bitmap of class rows, the hash of the model, and the latency.
 export async function segment(blob, model) {
   const start = performance.now();
   const response = await send(`segment?output=rows&model=${model}`, { method: "POST", body: blob });

@@ -1,8 +1,8 @@
-// Pixels: masks of class rows to colours. Nothing here touches the page.
+// Converts masks of class rows to coloured pixels, without access to the page.
 
 const DIMMED = 0.45;
 const STRIPE = 4;
-export const MOST_CLASSES = 256; // browsers read one byte a pixel out of a grey picture
+export const MAX_CLASSES = 256; // browsers decode grey images to one byte per pixel
 
 export function pixelsOf(source, width, height) {
   const canvas = new OffscreenCanvas(width, height);
@@ -11,7 +11,7 @@ export function pixelsOf(source, width, height) {
   return context.getImageData(0, 0, width, height);
 }
 
-// A bitmap of class rows -> one byte a pixel.
+// Converts a bitmap of class rows to one byte per pixel.
 export function maskOf(bitmap) {
   const { data } = pixelsOf(bitmap, bitmap.width, bitmap.height);
   const mask = new Uint8Array(bitmap.width * bitmap.height);
@@ -21,14 +21,14 @@ export function maskOf(bitmap) {
 
 // Share of the pixels by class row.
 export function sharesOf(mask) {
-  const counts = new Float64Array(MOST_CLASSES);
+  const counts = new Float64Array(MAX_CLASSES);
   for (const row of mask) counts[row]++;
   return counts.map((count) => count / mask.length);
 }
 
-// For each row: colour, whether it is painted, and a number that classes of one name share between models.
+// For each row: colour, whether it is painted, and a number that is equal for classes of the same name.
 export function tableOf(classes, hidden, names) {
-  const [colour, painted, key] = [new Uint8Array(3 * MOST_CLASSES), new Uint8Array(MOST_CLASSES), new Uint16Array(MOST_CLASSES)];
+  const [colour, painted, key] = [new Uint8Array(3 * MAX_CLASSES), new Uint8Array(MAX_CLASSES), new Uint16Array(MAX_CLASSES)];
   classes.forEach((entry, row) => {
     colour.set(entry.colour, 3 * row);
     painted[row] = row > 0 && !hidden.has(entry.name) ? 1 : 0;
@@ -41,7 +41,7 @@ function blend(out, at, from, colour, row, alpha) {
   for (let c = 0; c < 3; c++) out[at + c] = from[at + c] * (1 - alpha) + colour[3 * row + c] * alpha;
 }
 
-// The frame with the mask's colours, from column `left` up to `right`.
+// Paints the mask over the frame, from column `left` to `right`.
 export function paint(out, frame, mask, table, alpha, left = 0, right = frame.width) {
   const { data, width } = frame;
   for (let y = 0; y < frame.height; y++) {
@@ -54,7 +54,7 @@ export function paint(out, frame, mask, table, alpha, left = 0, right = frame.wi
   }
 }
 
-// A vertical line at the border between two halves.
+// Draws a vertical line between the two halves.
 export function line(out, x) {
   for (let y = 0; y < out.height; y++) {
     for (let dx = -1; dx <= 1; dx++) {
@@ -63,7 +63,7 @@ export function line(out, x) {
   }
 }
 
-// Grey where both models name the same class; the new class's colour elsewhere, stripes of the old one's if it is gone.
+// Grey where both models agree; elsewhere the new class, or stripes of the old class where it disappeared.
 export function difference(out, frame, now, before, nowTable, beforeTable) {
   const { data, width } = frame;
   for (let i = 0; i < now.length; i++) {

@@ -1,11 +1,11 @@
-// The list of classes: swatch, name, share, and the share that the old model gave.
+// The list of classes: colour, name, share, and the share in the old model.
 
 import { sharesOf } from "./draw.js";
 
 export const percent = (share) => `${(100 * share).toFixed(1)} %`;
 const length = (share) => `${100 * share}%`;
 
-// One entry a class of the new model, the largest share first.
+// One entry per class of the new model, largest share first.
 export function rowsOf(models, now, before) {
   const shares = sharesOf(now);
   const oldShares = before && sharesOf(before);
@@ -65,7 +65,7 @@ function item(entry, hidden, changed) {
   return made;
 }
 
-// Puts the entries into a list; boxes add and remove names in `hidden` and call `changed`.
+// Fills the list; the checkboxes add and remove names in `hidden` and call `changed`.
 export function fill(list, entries, hidden, changed) {
   const focused = document.activeElement?.closest("#classes") && document.activeElement.getAttribute("aria-label");
   list.replaceChildren(...entries.map((entry) => item(entry, hidden, changed)));

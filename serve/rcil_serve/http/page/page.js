@@ -1,22 +1,22 @@
-// The page: takes an image or a clip, sends frames one after the other, shows what comes back.
+// The page: takes an image or a clip, sends its frames one by one, and shows the results.
 
 import { models as fetchModels, sample, segment } from "./api.js";
-import { MOST_CLASSES, changedShare, difference, line, maskOf, paint, pixelsOf, tableOf } from "./draw.js";
+import { MAX_CLASSES, changedShare, difference, line, maskOf, paint, pixelsOf, tableOf } from "./draw.js";
 import { fill, percent, rowsOf } from "./legend.js";
 
-const LONGEST_CLIP_SIDE = 1280;
+const MAX_CLIP_SIDE = 1280;
 const IDLE_MS = 40;
 const $ = (id) => document.getElementById(id);
 const [picture, video] = [$("picture"), $("video")];
 
 let models = null;
 let shown = null; // { frame, now, before }: pixels and the answers of both models
-let job = 0; // goes up with every new file; work for an older one stops
+let job = 0; // incremented for every new file; work for an older file stops
 const hidden = new Set();
 
 const view = () => document.querySelector("input[name=view]:checked").value;
 
-function complain(error) {
+function showError(error) {
   $("problem").textContent = error ? `Sorry: ${error.message}` : "";
   $("problem").hidden = !error;
 }
@@ -26,8 +26,8 @@ function complain(error) {
 async function loadModels() {
   const found = await fetchModels();
   const { current, previous } = found;
-  if (Math.max(current.classes.length, previous?.classes.length ?? 0) > MOST_CLASSES) {
-    throw new Error(`this page shows models of up to ${MOST_CLASSES} classes`);
+  if (Math.max(current.classes.length, previous?.classes.length ?? 0) > MAX_CLASSES) {
+    throw new Error(`this page shows models of up to ${MAX_CLASSES} classes`);
   }
   models = found;
   const count = current.classes.length;
@@ -70,7 +70,7 @@ async function look(blob, source, width, height, both, mine) {
 }
 
 function refresh() {
-  complain(null);
+  showError(null);
   $("drop").hidden = true;
   picture.hidden = $("controls").hidden = $("panel").hidden = false;
   document.querySelector("main").classList.add("filled");
@@ -126,7 +126,7 @@ function showClasses() {
 
 async function open(file) {
   const mine = ++job;
-  complain(null);
+  showError(null);
   video.pause();
   video.removeAttribute("src");
   $("clip").hidden = $("rate-box").hidden = true;
@@ -137,7 +137,7 @@ async function open(file) {
     else await openImage(file, mine);
     if (mine === job) $("status").textContent = picture.getAttribute("aria-label");
   } catch (error) {
-    if (mine === job) complain(error);
+    if (mine === job) showError(error);
   }
 }
 
@@ -146,7 +146,7 @@ async function openImage(file, mine) {
   try {
     bitmap = await createImageBitmap(file);
   } catch {
-    throw new Error(`${file.name ?? "this file"} is no image or clip that this browser can show`);
+    throw new Error(`${file.name ?? "this file"} is not an image or clip that this browser can show`);
   }
   const known = ["image/png", "image/jpeg"].includes(file.type);
   const blob = known ? file : await asBlob(bitmap, bitmap.width, bitmap.height, "image/png");
@@ -167,7 +167,7 @@ function loaded(file) {
   });
 }
 
-// The frame that the clip shows now; null while there is none yet, which no state of the video tells.
+// The frame that the clip shows now; null while there is none yet.
 async function stillOf(width, height) {
   try {
     return await createImageBitmap(video, { resizeWidth: width, resizeHeight: height });
@@ -176,11 +176,11 @@ async function stillOf(width, height) {
   }
 }
 
-// Plays the clip and always looks at the newest frame, one at a time, until another file is opened.
+// Plays the clip and segments its newest frame, one at a time, until another file is opened.
 async function openClip(file, mine) {
   await loaded(file);
   const source = video.src;
-  const scale = Math.min(1, LONGEST_CLIP_SIDE / Math.max(video.videoWidth, video.videoHeight));
+  const scale = Math.min(1, MAX_CLIP_SIDE / Math.max(video.videoWidth, video.videoHeight));
   const [width, height] = [video.videoWidth, video.videoHeight].map((side) => Math.max(1, Math.round(scale * side)));
   $("clip").hidden = $("rate-box").hidden = false;
   await video.play().catch(() => {}); // it may stay paused until the user says so
@@ -217,7 +217,7 @@ function showTime() {
   if (document.activeElement !== $("seek") && video.duration) $("seek").value = at / video.duration;
 }
 
-// ---- what the user does
+// ---- user input
 
 $("choose").addEventListener("click", () => $("file").click());
 $("another").addEventListener("click", () => $("file").click());
@@ -229,7 +229,7 @@ $("sample").addEventListener("click", async () => {
   try {
     await open(await sample());
   } catch (error) {
-    complain(error);
+    showError(error);
   }
 });
 $("play").addEventListener("click", () => (video.paused ? video.play() : video.pause()));
@@ -251,4 +251,4 @@ document.addEventListener("drop", (event) => {
   if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]);
 });
 
-loadModels().catch(complain);
+loadModels().catch(showError);

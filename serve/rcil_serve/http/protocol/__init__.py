@@ -1,1 +1,1 @@
-"""Requests and responses of the HTTP server: bodies, tensors, messages and refusals."""
+"""Requests and responses of the HTTP server: bodies, tensors, messages and errors."""

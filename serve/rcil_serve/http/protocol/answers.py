@@ -1,4 +1,4 @@
-"""What the routes answer, as the server's schema states it; the tests hold the server to it."""
+"""Response models and errors of the routes, as stated in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from rcil.core.errors import RcilError
 from rcil.model.metadata import ClassInfo
 
 BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 MEANINGS = {
-    400: "The request cannot be understood.",
+    400: "The request is invalid.",
     401: "The token is missing or wrong.",
     403: "The request comes from a page of another site.",
-    404: "There is no such model or version.",
+    404: "Unknown model or version.",
     408: "The body did not arrive in time.",
-    409: "A reload is under way.",
+    409: "A reload is in progress.",
     413: "The body, the image or the batch is too large.",
-    415: "The body is packed in a way that is not taken.",
+    415: "The content encoding is not supported.",
     422: "The new model was refused; the old one keeps serving.",
-    429: "All places are taken.",
-    500: "The server failed; its log says why.",
+    429: "Too many concurrent requests.",
+    500: "Internal server error; see the server's log.",
     503: "No worker became free in time.",
     504: "The model did not answer in time.",
 }
@@ -31,14 +32,14 @@ class _Answer(BaseModel):
 
 
 class Refused(_Answer):
-    """Every answer from 400 on."""
+    """Every response with a status of 400 or above."""
 
     error: str
-    """In words."""
+    """Message with a hint."""
 
 
 class ServerInfo(_Answer):
-    """Who answers."""
+    """Name and version of the server."""
 
     name: str
     version: str
@@ -46,16 +47,16 @@ class ServerInfo(_Answer):
 
 
 class TensorInfo(_Answer):
-    """An input or output."""
+    """An input or output tensor."""
 
     name: str
     datatype: Literal["UINT8", "INT32", "FP32"]
     shape: list[int]
-    """-1 is an axis that varies."""
+    """Axis lengths; -1 for a dynamic axis."""
 
 
 class ModelInfo(_Answer):
-    """A model of the Open Inference Protocol."""
+    """Metadata of a model in the Open Inference Protocol."""
 
     name: str
     versions: list[str]
@@ -65,7 +66,7 @@ class ModelInfo(_Answer):
 
 
 class VersionInfo(_Answer):
-    """One row of the repository's index."""
+    """One entry of the repository index."""
 
     name: str
     version: str
@@ -74,13 +75,13 @@ class VersionInfo(_Answer):
 
 
 class BinarySize(_Answer):
-    """Says that a tensor follows the JSON."""
+    """Size of a tensor that follows the JSON."""
 
     binary_data_size: int
 
 
 class OutputTensor(_Answer):
-    """A result; its numbers are here, or follow the JSON."""
+    """An output tensor; its values are in `data` or follow the JSON."""
 
     name: str
     datatype: Literal["UINT8", "INT32", "FP32"]
@@ -90,7 +91,7 @@ class OutputTensor(_Answer):
 
 
 class Inferred(_Answer):
-    """The JSON of an answer."""
+    """JSON part of an inference response."""
 
     model_name: str
     model_version: str
@@ -106,7 +107,7 @@ class Agreed(_Answer):
 
 
 class Reloaded(_Answer):
-    """What a reload did."""
+    """Report of a reload."""
 
     step: int
     sha256: str
@@ -117,7 +118,7 @@ class Reloaded(_Answer):
 
 
 class Described(_Answer):
-    """A model for the page."""
+    """Description of a model for the page."""
 
     step: int
     sha256: str
@@ -128,14 +129,14 @@ class Described(_Answer):
 
 
 class ClassTables(_Answer):
-    """Of both models."""
+    """Descriptions of both models."""
 
     current: Described
     previous: Described | None
 
 
 class ClassShare(_Answer):
-    """How much of an image a class has."""
+    """Share of an image that a class covers."""
 
     name: str
     id: int
@@ -144,7 +145,7 @@ class ClassShare(_Answer):
 
 
 class Numbers(_Answer):
-    """An image as numbers."""
+    """Segmentation of an image as numbers."""
 
     step: int
     sha256: str
@@ -156,10 +157,36 @@ class Numbers(_Answer):
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The entries of a route's table for answers from 400 on."""
+    """OpenAPI entries of a route for error responses."""
     return {status: {"model": Refused, "description": MEANINGS[status]} for status in statuses}
 
 
 def plain(kind: str | None = None) -> dict[int | str, dict[str, Any]]:
-    """The entry for an answer that is a file of this media type; None: an empty answer."""
-    return {200: {"description": "As asked.", "content": {} if kind is None else {kind: BYTES}}}
+    """OpenAPI entry for a response of this media type; None for an empty response."""
+    return {200: {"description": "Success.", "content": {} if kind is None else {kind: BYTES}}}
+
+
+class RefusalError(RcilError):
+    """A refused request; becomes a JSON response with `status`.
+
+    Args:
+        status: HTTP status.
+        message: What is wrong, with the offending value.
+        hint: The remedy.
+    """
+
+    def __init__(self, status: int, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.status = status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that tell the client when to retry or how to authenticate."""
+        if self.status in (409, 429, 503):
+            return {"Retry-After": "1"}
+        return {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+
+
+def message_with_hint(error: RcilError) -> str:
+    """Message and hint in one line."""
+    return f"{error.message}. {error.hint}" if error.hint else error.message

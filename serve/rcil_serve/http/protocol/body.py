@@ -1,4 +1,4 @@
-"""Bodies of requests: read up to a limit, and unpacked up to a limit."""
+"""Request bodies: read, decompressed and decoded, each within a limit."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import asyncio
 import zlib
 from collections.abc import AsyncGenerator
 
+import cv2
+import numpy as np
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil.core.image_header import JPEG, MAX_SCANS, has_too_many_scans, stated_size
+from rcil.core.images import Image, decoded
+from rcil_serve.http.protocol.answers import RefusalError
 
 Body = bytes | bytearray
 PACKED = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-"""Window bits of zlib by `Content-Encoding`."""
-MOST_DIGITS = 18
-"""Of a length that is read as a number; Python refuses very long ones with an error."""
+"""zlib window bits by `Content-Encoding`."""
+MAX_DIGITS = 18
+"""Maximum number of digits of a length; Python refuses to parse very long numbers."""
 
 
 async def read_body(request: Request, limit: int, seconds: float) -> Body:
-    """The whole body as it was sent, or the uploaded file of a form; 413 above `limit` bytes, 408 after `seconds`."""
+    """Read the whole body, or the uploaded file of a form; 413 above `limit` bytes, 408 after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             if request.headers.get("content-type", "").startswith("multipart/form-data"):
@@ -34,7 +38,7 @@ async def read_body(request: Request, limit: int, seconds: float) -> Body:
 
 async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     stated = request.headers.get("content-length", "")
-    if stated.isdecimal() and (len(stated) > MOST_DIGITS or int(stated) > limit):
+    if stated.isdecimal() and (len(stated) > MAX_DIGITS or int(stated) > limit):
         raise _too_large(limit)
     read = 0
     async for chunk in request.stream():
@@ -45,29 +49,29 @@ async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
 
 
 async def _uploaded(request: Request, limit: int) -> bytes:
-    """The first file of a form, whatever its field is called."""
+    """Read the first file of a form, whatever its field is called."""
     parser = MultiPartParser(request.headers, _limited(request, limit), max_files=4, max_fields=16)
-    parser.spool_max_size = limit + 1  # stays in memory
+    parser.spool_max_size = limit + 1  # keep it in memory
     try:
         form = await parser.parse()
         for value in form.values():
             if not isinstance(value, str):
                 return await value.read()
     except (MultiPartException, KeyError) as error:
-        raise RefusalError(400, f"the form cannot be read: {error}", "Send multipart/form-data.") from error
+        raise RefusalError(400, f"the form cannot be parsed: {error}", "Send multipart/form-data.") from error
     finally:
-        for file in parser._files_to_close_on_error:  # all of them: a form lacks those whose part never ended
+        for file in parser._files_to_close_on_error:  # all files: a form lacks those with an incomplete part
             file.close()
-    raise RefusalError(400, "the form holds no file", "Upload with `curl -F image=@street.jpg`.")
+    raise RefusalError(400, "the form contains no file", "Upload with `curl -F image=@street.jpg`.")
 
 
-def unpacked(body: Body, encoding: str, limit: int) -> Body:
-    """The body without its `Content-Encoding`; 413 above `limit` bytes, so that a small bomb stays small."""
+def decompressed(body: Body, encoding: str, limit: int) -> Body:
+    """Undo the `Content-Encoding` of a body; 413 above `limit` bytes, which stops decompression bombs."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return body
     if encoding not in PACKED:
-        raise RefusalError(415, f"bodies in '{encoding}' are not taken", f"Use {' or '.join(PACKED)}, or none.")
+        raise RefusalError(415, f"unsupported content encoding '{encoding}'", f"Use {' or '.join(PACKED)}, or none.")
     unpacker = zlib.decompressobj(PACKED[encoding])
     try:
         data = unpacker.decompress(body, limit + 1)
@@ -76,9 +80,42 @@ def unpacked(body: Body, encoding: str, limit: int) -> Body:
     if len(data) > limit:
         raise _too_large(limit)
     if not unpacker.eof or unpacker.unused_data:
-        raise RefusalError(400, f"the {encoding} body is cut off, or something follows it")
+        raise RefusalError(400, f"the {encoding} body is truncated or followed by other data")
     return data
 
 
 def _too_large(limit: int) -> RefusalError:
     return RefusalError(413, f"the body has more than {limit} bytes", "Send a smaller image, or raise --max-bytes.")
+
+
+def decode_image(body: Body, max_pixels: int) -> Image:
+    """Decode a PNG or JPEG to upright RGB [H, W, 3]; 413 above `max_pixels`, 400 if it is not an image."""
+    height, width = size_of(body)
+    if height * width > max_pixels:
+        raise RefusalError(
+            413,
+            f"the image has {width}x{height} pixels, more than {max_pixels}",
+            "Send a smaller one, or raise --max-pixels.",
+        )
+    if body.startswith(JPEG) and b"\xff\xd9" not in body[-1024:]:
+        raise RefusalError(400, "the JPEG is truncated", "Send it again.")
+    if has_too_many_scans(body):
+        raise RefusalError(413, f"the JPEG has more than {MAX_SCANS} scans", "Save it again with another program.")
+    pixels = decoded(body)
+    if pixels is None or pixels.size != height * width * 3:
+        raise RefusalError(400, "the image cannot be decoded", "It may be damaged; send it again.")
+    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
+
+
+def size_of(body: Body) -> tuple[int, int]:
+    """Height and width according to the file's header."""
+    size = stated_size(body)
+    if size is None:
+        raise RefusalError(400, "the body is neither PNG nor JPEG", "Send the bytes of an image file.")
+    return size
+
+
+def encode_png(pixels: Image) -> bytes:
+    """Encode grey [H, W] with 8 or 16 bits, or RGB [H, W, 3], with fast compression."""
+    stored = pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    return cv2.imencode(".png", stored, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()

@@ -1,4 +1,4 @@
-"""Inference requests and answers of the Open Inference Protocol: JSON, with tensors in it or behind it."""
+"""Inference requests and responses of the Open Inference Protocol: JSON, optionally followed by binary tensors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rcil_export.graph.description import first_problem
-from rcil_serve.http.protocol.body import MOST_DIGITS, Body
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
+from rcil_serve.http.protocol.body import MAX_DIGITS, Body
 from rcil_serve.http.protocol.tensors import Array, Tensor, type_name
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
-"""Where the JSON ends and binary tensors begin, in requests and answers."""
+"""Header with the length of the JSON that precedes binary tensors, in requests and responses."""
 
 
 class _Part(BaseModel):
@@ -23,63 +23,63 @@ class _Part(BaseModel):
 
 
 class SentTensor(_Part):
-    """An input as the JSON describes it."""
+    """An input tensor of a request."""
 
     name: str
     datatype: str
     shape: list[int] = Field(max_length=8)
     data: Any = None
-    """Numbers, nested or flat; absent where they follow the JSON."""
+    """Values, nested or flat; absent if they follow the JSON."""
 
 
 class WantedTensor(_Part):
-    """An output that is asked for."""
+    """An output that the client requests."""
 
     name: str
 
 
 class InferRequest(_Part):
-    """The JSON of a request."""
+    """JSON part of an inference request."""
 
     id: str = ""
     inputs: list[SentTensor]
     outputs: list[WantedTensor] = []
 
     def binary(self, output: str) -> bool:
-        """Whether an output is to follow the JSON instead of being in it."""
+        """Whether an output is sent as binary data after the JSON."""
         wanted = next((one.parameters for one in self.outputs if one.name == output), {})
         return bool(wanted.get("binary_data", self.parameters.get("binary_data_output", False)))
 
 
 def parse_request(body: Body, header_length: str | None) -> tuple[InferRequest, memoryview]:
-    """The JSON of a request and the bytes behind it.
+    """Split a request into its JSON and the bytes after it.
 
     Args:
-        body: All of it.
-        header_length: Length of the JSON as the header states it; None: all is JSON.
+        body: The whole body.
+        header_length: Length of the JSON according to the header; None if the whole body is JSON.
     """
     split = len(body)
     if header_length is not None:
-        split = int(header_length) if header_length.isdecimal() and len(header_length) <= MOST_DIGITS else -1
+        split = int(header_length) if header_length.isdecimal() and len(header_length) <= MAX_DIGITS else -1
         if not 0 < split <= len(body):
             raise RefusalError(
-                400, f"{HEADER_LENGTH} is '{header_length[:MOST_DIGITS]}', and the body has {len(body)} bytes"
+                400, f"{HEADER_LENGTH} is '{header_length[:MAX_DIGITS]}', and the body has {len(body)} bytes"
             )
     view = memoryview(body)
     try:
         return InferRequest.model_validate_json(bytes(view[:split])), view[split:]
     except ValidationError as error:
-        raise RefusalError(400, f"the request is not as the protocol wants it: {first_problem(error)}") from error
+        raise RefusalError(400, f"invalid request: {first_problem(error)}") from error
 
 
 def input_of(request: InferRequest, binary: memoryview, tensor: Tensor) -> Array:
-    """The one input of our models, checked against what the model takes."""
+    """The input tensor of a request, checked against the model's input."""
     if [sent.name for sent in request.inputs] != [tensor.name]:
         names = ", ".join(sent.name for sent in request.inputs) or "none"
-        raise RefusalError(400, f"the inputs are {names}; the model takes {tensor}")
+        raise RefusalError(400, f"the inputs are {names}; the model expects {tensor}")
     sent = request.inputs[0]
     if sent.datatype != tensor.datatype:
-        raise RefusalError(400, f"{sent.name} is {sent.datatype}; the model takes {tensor}")
+        raise RefusalError(400, f"{sent.name} is {sent.datatype}; the model expects {tensor}")
     tensor.check_shape(sent.shape)
     size = sent.parameters.get("binary_data_size")
     if size is None:
@@ -92,28 +92,28 @@ def input_of(request: InferRequest, binary: memoryview, tensor: Tensor) -> Array
 
 
 def check_outputs(request: InferRequest, known: list[str]) -> None:
-    """Raise for an output that the model does not have or that is asked for twice, or a form that is not offered.
+    """Raise if an output is unknown, requested twice, or requested as a classification.
 
-    A small request could name one output a million times, and the answer would not fit into memory.
+    A small request could name one output a million times, and the response would not fit into memory.
     """
     names = [wanted.name for wanted in request.outputs]
     if len(set(names)) < len(names):
-        raise RefusalError(400, "an output is asked for more than once", f"Known: {', '.join(known)}.")
+        raise RefusalError(400, "an output is requested more than once", f"Known: {', '.join(known)}.")
     for wanted in request.outputs:
         if wanted.name not in known:
-            raise RefusalError(400, f"there is no output '{wanted.name}'", f"Known: {', '.join(known)}.")
+            raise RefusalError(400, f"unknown output '{wanted.name}'", f"Known: {', '.join(known)}.")
         if "classification" in wanted.parameters:
-            raise RefusalError(400, "outputs as classifications are not offered", "Leave `classification` out.")
+            raise RefusalError(400, "classification outputs are not supported", "Remove `classification`.")
 
 
 def answer_to(request: InferRequest, model: str, version: str, found: dict[str, Array]) -> tuple[bytes, int | None]:
-    """An answer's body, and the length of its JSON if binary tensors follow it.
+    """Create the body of a response, and the length of its JSON if binary tensors follow.
 
     Args:
-        request: What is answered.
-        model: Name.
-        version: That answered.
-        found: Outputs by name; those that were not asked for are left out.
+        request: The request.
+        model: Name of the model.
+        version: Version of the model.
+        found: Outputs by name; only requested ones are sent.
     """
     names = [wanted.name for wanted in request.outputs] or list(found)
     outputs: list[dict[str, object]] = []

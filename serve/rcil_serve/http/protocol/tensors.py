@@ -1,4 +1,4 @@
-"""The tensors of a model as the Open Inference Protocol names them."""
+"""The tensors of a model in the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from rcil_export.graph.interface import INPUT_NAME
 from rcil_export.graph.shapes import Extent
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.runtime.backends import Backend, Outputs
 
 Array = NDArray[Any]
 TYPES: dict[str, np.dtype[Any]] = {"UINT8": np.dtype("u1"), "INT32": np.dtype("<i4"), "FP32": np.dtype("<f4")}
 UINT8_CLASSES = 256
-"""A mask of more classes is INT32."""
+"""Maximum number of classes of a UINT8 mask; with more it is INT32."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output."""
+    """An input or output tensor."""
 
     name: str
     datatype: str
@@ -32,32 +32,34 @@ class Tensor:
         lengths = (str(axis.low) if axis.fixed else f"{axis.low} to {axis.high}" for axis in self.axes)
         return f"{self.name} {self.datatype} [{', '.join(lengths)}]"
 
-    def described(self) -> dict[str, object]:
-        """For the model's metadata; -1 is an axis that varies."""
+    def describe(self) -> dict[str, object]:
+        """Description for the model's metadata; -1 for a dynamic axis."""
         shape = [axis.low if axis.fixed else -1 for axis in self.axes]
         return {"name": self.name, "datatype": self.datatype, "shape": shape}
 
     def check_shape(self, shape: list[int]) -> None:
-        """Raise 400 for a shape that the model does not take."""
+        """Refuse with 400 if the model does not accept a shape."""
         fits = len(shape) == len(self.axes) and all(
             axis.low <= length <= axis.high for axis, length in zip(self.axes, shape, strict=True)
         )
         if not fits:
             raise RefusalError(
-                400, f"{self.name} has the shape {shape}; the model takes {self}", "/segment takes images of any size."
+                400,
+                f"{self.name} has the shape {shape}; the model expects {self}",
+                "/segment accepts any size.",
             )
 
     def from_bytes(self, data: memoryview, shape: list[int]) -> Array:
-        """Little-endian numbers, row by row; they stay where they are."""
+        """Interpret little-endian values in row-major order, without copying them."""
         dtype = TYPES[self.datatype]
         if len(data) != math.prod(shape) * dtype.itemsize:
             raise RefusalError(400, f"{self.name} of shape {shape} does not have {len(data)} bytes")
         return np.frombuffer(data, dtype).reshape(shape)
 
     def from_numbers(self, data: object, shape: list[int]) -> Array:
-        """A list of numbers, nested or flat."""
+        """Convert a nested or flat list of numbers."""
         if not isinstance(data, list):
-            raise RefusalError(400, f"{self.name} has no data", "Give `data`, or binary_data_size and the bytes.")
+            raise RefusalError(400, f"{self.name} has no data", "Send `data`, or binary_data_size and the bytes.")
         try:
             numbers = np.array(data)
             if numbers.dtype.kind not in "iuf" or numbers.size != math.prod(shape):
@@ -65,7 +67,7 @@ class Tensor:
             with np.errstate(all="ignore"):
                 values = numbers.astype(TYPES[self.datatype])
         except (ValueError, TypeError, OverflowError) as error:
-            raise RefusalError(400, f"the data of {self.name} cannot be read: {error}") from error
+            raise RefusalError(400, f"invalid data for {self.name}: {error}") from error
         if values.dtype.kind == "u" and not np.array_equal(values, numbers):
             raise RefusalError(400, f"the data of {self.name} has values that are not whole numbers from 0 to 255")
         return values.reshape(shape)
@@ -88,11 +90,11 @@ def output_tensors(backend: Backend) -> list[Tensor]:
 
 
 def named(outputs: Outputs) -> dict[str, Array]:
-    """What a backend gave, by name."""
+    """Outputs of a backend by name."""
     found: dict[str, Array] = {"mask": outputs.mask}
     return found if outputs.confidence is None else found | {"confidence": outputs.confidence}
 
 
 def type_name(values: Array) -> str:
-    """The protocol's name of a type."""
+    """Name of an array's type in the protocol."""
     return next(name for name, dtype in TYPES.items() if dtype == values.dtype)

@@ -1,4 +1,4 @@
-"""The web page, what it asks for besides masks, and the metrics."""
+"""Routes of the web page, its data and the metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""The browser fetches nothing from anywhere else."""
+"""Content security policy: the browser loads nothing from other sites."""
 HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 PARTS = {
     "/": ("page.html", "text/html"),
@@ -36,7 +36,7 @@ PARTS = {
     "/legend.js": ("legend.js", "text/javascript"),
     "/favicon.ico": ("icon.svg", "image/svg+xml"),
 }
-"""Files of the page by their address; they hold no secrets and need no token."""
+"""Files of the page by path; they contain no secrets and need no token."""
 router = APIRouter()
 
 
@@ -56,9 +56,7 @@ for _path, (_name, _kind) in PARTS.items():
 async def classes(service: ServiceOf) -> JSONResponse:
     """The class tables of both models."""
     current, previous = service.models.current, service.models.previous
-    return JSONResponse(
-        {"current": current.described(), "previous": None if previous is None else previous.described()}
-    )
+    return JSONResponse({"current": current.describe(), "previous": None if previous is None else previous.describe()})
 
 
 @router.get("/sample.jpg", response_class=Response, responses=plain("image/jpeg") | refusals(401))
@@ -69,5 +67,5 @@ def sample() -> Response:
 
 @router.get("/metrics", response_class=Response, responses=plain("text/plain") | refusals(401))
 async def metrics(service: ServiceOf) -> Response:
-    """For Prometheus."""
+    """Metrics for Prometheus."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""Plain image upload: a photograph in, a mask, an overlay or numbers out."""
+"""Image upload: returns a mask, an overlay or numbers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from starlette.responses import JSONResponse, Response
 from rcil.core.images import Image
 from rcil_serve.http.models import Model
 from rcil_serve.http.protocol.answers import BYTES, Numbers, refusals
-from rcil_serve.http.protocol.body import Body
-from rcil_serve.http.protocol.picture import decode, encode_png
-from rcil_serve.http.service import Service, ServiceOf
-from rcil_serve.http.stopwatch import Stopwatch
+from rcil_serve.http.protocol.body import Body, decode_image, encode_png
+from rcil_serve.http.service import Service, ServiceOf, Stopwatch
 from rcil_serve.runtime.painter import Painter, shares
 from rcil_serve.runtime.predictor import Segmentation
 from rcil_serve.stream.outputs.masks import IdTable
@@ -28,7 +26,7 @@ router = APIRouter()
 @router.post(
     "/segment",
     responses={
-        200: {"model": Numbers, "description": "A picture, or numbers.", "content": {"image/png": BYTES}},
+        200: {"model": Numbers, "description": "An image, or numbers.", "content": {"image/png": BYTES}},
         **refusals(400, 401, 403, 404, 408, 413, 415, 429, 500, 503, 504),
     },
     openapi_extra={
@@ -57,15 +55,15 @@ async def segment(
 
 
 def segmented(service: Service, body: Body, output: Form, alpha: float, which: str, watch: Stopwatch) -> Response:
-    """The work of an upload."""
-    image = decode(body, service.options.max_pixels)
+    """Segment an uploaded image."""
+    image = decode_image(body, service.options.max_pixels)
     watch.lap("decode")
     with service.models.use(which) as model:
         start = time.perf_counter()
         found = model.predictor.segment(image)
         milliseconds = 1000 * (time.perf_counter() - start)
         watch.lap("infer")
-        service.note(model, image, [found.mask])
+        service.record(model, image, [found.mask])
         response = _answer(model, image, found, output, alpha, milliseconds)
         response.headers["X-Rcil-Step"] = model.version
         response.headers["X-Rcil-Sha256"] = model.backend.sha256

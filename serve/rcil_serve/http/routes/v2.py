@@ -19,6 +19,7 @@ from rcil_serve.http.protocol.answers import (
     BYTES,
     Inferred,
     ModelInfo,
+    RefusalError,
     Reloaded,
     ServerInfo,
     VersionInfo,
@@ -27,17 +28,15 @@ from rcil_serve.http.protocol.answers import (
 )
 from rcil_serve.http.protocol.body import Body, read_body
 from rcil_serve.http.protocol.messages import HEADER_LENGTH, answer_to, check_outputs, input_of, parse_request
-from rcil_serve.http.protocol.refusal import RefusalError
 from rcil_serve.http.protocol.tensors import Array, input_tensor, named, output_tensors
-from rcil_serve.http.service import Service, ServiceOf
-from rcil_serve.http.stopwatch import Stopwatch
+from rcil_serve.http.service import Service, ServiceOf, Stopwatch
 
 OCTETS = "application/octet-stream"
 EXTENSIONS = ["binary_tensor_data", "model_repository"]
 PLATFORMS = {".onnx": "onnxruntime_onnx", ".engine": "tensorrt_plan", ".plan": "tensorrt_plan"}
 MODEL, VERSION = "/models/{name}", "/models/{name}/versions/{version}"
 MAX_LOAD_BYTES = 2**16
-"""Of the body of a reload, which takes no place in the queue and so must stay small."""
+"""Maximum size of a reload request, which takes no slot in the queue and so must be small."""
 UNKNOWN = refusals(401, 404)
 INFER: dict[str, Any] = {
     "responses": {
@@ -58,47 +57,47 @@ INFER: dict[str, Any] = {
         },
     },
 }
-"""Both forms of the inference route in the schema."""
+"""OpenAPI entries of both inference routes."""
 router = APIRouter(prefix="/v2")
 
 
 class LoadParameters(BaseModel):
-    """How to reload; what else the protocol knows, such as another configuration, is not offered."""
+    """Parameters of a reload; others of the protocol, such as a configuration, are not supported."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     force: bool = False
-    """Take a model in which clients miss something."""
+    """Accept a model that is incompatible with the old one."""
 
 
 class LoadRequest(BaseModel):
-    """The body of a reload; may be empty."""
+    """Body of a reload request; may be empty."""
 
     parameters: LoadParameters = LoadParameters()
 
 
 @router.get("", response_model=ServerInfo, responses=refusals(401))
 async def server() -> dict[str, object]:
-    """Who answers."""
+    """Name and version of the server."""
     return {"name": "rcil", "version": __version__, "extensions": EXTENSIONS}
 
 
 @router.get("/health/live", response_class=Response, responses=plain())
 async def live() -> Response:
-    """The process answers."""
+    """Whether the process responds."""
     return Response()
 
 
 @router.get("/health/ready", response_class=Response, responses=plain())
 async def ready() -> Response:
-    """A model is loaded and warm: the server does not listen before that."""
+    """Whether the model is loaded and warm; the server does not listen before."""
     return Response()
 
 
 @router.get(f"{MODEL}/ready", response_class=Response, responses=plain() | UNKNOWN)
 @router.get(f"{VERSION}/ready", response_class=Response, responses=plain() | UNKNOWN)
 async def model_ready(name: str, service: ServiceOf, version: str = CURRENT) -> Response:
-    """Whether this model, or this version of it, can be asked."""
+    """Whether this model, or this version of it, is available."""
     check_name(name, service)
     with service.models.use(version):
         return Response()
@@ -114,15 +113,15 @@ async def model_metadata(name: str, service: ServiceOf, version: str = CURRENT) 
             "name": name,
             "versions": service.models.versions,
             "platform": PLATFORMS.get(service.options.model.suffix.lower(), ""),
-            "inputs": [input_tensor(model.backend).described()],
-            "outputs": [tensor.described() for tensor in output_tensors(model.backend)],
+            "inputs": [input_tensor(model.backend).describe()],
+            "outputs": [tensor.describe() for tensor in output_tensors(model.backend)],
         }
 
 
 @router.post(f"{MODEL}/infer", **INFER)
 @router.post(f"{VERSION}/infer", **INFER)
 async def infer(name: str, request: Request, service: ServiceOf, version: str = CURRENT) -> Response:
-    """Masks of a batch as the graph takes it; their values are class rows."""
+    """Segment a batch in the format of the graph; mask values are class rows."""
     check_name(name, service)
     header_length = request.headers.get(HEADER_LENGTH)
     return await service.answer(request, lambda body, watch: inferred(service, version, body, header_length, watch))
@@ -130,7 +129,7 @@ async def infer(name: str, request: Request, service: ServiceOf, version: str = 
 
 @router.post("/repository/index", response_model=list[VersionInfo], responses=refusals(401, 403))
 async def index(service: ServiceOf) -> list[dict[str, str]]:
-    """All versions that can be asked for."""
+    """All available versions."""
     return [
         {"name": service.options.name, "version": version, "state": "READY", "reason": ""}
         for version in service.models.versions
@@ -140,7 +139,7 @@ async def index(service: ServiceOf) -> list[dict[str, str]]:
 @router.post(
     "/repository/models/{name}/load",
     responses={
-        200: {"model": Reloaded, "description": "The file's model serves now."},
+        200: {"model": Reloaded, "description": "The reloaded model is being served."},
         **refusals(400, 401, 403, 404, 408, 409, 413, 422, 500),
     },
     openapi_extra={
@@ -148,24 +147,24 @@ async def index(service: ServiceOf) -> list[dict[str, str]]:
     },
 )
 async def load(name: str, request: Request, service: ServiceOf) -> JSONResponse:
-    """Read the model's file again; the old model serves until the new one has proved that it runs."""
+    """Reload the model file; the old model serves until the new one has run successfully."""
     check_name(name, service)
     body = await read_body(request, MAX_LOAD_BYTES, service.options.timeout_s)
     try:
         wanted = LoadRequest.model_validate_json(bytes(body) or b"{}")
     except ValidationError as error:
-        raise RefusalError(400, f"the request is not as the protocol wants it: {first_problem(error)}") from error
+        raise RefusalError(400, f"invalid request: {first_problem(error)}") from error
     return JSONResponse(await asyncio.to_thread(service.reloader.reload, force=wanted.parameters.force))
 
 
 def check_name(name: str, service: Service) -> None:
-    """Raise 404 for another model."""
+    """Refuse with 404 if the model is unknown."""
     if name != service.options.name:
-        raise RefusalError(404, f"there is no model '{name}'", f"Known: {service.options.name}.")
+        raise RefusalError(404, f"unknown model '{name}'", f"Known: {service.options.name}.")
 
 
 def inferred(service: Service, version: str, body: Body, header_length: str | None, watch: Stopwatch) -> Response:
-    """The work of an inference request."""
+    """Process an inference request."""
     request, binary = parse_request(body, header_length)
     with service.models.use(version) as model:
         tensor = input_tensor(model.backend)
@@ -175,12 +174,12 @@ def inferred(service: Service, version: str, body: Body, header_length: str | No
             raise RefusalError(
                 413,
                 f"the batch has more than {service.options.max_pixels} pixels",
-                "Send fewer at once, or raise --max-pixels.",
+                "Send a smaller batch, or raise --max-pixels.",
             )
         watch.lap("decode")
         outputs = model.backend.run(batch)
         watch.lap("infer")
-        service.note(model, first_image(model, batch), list(outputs.mask))
+        service.record(model, first_image(model, batch), list(outputs.mask))
         content, header = answer_to(request, service.options.name, model.version, named(outputs))
     watch.lap("encode")
     if header is None:
@@ -189,7 +188,7 @@ def inferred(service: Service, version: str, body: Body, header_length: str | No
 
 
 def first_image(model: Model, batch: Array) -> Image | None:
-    """The first image of a batch as RGB [H, W, 3]; None where it is normalised."""
+    """The first image of a batch as RGB [H, W, 3]; None if the batch is normalised."""
     if model.backend.interface.input != "uint8":
         return None
     image: Image = batch[0]

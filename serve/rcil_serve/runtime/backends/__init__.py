@@ -1,4 +1,4 @@
-"""What runs a model: ONNX Runtime or TensorRT, behind one protocol."""
+"""Backends that run a model, ONNX Runtime and TensorRT, behind one protocol."""
 
 from rcil_serve.runtime.backends.open import open_backend
 from rcil_serve.runtime.backends.protocol import Backend, Outputs

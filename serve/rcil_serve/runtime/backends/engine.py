@@ -14,11 +14,11 @@ from rcil_serve.runtime.backends.protocol import Outputs, outputs_of
 
 
 class EngineBackend:
-    """An engine on a GPU. Two calls are in flight at once; further ones take turns.
+    """A TensorRT engine on a GPU. Up to two calls run concurrently; further calls wait.
 
     Args:
-        path: The engine, with its sidecar beside it.
-        device: The number of the GPU, in CUDA's order.
+        path: The engine, with its sidecar next to it.
+        device: CUDA device index.
     """
 
     def __init__(self, path: Path, device: int = 0) -> None:

@@ -26,9 +26,9 @@ class OnnxBackend:
 
     Args:
         path: The file.
-        device: Where it must run; `auto`: on a GPU where one can be used, else on the CPU.
-        threads: For the work inside a node; None: as many as there are cores.
-        sha256: Of the file that was signed; another one is refused. The bytes that were hashed are those that run.
+        device: Device to run on; `auto` selects a GPU if one is usable, else the CPU.
+        threads: Number of threads within an operator; None uses all cores.
+        sha256: Hash of the signed file. A different file is refused, and the bytes that were hashed are loaded.
     """
 
     def __init__(self, path: Path, device: str = "cpu", threads: int | None = None, sha256: str | None = None) -> None:
@@ -43,7 +43,7 @@ class OnnxBackend:
         except OSError as error:
             raise CheckpointError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
         if sha256 not in (None, self.sha256):
-            raise TrustError(f"{path} was changed while it was opened", "Try again.")
+            raise TrustError(f"{path} changed while it was being opened", "Try again.")
         self.metadata, self.interface = parse_description(read_texts(path, content), path)
         provider = choose_provider(device, self.interface, path)
         others = [name for name in (CUDA, CPU) if name != provider and is_listed(name)] if provider != CPU else []
@@ -70,10 +70,10 @@ class OnnxBackend:
             raise RunError(f"{self.name} is closed", "Open it again.")
         try:
             values = session.run(self._outputs, {INPUT_NAME: batch})
-        except Exception as error:  # its exceptions have no common root
+        except Exception as error:  # ONNX Runtime's exceptions have no common base class
             raise RunError(f"ONNX Runtime cannot run {self.name}: {first_line(error)}", "Export it again.") from error
         return outputs_of(dict(zip(self._outputs, values, strict=True)), self.name)
 
     def close(self) -> None:
-        """See `Backend.close`. A session goes with its last reference, which a running request may still hold."""
+        """See `Backend.close`. The session is freed with its last reference, which a running call may still hold."""
         self._session = None

@@ -1,4 +1,4 @@
-"""From a file to a backend."""
+"""Opens a model file with the backend for its suffix."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rcil_serve.runtime.backends.protocol import Backend
 
 
 def open_backend(path: Path, device: str = "auto", threads: int | None = None, trust: Sequence[Path] = ()) -> Backend:
-    """Load a model; every way it can fail gives an `RcilError` that names it.
+    """Load a model. Every failure raises an `RcilError` that names the file.
 
     Args:
         path: `.onnx`, or `.engine` / `.plan` with its sidecar.
-        device: Where an ONNX file runs; `auto` takes CUDA where it starts, else the CPU. Engines run on the GPU.
-        threads: For ONNX Runtime on the CPU.
-        trust: Public keys, one of which must have signed the model; none: signatures are not looked at.
+        device: Device for an ONNX file; `auto` selects CUDA if it starts, else the CPU. Engines run on the GPU.
+        threads: Number of CPU threads for ONNX Runtime.
+        trust: Public keys; the model must be signed with one of them. If empty, signatures are not checked.
     """
     check_device(device)
     if not trust:
@@ -29,19 +29,19 @@ def open_backend(path: Path, device: str = "auto", threads: int | None = None, t
     backend.name = str(path)
     if backend.sha256 != signed:
         backend.close()
-        raise TrustError(f"{path} was changed while it was opened", "Try again.")
+        raise TrustError(f"{path} changed while it was being opened", "Try again.")
     return backend
 
 
 def signed_sha256(path: Path, trust: Sequence[Path]) -> str:
-    """SHA-256 that the statement of a model gives it; raises unless one of the keys signed all that was delivered."""
+    """SHA-256 of a model according to its signed statement; raises unless one of the keys signed the delivery."""
     statement = verify(path, trust)
     log.info("%s was signed with the key %s", path, statement.fingerprint)
     return statement.digests[SINGLE_FILE if SINGLE_FILE in statement.digests else path.resolve().name]
 
 
 def _open(path: Path, device: str, threads: int | None, sha256: str | None = None) -> Backend:
-    """See `open_backend`; an ONNX file whose `sha256` is given is loaded from the very bytes that have it."""
+    """See `open_backend`. If `sha256` is given, an ONNX file is loaded from exactly the bytes that were hashed."""
     log.info("reading %s", path)
     match path.suffix.lower():
         case ".onnx":
@@ -52,12 +52,16 @@ def _open(path: Path, device: str, threads: int | None, sha256: str | None = Non
             from rcil_serve.runtime.backends.engine import EngineBackend
 
             if device == "cpu":
-                raise ConfigError(f"{path} is an engine, and engines run on a GPU", "Use the ONNX file it came from.")
+                raise ConfigError(
+                    f"{path} is a TensorRT engine, which needs a GPU", "Use the ONNX file that it was built from."
+                )
             return EngineBackend(path)
         case ".safetensors":
             raise ConfigError(
-                f"{path} is a checkpoint, which serving does not run",
+                f"{path} is a checkpoint, which cannot be served",
                 f"Export it first: rcil-export {path} -o deployed",
             )
         case _:
-            raise ConfigError(f"{path} is no model that can be served", "Give a .onnx or an .engine of rcil-export.")
+            raise ConfigError(
+                f"{path} is not a model that can be served", "Use a .onnx or .engine file from rcil-export."
+            )

@@ -1,4 +1,4 @@
-"""What every backend offers."""
+"""The protocol of all backends."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ Mask = NDArray[Any]
 
 
 class Outputs(NamedTuple):
-    """What a model makes of a batch."""
+    """The outputs of a model for one batch."""
 
     mask: Mask
-    """[N, H, W]."""
+    """Class rows [N, H, W]."""
     confidence: NDArray[np.float32] | None
-    """Probability of the chosen class [N, H, W]; None where the model was exported without it."""
+    """Probability of the predicted class [N, H, W]; None if the model was exported without it."""
 
 
 AXES = {"mask": 3, "confidence": 3, "logits": 4}
-"""Of a batch."""
+"""Number of axes of each output of a batch."""
 
 
 class Backend(Protocol):
     """One loaded model. `run` may be called from several threads at once."""
 
     name: str
-    """Of its file, for messages."""
+    """Path of the model file, for messages."""
     sha256: str
-    """Of its file."""
+    """SHA-256 of the model file."""
     device: str
-    """Where it runs, in words."""
+    """Device it runs on, for messages."""
     metadata: Metadata
     interface: Interface
 
     def run(self, batch: NDArray[Any]) -> Outputs:
-        """Masks of a batch in the layout and size that `interface` states."""
+        """Run a batch in the layout and size that `interface` states."""
 
     def close(self) -> None:
-        """Give back what it holds; harmless when called twice."""
+        """Release all resources. May be called twice."""
 
 
 def outputs_of(values: dict[str, NDArray[Any]], name: str) -> Outputs:
-    """The outputs of a graph by name as `Outputs`; logits stand in for a mask that is not there."""
+    """Convert the named outputs of a graph to `Outputs`. Without a mask, it is computed from the logits."""
     for key, value in values.items():
         if value.ndim != AXES.get(key, value.ndim):
-            raise RunError(f"{name} gives a {key} of shape {list(value.shape)}", "Export it again.")
+            raise RunError(f"{name} outputs a {key} of shape {list(value.shape)}", "Export it again.")
     confidence = values.get("confidence")
     if "mask" in values:
         mask = values["mask"]
@@ -59,8 +59,8 @@ def outputs_of(values: dict[str, NDArray[Any]], name: str) -> Outputs:
         logits = values["logits"]
         mask = logits.argmax(axis=1).astype(np.uint8 if logits.shape[1] <= 256 else np.int32)
     else:
-        raise RunError(f"{name} gives neither mask nor logits", "Export it with `--outputs mask`.")
+        raise RunError(f"{name} outputs neither mask nor logits", "Export it with `--outputs mask`.")
     if confidence is not None and confidence.shape != mask.shape:
         shapes = f"{list(confidence.shape)} for a mask of {list(mask.shape)}"
-        raise RunError(f"{name} gives confidences of shape {shapes}", "Export it again.")
+        raise RunError(f"{name} outputs confidences of shape {shapes}", "Export it again.")
     return Outputs(mask, None if confidence is None else confidence.astype(np.float32, copy=False))

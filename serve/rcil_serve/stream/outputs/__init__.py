@@ -1,1 +1,1 @@
-"""What a run leaves behind."""
+"""Outputs of a run: videos, masks, records, timelines and receipts."""

@@ -1,4 +1,4 @@
-"""Masks of class ids without loss: PNG files, or one video."""
+"""Lossless masks of class ids, as PNG files or as one video."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from rcil.core.files import replacing
 from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.stream.frames import Frame, SourceInfo
-from rcil_serve.stream.outputs.movie import Movie, require_suffix
+from rcil_serve.stream.outputs.movie import Movie, check_suffix
 
 
 class MaskOutput(Protocol):
-    """Takes masks of class ids."""
+    """Receives masks of class ids."""
 
     def write(self, frame: Frame, ids: Mask) -> None:
-        """One mask [H, W]."""
+        """Write one mask [H, W]."""
 
     def finish(self) -> None:
-        """All masks were written."""
+        """Called after the last mask."""
 
     def abandon(self) -> None:
-        """An error came in between; what is whole stays."""
+        """Called after an error; complete files stay."""
 
 
 class IdTable:
-    """Rows of a model -> class ids, which are what masks on disk hold.
+    """Converts class rows of a model to class ids, which masks on disk contain.
 
     Args:
-        classes: In the order of rows.
+        classes: Classes in the order of rows.
     """
 
     def __init__(self, classes: Sequence[ClassInfo]) -> None:
@@ -43,12 +43,12 @@ class IdTable:
         self._same = not self.wide and ids == list(range(len(ids)))
 
     def of(self, mask: Mask) -> Mask:
-        """Class rows [H, W] -> class ids, uint8, or uint16 where some are above 255."""
+        """Convert class rows [H, W] to class ids: uint8, or uint16 if any id exceeds 255."""
         return mask if self._same and mask.dtype == np.uint8 else self._table[mask]
 
 
 class MaskFiles:
-    """A folder with one PNG a frame, named after the frame's file, or its number."""
+    """A folder with one PNG per frame, named after the frame's file or its index."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -71,7 +71,7 @@ class MaskFiles:
 
 
 class MaskMovie:
-    """One lossless video with the times of the source."""
+    """A lossless video with the timestamps of the source."""
 
     def __init__(self, path: Path, info: SourceInfo, *, wide: bool, offset: float) -> None:
         self._movie = Movie(path, info, lossless=True, wide=wide, offset=offset)
@@ -90,21 +90,21 @@ class MaskMovie:
 
 
 def open_masks(path: Path, info: SourceInfo, *, wide: bool, offset: float) -> MaskOutput:
-    """`masks.mkv` is a video, a name without ending a folder."""
+    """Open a video for `masks.mkv`, or a folder for a name without a suffix."""
     if is_folder(path):
         return MaskFiles(path)
     return MaskMovie(path, info, wide=wide, offset=offset)
 
 
 def is_folder(path: Path) -> bool:
-    """Whether masks become files in a folder; raises for a name that is neither a folder nor a lossless video."""
+    """Whether masks are written to a folder; raises if the name is neither a folder nor a lossless video."""
     if path.suffix:
-        require_suffix(path, lossless=True)
+        check_suffix(path, lossless=True)
     return not path.suffix
 
 
 def write_mask(path: Path, ids: Mask) -> None:
-    """A PNG of class ids [H, W], whole or not at all."""
+    """Write a PNG of class ids [H, W] atomically."""
     data = cv2.imencode(".png", ids, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1]
     with replacing(path) as part:
         part.write_bytes(data.tobytes())

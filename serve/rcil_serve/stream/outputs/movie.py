@@ -1,4 +1,4 @@
-"""Video files that stay playable whatever happens while they are written."""
+"""Video files that stay playable even if writing is interrupted."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from rcil.core.errors import ConfigError
 from rcil.core.images import Image
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.stream.frames import OutputError, Sound, SourceInfo
-from rcil_serve.stream.outputs.growing_file import make_folder, part_of
-from rcil_serve.stream.outputs.raw_file import RawFile
+from rcil_serve.stream.outputs.growing_file import RawFile, make_folder, part_of
 
 FRAGMENTS = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "flush_packets": "1"}
-"""Every fragment can be played by itself, so that a file without its end loses the last one only."""
+"""Each fragment is playable by itself, so a truncated file loses only its last fragment."""
 COPIED = ("aac", "mp3", "ac3", "eac3", "opus", "alac", "flac")
-"""Sound that players accept inside MP4 as it is; other sound becomes AAC."""
+"""Audio codecs that players accept in MP4 without conversion; others are converted to AAC."""
 PICTURES, MASKS = ".mp4", ".mkv"
-"""What files of pictures and of masks end with: other kinds do not survive a kill, or lose ids."""
+"""Suffixes of videos and of masks. Other containers do not survive a killed process, or lose ids."""
 
 
 class Movie:
-    """One video file with the times of its source; it gets its name when it is complete, and is `part_of` before.
+    """A video file with the timestamps of its source. It is named `part_of(path)` until it is complete.
 
     Args:
-        path: The file. `.mp4` gets H.264; `.mkv` with `lossless` gets FFV1 in grey.
-        info: Of the source.
-        lossless: Store masks [H, W] instead of pictures [H, W, 3].
-        wide: Masks hold 16-bit numbers.
-        offset: Seconds of the source at which the file begins.
-        crf: Quality of H.264: 18 looks like the source, each 6 more halve the size.
+        path: The file: `.mp4` for H.264, or `.mkv` with `lossless` for grey FFV1.
+        info: Description of the source.
+        lossless: Store masks [H, W] instead of images [H, W, 3].
+        wide: Masks hold 16-bit values.
+        offset: Time in the source at which the file starts, in seconds.
+        crf: H.264 quality: 18 looks like the source, and 6 more halve the file size.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Movie:
         offset: float = 0.0,
         crf: int = 21,
     ) -> None:
-        require_suffix(path, lossless=lossless)
+        check_suffix(path, lossless=lossless)
         self.path, self.part = path, part_of(path)
         self._size = info.size
         self._lossless = lossless
@@ -77,7 +76,7 @@ class Movie:
         context.height, context.width = self._even
         context.pix_fmt, context.time_base = "yuv420p", info.time_base
         context.gop_size = min(120, max(10, round(info.rate)))
-        context.max_b_frames = 0  # times of the first frame stay what they are
+        context.max_b_frames = 0  # B-frames would shift the timestamps of the first frames
         context.colorspace, context.color_range = Colorspace.SMPTE170M, ColorRange.MPEG
         context.options = {"preset": "superfast", "crf": str(crf), "x264-params": "sliced-threads=0:rc-lookahead=0"}
         stream.time_base = info.time_base
@@ -100,7 +99,7 @@ class Movie:
             self._sound = self._container.add_stream_from_template(source)
 
     def write(self, picture: Image | Mask, pts: int) -> None:
-        """A picture [H, W, 3] RGB, or a mask [H, W] of a lossless file, at a time of the source."""
+        """Write an RGB image [H, W, 3], or a mask [H, W] of a lossless file, at a timestamp of the source."""
         frame = self._mask_frame(picture) if self._lossless else self._picture_frame(picture)
         frame.pts = self._last = max(pts - round(self._offset / self._time_base), self._last + 1)
         frame.time_base = self._time_base
@@ -113,7 +112,7 @@ class Movie:
         down, right = self._even[0] - self._size[0], self._even[1] - self._size[1]
         if down or right:
             shown = np.asarray(cv2.copyMakeBorder(shown, 0, down, 0, right, cv2.BORDER_REPLICATE), np.uint8)
-        planes = np.asarray(cv2.cvtColor(shown, cv2.COLOR_RGB2YUV_I420), np.uint8)  # a fifth of FFmpeg's time for it
+        planes = np.asarray(cv2.cvtColor(shown, cv2.COLOR_RGB2YUV_I420), np.uint8)  # five times faster than FFmpeg
         frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
         frame.colorspace, frame.color_range = Colorspace.SMPTE170M, ColorRange.MPEG
         return frame
@@ -122,7 +121,7 @@ class Movie:
         return av.VideoFrame.from_ndarray(np.ascontiguousarray(mask), format=self._stream.codec_context.pix_fmt)
 
     def write_sound(self, sound: Sound) -> None:
-        """A packet of the source's sound."""
+        """Write an audio packet of the source."""
         if self._sound is None:
             return
         with self._explained():
@@ -134,13 +133,13 @@ class Movie:
                 packet.stream = self._sound
                 self._container.mux(packet)
                 return
-            for frame in _heard(sound.packet):
+            for frame in _decoded_sound(sound.packet):
                 if frame.pts is not None:
                     frame.pts -= round(self._offset / frame.time_base)
                 self._container.mux(self._sound.encode(frame))
 
     def finish(self) -> None:
-        """Complete the file and give it its name."""
+        """Complete the file and rename it."""
         with self._explained():
             self._container.mux(self._stream.encode(None))
             if self._resampled:
@@ -150,7 +149,7 @@ class Movie:
             self.part.replace(self.path)
 
     def abandon(self) -> None:
-        """Close what is there after an error; if there are frames it stays, under its temporary name, to be played."""
+        """Close the file after an error. If it has frames, it stays playable under its temporary name."""
         with contextlib.suppress(av.error.FFmpegError, OSError):
             self._container.close()
         self._file.abandon()
@@ -165,7 +164,7 @@ class Movie:
 
 
 class _Explained:
-    """FFmpeg's errors of writing in the user's words."""
+    """Converts FFmpeg's write errors to `OutputError`s."""
 
     def __init__(self, movie: Movie) -> None:
         self._movie = movie
@@ -179,39 +178,39 @@ class _Explained:
         if getattr(error, "errno", None) == errno.ENOSPC:
             raise disk_full(self._movie.part, self._movie.frames) from error
         raise OutputError(
-            f"cannot write {self._movie.part}: {error}", "What was written so far is there and can be played."
+            f"cannot write {self._movie.part}: {error}", "The frames written so far can be played."
         ) from error
 
 
 class DiskFullError(OutputError):
-    """No space left; carries what is needed to tell how much more it takes.
+    """The disk is full; carries the numbers needed to estimate the required space.
 
     Args:
-        part: The file that did not fit.
-        written: Its bytes so far.
-        frames: Frames in it.
+        part: The incomplete file.
+        written: Its size in bytes.
+        frames: Number of frames in it.
     """
 
     def __init__(self, part: Path, written: int, frames: int) -> None:
         super().__init__(
             f"the disk is full: {part} has {written / 1e6:.1f} MB and {frames} frames",
-            "Free some space or write elsewhere. What was written can be played.",
+            "Free some space or write elsewhere. The frames written so far can be played.",
         )
         self.part, self.written, self.frames = part, written, frames
 
     def with_estimate(self, frames: int | None) -> DiskFullError:
-        """The same error with the space that all frames take, where their number is known."""
+        """Add an estimate of the space that all frames need, if their number is known."""
         if frames and self.frames:
             whole = self.written * frames / self.frames
             self.hint = (
                 f"All {frames} frames need about {whole / 1e6:.1f} MB, {(whole - self.written) / 1e6:.1f} MB more than "
-                f"there was. Free that or write elsewhere; what was written can be played."
+                f"available. Free that much or write elsewhere; the frames written so far can be played."
             )
         return self
 
 
 def disk_full(part: Path, frames: int) -> DiskFullError:
-    """The error for a file on a full disk."""
+    """Create the error for a file on a full disk."""
     try:
         written = part.stat().st_size
     except OSError:
@@ -219,8 +218,8 @@ def disk_full(part: Path, frames: int) -> DiskFullError:
     return DiskFullError(part, written, frames)
 
 
-def require_suffix(path: Path, *, lossless: bool) -> None:
-    """Raise for a name under which no video is written."""
+def check_suffix(path: Path, *, lossless: bool) -> None:
+    """Raise if the suffix of a video is not supported."""
     wanted = MASKS if lossless else PICTURES
     if path.suffix.lower() != wanted:
         what = "masks" if lossless else "videos"
@@ -230,8 +229,8 @@ def require_suffix(path: Path, *, lossless: bool) -> None:
         )
 
 
-def _heard(packet: Any) -> list[Any]:
-    """The sound of a packet; a damaged one is a gap in the sound, as in every player."""
+def _decoded_sound(packet: Any) -> list[Any]:
+    """Decode an audio packet; a damaged packet becomes a gap in the sound."""
     try:
         return list(packet.decode())
     except av.error.FFmpegError:
@@ -239,7 +238,7 @@ def _heard(packet: Any) -> list[Any]:
 
 
 def cut_to_fragments(path: Path) -> None:
-    """Take away what follows the last whole fragment of an MP4 file, so that no player stumbles over its rest."""
+    """Truncate an MP4 file after its last complete fragment, so that players accept it."""
     end, whole, length = 0, 0, path.stat().st_size
     with path.open("r+b") as file:
         while end + 8 <= length:
@@ -256,5 +255,5 @@ def cut_to_fragments(path: Path) -> None:
 
 
 def _even(size: tuple[int, int]) -> tuple[int, int]:
-    """H.264 in 4:2:0 has even sides only."""
+    """Round sides up to even numbers, which H.264 in 4:2:0 requires."""
     return size[0] + size[0] % 2, size[1] + size[1] % 2

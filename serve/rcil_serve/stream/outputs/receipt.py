@@ -1,4 +1,4 @@
-"""The receipt of a run: what went in, what came out, what was lost; kept up to date while it runs."""
+"""The receipt of a run: inputs, outputs and lost frames, updated while the run is in progress."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from rcil import __version__
 from rcil.core.documents import write_json
 from rcil.core.files import sha256_of
 from rcil_serve.runtime.backends.protocol import Backend
-from rcil_serve.stream.frames import Counts, SourceInfo
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Counts, SourceInfo, Stages
 
 Status = Literal["running", "done", "interrupted", "failed"]
 WHOLE = ("done", "interrupted")
-"""After these all outputs are there; after a failure what stands at their names may be of an earlier run."""
-LARGEST_HASHED = 2**30
-"""Bytes of a file whose hash is taken; larger ones are described by their size."""
+"""Statuses after which all outputs exist. After a failure, files with their names may be from an earlier run."""
+MAX_HASHED_BYTES = 2**30
+"""Size limit for hashing; larger files are described by their size only."""
 
 
 class Receipt:
-    """A JSON file.
+    """The receipt as a JSON file.
 
     Args:
         path: The file.
-        backend: The model that runs.
-        info: Of the source.
-        source: What the user typed, if it is a file.
-        options: As the user set them, JSON-ready.
-        extra: Gives further sections whenever the receipt is written, JSON-ready.
+        backend: The model.
+        info: Description of the source.
+        source: The source as the user typed it; a file is described by its size and hash.
+        options: Options of the run, JSON-ready.
+        extra: Returns further JSON-ready sections whenever the receipt is written.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class Receipt:
         path: Path,
         backend: Backend,
         info: SourceInfo,
-        source: Path | None,
+        source: str,
         options: dict[str, Any],
         extra: Callable[[], dict[str, Any]] = dict,
     ) -> None:
@@ -53,7 +52,7 @@ class Receipt:
             "model": describe_model(backend),
             "source": {
                 "name": info.name,
-                **_file_facts(source),
+                **_file_facts(Path(source)),
                 "size": list(info.size),
                 "rate": round(float(info.rate), 6),
                 "live": info.live,
@@ -65,8 +64,8 @@ class Receipt:
     def write(
         self, status: Status, counts: Counts, stages: Stages, outputs: dict[str, Path], error: str | None = None
     ) -> dict[str, Any]:
-        """Write how things stand, and return it."""
-        seconds = time.monotonic() - self._started  # the clock on the wall may be set meanwhile
+        """Write the current state and return it."""
+        seconds = time.monotonic() - self._started  # the wall clock may be adjusted during a run
         document = {
             "status": status,
             "error": error,
@@ -87,7 +86,7 @@ class Receipt:
 
 
 def describe_model(backend: Backend) -> dict[str, Any]:
-    """What a receipt says about a model."""
+    """Description of a model for receipts and events."""
     return {
         "file": backend.name,
         "sha256": backend.sha256,
@@ -98,8 +97,13 @@ def describe_model(backend: Backend) -> dict[str, Any]:
     }
 
 
-def _file_facts(path: Path | None) -> dict[str, Any]:
-    if path is None or not path.is_file():
+def summarize_model(backend: Backend) -> str:
+    """One-line summary of a model for messages: `step 1, 3 classes, CPU`."""
+    return f"step {backend.metadata.step}, {len(backend.metadata.classes)} classes, {backend.device}"
+
+
+def _file_facts(path: Path) -> dict[str, Any]:
+    if not path.is_file():
         return {}
     size = path.stat().st_size
-    return {"bytes": size, "sha256": sha256_of(path) if size <= LARGEST_HASHED else None}
+    return {"bytes": size, "sha256": sha256_of(path) if size <= MAX_HASHED_BYTES else None}

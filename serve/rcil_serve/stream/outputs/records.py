@@ -1,4 +1,4 @@
-"""`frames.jsonl`: one line a frame, flushed often, so that a killed run keeps its records as `frames.part.jsonl`."""
+"""One JSON line per frame. Lines are flushed often, so a killed run keeps them in `NAME.part.jsonl`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil_serve.stream.outputs.growing_file import not_written, open_lines, part_of
-from rcil_serve.stream.pipeline import Seen
+from rcil_serve.stream.outputs.growing_file import open_lines, part_of, write_error
+from rcil_serve.stream.pipeline import SegmentedFrame
 
 FLUSH_SECONDS = 1.0
 
 
 class Records:
-    """Lines of JSON: frame, time, share of each class that is seen, confidence, latency.
+    """Writes JSON lines with frame, time, share of each class that occurs, confidence and latency.
 
     Args:
-        path: The file; what stood there is replaced in the end.
-        names: Of the classes, in the order of rows.
+        path: The file; an existing one is replaced at the end.
+        names: Class names in the order of rows.
     """
 
     def __init__(self, path: Path, names: list[str]) -> None:
@@ -30,12 +30,12 @@ class Records:
         self._file = open_lines(self.part, "w")
         self._flushed = time.monotonic()
 
-    def write(self, seen: Seen, shares: NDArray[np.float64], lag: float) -> None:
-        """One frame.
+    def write(self, seen: SegmentedFrame, shares: NDArray[np.float64], lag: float) -> None:
+        """Write one frame.
 
         Args:
             seen: The frame.
-            shares: Of its pixels, by row.
+            shares: Share of its pixels by class row.
             lag: Seconds since it was decoded.
         """
         line = {
@@ -59,20 +59,20 @@ class Records:
                 self._file.flush()
                 self._flushed = time.monotonic()
         except OSError as error:
-            raise not_written(self.part, error) from error
+            raise write_error(self.part, error) from error
 
     def finish(self) -> None:
-        """Write what is left and give the file its name."""
+        """Write the remaining lines and rename the file."""
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
             self.part.replace(self.path)
         except OSError as error:
-            raise not_written(self.path, error) from error
+            raise write_error(self.path, error) from error
 
     def abandon(self) -> None:
-        """Close the file after an error; the lines that are there stay, under its temporary name."""
+        """Close the file after an error; its lines stay under its temporary name."""
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""All outputs of a run behind one face."""
+"""Writes all outputs of a video run."""
 
 from __future__ import annotations
 
@@ -6,31 +6,68 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rcil.core.errors import ConfigError
 from rcil_serve.runtime.backends.protocol import Mask
 from rcil_serve.runtime.painter import Painter, shares
 from rcil_serve.runtime.predictor import Predictor
-from rcil_serve.stream.frames import Counts, Sound, SourceInfo
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Counts, Sound, SourceInfo, Stages
 from rcil_serve.stream.outputs.masks import IdTable, MaskOutput, open_masks
 from rcil_serve.stream.outputs.movie import Movie
 from rcil_serve.stream.outputs.records import Records
 from rcil_serve.stream.outputs.timeline import Timeline, draw_timeline
-from rcil_serve.stream.pipeline import Seen
-from rcil_serve.stream.smoothing import Smoother
+from rcil_serve.stream.pipeline import SegmentedFrame
+
+
+class Smoother:
+    """Suppresses flicker: a pixel changes its class only after `frames` consecutive frames with the same new class.
+
+    Args:
+        frames: 1 (no smoothing) to 255.
+    """
+
+    def __init__(self, frames: int) -> None:
+        if not 1 <= frames <= 255:
+            raise ConfigError(f"masks cannot be smoothed over {frames} frames", "Choose 1 to 255.")
+        self._frames = frames
+        self._shown: Mask | None = None
+        self._candidate: Mask | None = None
+        self._count: NDArray[np.uint8] | None = None
+
+    def smooth(self, mask: Mask) -> Mask:
+        """Smooth the next mask [H, W] of a video. A mask of another size restarts the smoothing."""
+        if self._frames <= 1:
+            return mask
+        if self._shown is None or self._shown.shape != mask.shape:
+            self._shown, self._candidate = mask.copy(), mask.copy()
+            self._count = np.zeros(mask.shape, np.uint8)
+            return mask
+        assert self._candidate is not None and self._count is not None
+        same = mask == self._candidate
+        self._count += 1
+        self._count[~same] = 1
+        self._count[mask == self._shown] = 0
+        self._candidate = mask
+        change = self._count >= self._frames
+        self._shown = np.where(change, mask, self._shown)
+        self._count[change] = 0
+        return self._shown
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Files to write; each may be left out."""
+    """Files to write; all are optional."""
 
     video: Path | None = None
     masks: Path | None = None
-    """`.mkv`, or a folder for PNG files."""
+    """A `.mkv` file, or a folder for PNG files."""
     records: Path | None = None
     timeline: Path | None = None
 
     def as_dict(self) -> dict[str, Path]:
-        """Those that are wanted, by name."""
+        """Requested files, by name."""
         return {name: path for name in self.__dataclass_fields__ if (path := getattr(self, name)) is not None}
 
 
@@ -38,15 +75,15 @@ class FileSink:
     """Paints, encodes and records.
 
     Args:
-        targets: What to write.
-        info: Of the source.
-        counts: Of the source, for the marks of drops.
-        predictor: Names the classes.
+        targets: Files to write.
+        info: Description of the source.
+        counts: Frame counts of the source, to mark drops in the timeline.
+        predictor: Provides the class table.
         painter: Draws the overlay.
-        smooth: Frames over which masks are smoothed.
-        stages: Notes how long painting and encoding take.
-        offset: Seconds of the source at which the outputs begin.
-        crf: Quality of the video.
+        smooth: Number of frames over which masks are smoothed.
+        stages: Records how long painting and encoding take.
+        offset: Time in the source at which the outputs start, in seconds.
+        crf: H.264 quality of the video.
     """
 
     def __init__(
@@ -80,7 +117,7 @@ class FileSink:
             self.abandon()
             raise
 
-    def write(self, seen: Seen) -> None:
+    def write(self, seen: SegmentedFrame) -> None:
         """See `Sink.write`."""
         mask = self._smoother.smooth(seen.found.mask)
         if self._movie is not None:
@@ -95,7 +132,7 @@ class FileSink:
         if self._records is not None or self._targets.timeline is not None:
             self._note(seen, mask)
 
-    def _note(self, seen: Seen, mask: Mask) -> None:
+    def _note(self, seen: SegmentedFrame, mask: Mask) -> None:
         parts = shares(mask, len(self._classes))
         if self._targets.timeline is not None:
             self._timeline.add(seen.frame.time, parts)
@@ -121,7 +158,7 @@ class FileSink:
             draw_timeline(self._targets.timeline, self._timeline, self._classes, self._info.name)
 
     def abandon(self) -> None:
-        """Close all files after an error; what is there stays and can be read."""
+        """Close all files after an error; what was written stays readable."""
         for output in (self._movie, self._masks, self._records):
             if output is not None:
                 output.abandon()

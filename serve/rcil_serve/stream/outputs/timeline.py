@@ -1,4 +1,4 @@
-"""How much of the picture each class takes over time, in memory that does not grow, and as a plot."""
+"""Class shares over time, in bounded memory, and their plot."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rcil.core.files import replacing
 from rcil.model.metadata import ClassInfo
 from rcil_serve.stream.frames import Counts
 
-MOST_BINS = 2000
+MAX_BINS = 2000
 
 
 @dataclass
 class Timeline:
-    """Mean share of every class in bins of time; bins double their length whenever there are too many.
+    """Mean share of every class in time bins, whose length doubles whenever there are too many.
 
     Args:
         count: Number of classes.
-        seconds: Length of the first bins.
+        seconds: Initial length of a bin.
     """
 
     count: int
@@ -33,24 +33,24 @@ class Timeline:
     _dropped: int = 0
 
     def add(self, time: float, shares: NDArray[np.float64]) -> None:
-        """One frame: its time in seconds and the shares of all classes [count]."""
-        place = int(time / self.seconds)
-        if place not in self._sums:
-            self._sums[place], self._frames[place] = np.zeros(self.count), 0
-        self._sums[place] += shares
-        self._frames[place] += 1
-        if len(self._sums) > MOST_BINS:
-            self._halve()
+        """Add a frame: its time in seconds and the shares of all classes [count]."""
+        index = int(time / self.seconds)
+        if index not in self._sums:
+            self._sums[index], self._frames[index] = np.zeros(self.count), 0
+        self._sums[index] += shares
+        self._frames[index] += 1
+        if len(self._sums) > MAX_BINS:
+            self._double_bins()
 
     def mark(self, time: float, text: str) -> None:
-        """Note an event; of each kind one a bin, and of very many the later ones are left out."""
+        """Mark an event. Each kind is marked once per bin, and at most `MAX_BINS` times."""
         key = text, int(time / self.seconds)
-        if key not in self._marks and sum(kind == text for kind, _ in self._marks) < MOST_BINS:
+        if key not in self._marks and sum(kind == text for kind, _ in self._marks) < MAX_BINS:
             self._marks[key] = time
 
     @property
     def marks(self) -> list[tuple[float, str]]:
-        """Times of drops, gaps, alarms and model swaps, and what happened."""
+        """Times and names of drops, gaps, alarms and model swaps."""
         return [(time, text) for (text, _), time in self._marks.items()]
 
     def mark_drops(self, time: float, counts: Counts) -> None:
@@ -60,31 +60,31 @@ class Timeline:
             self.mark(time, "frames dropped")
 
     def mark_gaps(self, counts: Counts) -> None:
-        """Mark both ends of every time without frames."""
+        """Mark the start and end of every interruption."""
         for begun, length in counts.gaps:
             self.mark(begun, "gap")
             self.mark(begun + length, "gap")
 
-    def _halve(self) -> None:
+    def _double_bins(self) -> None:
         sums, frames = self._sums, self._frames
         self._sums, self._frames = {}, {}
         self.seconds *= 2
-        for place in sums:
-            self._sums[place // 2] = self._sums.get(place // 2, np.zeros(self.count)) + sums[place]
-            self._frames[place // 2] = self._frames.get(place // 2, 0) + frames[place]
+        for index in sums:
+            self._sums[index // 2] = self._sums.get(index // 2, np.zeros(self.count)) + sums[index]
+            self._frames[index // 2] = self._frames.get(index // 2, 0) + frames[index]
         marks, self._marks = self._marks, {}
-        for (text, place), time in marks.items():
-            self._marks.setdefault((text, place // 2), time)
+        for (text, index), time in marks.items():
+            self._marks.setdefault((text, index // 2), time)
 
     def curves(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Times in seconds [bins] and mean shares [bins, count]."""
-        places = sorted(self._sums)
-        times = np.array([place * self.seconds for place in places])
-        return times, np.array([self._sums[place] / self._frames[place] for place in places]).reshape(-1, self.count)
+        bins = sorted(self._sums)
+        times = np.array([index * self.seconds for index in bins])
+        return times, np.array([self._sums[index] / self._frames[index] for index in bins]).reshape(-1, self.count)
 
 
 def draw_timeline(path: Path, timeline: Timeline, classes: Sequence[ClassInfo], title: str) -> None:
-    """A PNG: one curve a class in its colour, the background left out, events as lines."""
+    """Plot one curve per class except the background, and events as vertical lines, to a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -104,7 +104,7 @@ def draw_timeline(path: Path, timeline: Timeline, classes: Sequence[ClassInfo], 
         label = None if text in named else text
         axes.axvline(time, color="#b00020", alpha=0.6, linewidth=1, linestyle=style, label=label)
         named.add(text)
-    axes.set(xlabel="seconds", ylabel="share of the picture in %", title=title, ylim=(0, None))
+    axes.set(xlabel="seconds", ylabel="share of the image in %", title=title, ylim=(0, None))
     axes.grid(alpha=0.25)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)

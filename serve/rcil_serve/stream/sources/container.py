@@ -1,4 +1,4 @@
-"""What files and streams share: containers of FFmpeg, and whole, upright frames out of them."""
+"""FFmpeg containers and their decoded, upright frames; shared by files and streams."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from rcil_serve.runtime.geometry import letterbox
 from rcil_serve.stream.frames import Counts, SourceError
 
 TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
-"""PyAV tells by how many degrees a frame is to be turned against the clock."""
+"""OpenCV rotation by PyAV's rotation in degrees, counter-clockwise."""
 LIMITS = {"max_pixels": str(MAX_PIXELS)}
-"""For FFmpeg's decoders: a stream may state another size at any time."""
+"""Options of FFmpeg's decoders, because a stream may change its size at any time."""
 PLAYLISTS = ("hls", "concat", "dash", "sdp", "imf")
-"""Files that make FFmpeg open other files."""
+"""Formats that make FFmpeg open other files."""
 PROBED = 2**20
-"""Bytes of a file by which FFmpeg tells what it is."""
-FIRST_PICTURE_S = 60.0
-"""Seconds to look for a picture among nothing but damaged ones."""
-HINT = "Play it with another program to see whether it is whole, or convert it to MP4 with H.264."
+"""Number of bytes from which FFmpeg detects the format."""
+FIRST_FRAME_S = 60.0
+"""Seconds to search for the first intact frame."""
+HINT = "Check the file with another player, or convert it to MP4 with H.264."
 
 
 def open_container(
     path: str, name: str, options: dict[str, str] | None, timeout: float | None, form: str | None = None
 ) -> Any:
-    """PyAV's container, or an error that says what is wrong with the file.
+    """Open a PyAV container, or raise a `SourceError`.
 
-    FFmpeg's own error holds the address, which may have a password in it, so it goes no further.
+    FFmpeg's own error contains the address, which may hold a password, so it is not chained.
     """
     if form is None and "://" not in path and _is_playlist(Path(path)):
-        raise _only_names(name)
+        raise _playlist_error(name)
     try:
         container = av.open(
             path, options={**LIMITS, **(options or {})}, timeout=timeout, format=form, metadata_errors="replace"
@@ -47,25 +47,25 @@ def open_container(
         raise SourceError(f"{name} cannot be opened as a video: {reason(error)}", HINT) from None
     if "://" not in path and container.format.name in PLAYLISTS:
         container.close()
-        raise _only_names(name)
+        raise _playlist_error(name)
     return container
 
 
-def _only_names(name: str) -> SourceError:
-    return SourceError(f"{name} only names other files", "Give the video itself.")
+def _playlist_error(name: str) -> SourceError:
+    return SourceError(f"{name} is a playlist that refers to other files", "Use the video itself.")
 
 
 def _is_playlist(path: Path) -> bool:
-    """Whether FFmpeg would take a file for a list of others; looked at before it may open any of them.
+    """Whether FFmpeg would treat a file as a playlist; checked before FFmpeg can open any of its entries.
 
-    FFmpeg's own checks look no further than the first zero byte, which videos have early.
+    FFmpeg's own checks stop at the first zero byte, which videos have early.
     """
     try:
         if not path.is_file():
             return False
         with path.open("rb") as file:
             text = file.read(PROBED).split(b"\0", 1)[0].removeprefix(b"\xef\xbb\xbf").lstrip()
-    except OSError:  # FFmpeg says what is wrong with it
+    except OSError:  # FFmpeg reports the error
         return False
     lower = text.lower()
     return (
@@ -78,15 +78,15 @@ def _is_playlist(path: Path) -> bool:
 
 
 def video_stream(container: Any, name: str) -> Any:
-    """The first video stream, decoded with all cores."""
+    """Select the first video stream, decoded with all cores."""
     if not container.streams.video:
         container.close()
-        raise SourceError(f"{name} has no picture, only other streams", "Give a video.")
+        raise SourceError(f"{name} has no video stream", "Use a video.")
     stream = container.streams.video[0]
     context = stream.codec_context
     if context is None:
         container.close()
-        raise SourceError(f"{name} holds a picture in a form that FFmpeg does not know", HINT)
+        raise SourceError(f"{name} uses a video codec that FFmpeg does not know", HINT)
     if is_too_large((context.height, context.width)):
         container.close()
         raise SourceError(
@@ -98,7 +98,7 @@ def video_stream(container: Any, name: str) -> Any:
 
 
 def whole_frames(packet: Any, counts: Counts) -> Iterator[Any]:
-    """The frames of a packet; what is damaged is counted and left out."""
+    """Decode the frames of a packet; damaged ones are counted and skipped."""
     try:
         frames = packet.decode()
     except av.error.FFmpegError:
@@ -112,8 +112,8 @@ def whole_frames(packet: Any, counts: Counts) -> Iterator[Any]:
 
 
 def first_frame(container: Any, stream: Any) -> Any | None:
-    """The first whole frame, for its size, rotation and time; None if there is none, or none for a long time."""
-    end = time.monotonic() + FIRST_PICTURE_S
+    """Decode the first intact frame; None if there is none within `FIRST_FRAME_S`."""
+    end = time.monotonic() + FIRST_FRAME_S
     for packet in container.demux(stream):
         for frame in whole_frames(packet, Counts()):
             return frame
@@ -123,16 +123,16 @@ def first_frame(container: Any, stream: Any) -> Any | None:
 
 
 def upright(pixels: Image, turn: int) -> Image:
-    """The picture turned as its metadata asks."""
+    """Rotate an image as its metadata requires."""
     return np.asarray(cv2.rotate(pixels, TURNS[turn]), np.uint8) if turn in TURNS else pixels
 
 
 def fitted(pixels: Image, size: tuple[int, int]) -> Image:
-    """The picture at the size of the first one, with bars where its shape differs; nearly always as it is."""
+    """Letterbox an image to the size of the first frame, if its size differs."""
     found = (pixels.shape[0], pixels.shape[1])
     return pixels if found == size else letterbox(found, size).place(pixels, (0, 0, 0))
 
 
 def reason(error: Any) -> str:
-    """What FFmpeg says, without the code and the file's name."""
+    """FFmpeg's message without the error code and the file name."""
     return str(error.strerror or error)

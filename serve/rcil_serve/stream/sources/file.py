@@ -1,4 +1,4 @@
-"""Video files through PyAV: presentation times, rotation and sound are kept, damage is counted."""
+"""Video files, read with PyAV. Timestamps, rotation and sound are kept; damaged frames are counted."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class FileSource:
     """Frames of one video file.
 
     Args:
-        path: A file, or the address of one.
-        name: What messages call it.
-        selection: Which frames are wanted.
-        options: For FFmpeg's demuxer.
-        timeout: Seconds to wait for an address to answer.
+        path: Path or address of the file.
+        name: Name for messages.
+        selection: Which frames to process.
+        options: Options of FFmpeg's demuxer.
+        timeout: Seconds to wait for an address to respond.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FileSource:
         base, taken, index, hidden = self.info.time_base, 0, 0, 0
         for packet in self._packets(wanted):
             if packet.stream is not self._stream:
-                if packet.dts is not None and self._hears(packet):
+                if packet.dts is not None and self._wants_sound(packet):
                     yield Sound(packet)
                 continue
             hidden += packet.is_discard
@@ -91,14 +91,14 @@ class FileSource:
         self._note_missing(index, hidden)
 
     def _packets(self, streams: list[Any]) -> Iterator[Any]:
-        """All packets; a file that ends in the middle of one ends the source, with a note."""
+        """Read all packets. A truncated file ends the source and adds a problem."""
         try:
             yield from self._container.demux(streams)
         except av.error.FFmpegError as error:
             self.counts.problems.append(f"{self._name} cannot be read to its end: {reason(error)}")
 
-    def _hears(self, packet: Any) -> bool:
-        """Whether sound of this time is wanted."""
+    def _wants_sound(self, packet: Any) -> bool:
+        """Whether an audio packet lies within the selection."""
         time_of = packet.pts if packet.pts is not None else packet.dts
         seconds = float(time_of * packet.time_base) - float(self._origin * self.info.time_base)
         return seconds >= self._selection.start and (self._selection.end is None or seconds < self._selection.end)
@@ -107,15 +107,15 @@ class FileSource:
         return fitted(upright(frame.to_ndarray(format="rgb24"), self._turn), self.info.size)
 
     def _note_missing(self, index: int, hidden: int) -> None:
-        """Say if frames are missing; those that an edit list hides are decoded and never shown."""
+        """Add a problem if frames are missing. Frames hidden by an edit list are decoded but never shown."""
         if self._announced and index + hidden + self.counts.corrupt < self._announced:
             self.counts.problems.append(
-                f"{self._name} is cut off: it announces {self._announced} frames and has {index}"
+                f"{self._name} is truncated: it announces {self._announced} frames and has {index}"
                 + (f" and {self.counts.corrupt} damaged ones" if self.counts.corrupt else "")
             )
 
     def stop(self) -> None:
-        """See `Source.stop`; a file never waits for long."""
+        """See `Source.stop`. A file never blocks for long."""
 
     def close(self) -> None:
         """See `Source.close`."""
@@ -123,19 +123,19 @@ class FileSource:
 
 
 def _first_frame(path: str, name: str, options: dict[str, str] | None, timeout: float | None) -> Any:
-    """The first whole frame of a file, for its size, rotation and time."""
+    """Decode the first intact frame, for its size, rotation and time."""
     with open_container(path, name, options, timeout) as container:
         try:
             frame = first_frame(container, video_stream(container, name))
         except av.error.FFmpegError as error:
-            raise SourceError(f"{name} holds no picture that can be decoded: {reason(error)}", HINT) from None
+            raise SourceError(f"{name} has no frame that can be decoded: {reason(error)}", HINT) from None
     if frame is None:
-        raise SourceError(f"{name} holds no picture that can be decoded", HINT)
+        raise SourceError(f"{name} has no frame that can be decoded", HINT)
     return frame
 
 
 def _announced(container: Any, stream: Any) -> int | None:
-    """How many frames the file says it has; None where it does not. An edit list of MP4 takes some out of the index."""
+    """Number of frames that the file announces; None if it does not. An MP4 edit list removes some from the index."""
     stated = int(stream.frames)
     if "mp4" in container.format.name:
         return min(stated, len(stream.index_entries)) or stated or None

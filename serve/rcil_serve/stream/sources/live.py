@@ -1,4 +1,4 @@
-"""Cameras and streams: they come when they come, break off and come back."""
+"""Cameras and network streams, which can be interrupted and reconnected."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from rcil_serve.stream.sources.container import (
 from rcil_serve.stream.sources.protocol import Selection
 
 TIME_BASE = Fraction(1, 90000)
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before the first and, doubling, before later attempts to connect again."""
+FIRST_WAIT, MAX_WAIT = 0.5, 30.0
+"""Seconds before the first attempt to reconnect, and the limit of the delay, which doubles each time."""
 JUMP = round(5 / TIME_BASE)
-"""Steps of a camera's clock beyond this are not time that went by: the clock was set."""
+"""A jump of the camera's clock beyond this means that the clock was adjusted."""
 KEPT_GAPS = 100
-"""A live source may run for months."""
+"""Number of gaps to keep; a live source may run for months."""
 
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """How patient to be."""
+    """When to reconnect, and when to give up."""
 
     timeout: float = 10.0
-    """Seconds without data after which a connection counts as broken."""
+    """Seconds without data after which a connection is considered broken."""
     attempts: int = 6
-    """Connections in a row without a frame after which the source counts as gone."""
+    """Consecutive connections without a frame after which the source is considered lost."""
 
 
 class LiveSource:
-    """Frames of a camera or a stream, with the times at which they were taken, counted from the first.
+    """Frames of a camera or stream, with capture times relative to the first frame.
 
     Args:
-        address: For FFmpeg.
-        name: What messages call it, without credentials.
-        selection: Which frames are wanted.
-        live: How patient to be.
-        options: For FFmpeg's demuxer.
-        form: Name of the demuxer; None: found by the address.
+        address: Address for FFmpeg.
+        name: Name for messages, without credentials.
+        selection: Which frames to process.
+        live: When to reconnect, and when to give up.
+        options: Options of FFmpeg's demuxer.
+        form: Name of FFmpeg's demuxer; None selects it by the address.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class LiveSource:
         self._ended = threading.Event()
         self._container: Any = None
         self._failed = 0
-        """Connections in a row that gave no frame."""
+        """Consecutive connections without a frame."""
         self._lost: float | None = None
-        """Seconds from the beginning to the end of the last connection; None while frames come."""
+        """Time at which the last connection broke, in seconds since the start; None while frames arrive."""
         self.counts = Counts()
         self._stream = self._connect()
         first = self._first_frame()
@@ -84,14 +84,14 @@ class LiveSource:
         return video_stream(self._container, self._name)
 
     def _first_frame(self) -> Any:
-        frame, why = None, "none is whole"
+        frame, why = None, "all frames are damaged"
         try:
             frame = first_frame(self._container, self._stream)
         except av.error.FFmpegError as error:
             why = reason(error)
         if frame is None:
             self.close()
-            raise SourceError(f"{self._name} gives no picture: {why}", "Check the address and the camera.")
+            raise SourceError(f"{self._name} delivers no frames: {why}", "Check the address and the camera.")
         return frame
 
     def __iter__(self) -> Iterator[Item]:
@@ -118,27 +118,27 @@ class LiveSource:
                 pixels = fitted(turned, self.info.size)
                 yield Frame(index - 1, pts, seconds, pixels, time.perf_counter())
             if not self._ended.is_set() and not self._reconnect(time.monotonic() - begun):
-                self.counts.gone = f"{self._name} is gone: {self._live.attempts} attempts to connect again failed"
+                self.counts.gone = f"{self._name} was lost: {self._live.attempts} attempts to reconnect failed"
                 return
 
     def _frames_of_connection(self) -> Iterator[Any]:
-        """Whole frames until the connection breaks."""
+        """Yield intact frames until the connection breaks."""
         try:
             for packet in self._container.demux(self._stream):
                 if self._ended.is_set():
                     return
                 yield from whole_frames(packet, self.counts)
         except av.error.FFmpegError as error:
-            self._note(f"{self._name} broke off: {reason(error)}")
+            self._note(f"{self._name} was interrupted: {reason(error)}")
 
     def _reconnect(self, lost_at: float) -> bool:
-        """Connect again, waiting longer each time. False if the source is gone.
+        """Reconnect with increasing delays. Return False if the source is lost.
 
-        A connection counts as failed until it gives a frame: some servers take every connection and send nothing.
+        A connection counts as failed until it delivers a frame, as some servers accept connections and send nothing.
         """
         self._lost = lost_at if self._lost is None else self._lost
         while self._failed < self._live.attempts:
-            if self._ended.wait(min(FIRST_WAIT * 2 ** min(self._failed, 10), LONGEST_WAIT)):
+            if self._ended.wait(min(FIRST_WAIT * 2 ** min(self._failed, 10), MAX_WAIT)):
                 return True
             self._failed += 1
             try:
@@ -151,7 +151,7 @@ class LiveSource:
         return False
 
     def _came_back(self, now: float) -> None:
-        """There is a frame; if there was none for a time, that is noted as a gap."""
+        """Record the gap that ends with this frame, if there was one."""
         self._failed = 0
         if self._lost is None:
             return
@@ -163,7 +163,7 @@ class LiveSource:
         self._lost = None
 
     def _note(self, text: str) -> None:
-        """Keep the latest problems only: a live source may run for months."""
+        """Add a problem and keep only the latest ones, because a live source may run for months."""
         self.counts.problems.append(text)
         del self.counts.problems[:-20]
 
@@ -179,10 +179,10 @@ class LiveSource:
 
 
 class _Times:
-    """From a camera's clock to the time of the source, within one connection; all in units of `TIME_BASE`.
+    """Converts the camera's clock to the time of the source within one connection, in units of `TIME_BASE`.
 
     Args:
-        start: Time of the source at which the connection began.
+        start: Time of the source at which the connection started.
     """
 
     def __init__(self, start: int) -> None:
@@ -190,10 +190,10 @@ class _Times:
         self._last: tuple[int, int] | None = None
 
     def of(self, taken: int, now: int) -> int:
-        """The time of a frame that the camera says it took at `taken`, and that arrived `now`.
+        """Convert the capture time `taken` of a frame that arrived at `now`.
 
-        Frames may be late, and come in bursts after that, which their clock has right. A clock that runs back, or ahead
-        of all time that went by, was set, and begins anew.
+        Frames may arrive late and in bursts; their capture times stay correct. A clock that runs backwards, or further
+        ahead than the elapsed time, was adjusted, so the conversion restarts.
         """
         if self._last is None:
             self._origin = taken

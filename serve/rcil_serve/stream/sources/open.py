@@ -1,4 +1,4 @@
-"""From what the user typed to a source."""
+"""Opens the source that the user named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rcil_serve.stream.sources.protocol import Selection, Source
 STREAMS = ("rtsp", "rtsps", "rtmp", "rtmps", "udp", "rtp", "srt", "tcp")
 WEB = ("http", "https")
 CAMERA = r"\d{1,3}"
-"""A source that is the number of a camera."""
+"""Pattern of a camera number."""
 _CAMERA = {"linux": ("/dev/video{}", "v4l2"), "darwin": ("{}", "avfoundation"), "win32": ("video={}", "dshow")}
 
 
@@ -33,9 +33,9 @@ def open_source(
     Args:
         text: A video file, a folder of images, a pattern, a list of images (.txt), the number of a camera, or an
             address (rtsp, http, ...).
-        selection: Which frames are wanted.
-        rate: Frames a second of image files.
-        live: How patient to be with cameras and streams.
+        selection: Which frames to process.
+        rate: Frame rate of image files, in fps.
+        live: When to reconnect to cameras and streams, and when to give up.
     """
     selection, live = selection or Selection(), live or LiveOptions()
     if re.fullmatch(CAMERA, text):
@@ -49,7 +49,7 @@ def open_source(
         return _web_source(text, selection, live)
     if scheme:
         known = ", ".join((*STREAMS, *WEB))
-        raise SourceError(f"{redacted(text)} is no address that can be opened", f"It must begin with one of {known}.")
+        raise SourceError(f"{redacted(text)} has an unsupported scheme", f"Use one of {known}.")
     pictures = find_pictures(text)
     if pictures is not None:
         return PictureSource(pictures, text, rate, selection)
@@ -57,7 +57,7 @@ def open_source(
 
 
 def local_files(text: str) -> list[Path]:
-    """The files on this machine that a source is read from; none for cameras and addresses."""
+    """Local files that a source reads; none for cameras and addresses."""
     if "://" in text or re.fullmatch(CAMERA, text):
         return []
     named = Path(text)
@@ -65,7 +65,7 @@ def local_files(text: str) -> list[Path]:
 
 
 def _web_source(text: str, selection: Selection, live: LiveOptions) -> Source:
-    """A file behind an address has a length, in seconds or in bytes; a live stream has none, but its list has."""
+    """Distinguish a remote file from a live stream by its duration or size; a live playlist has a size too."""
     name = redacted(text)
     container = open_container(text, name, None, live.timeout)
     finite = bool(container.duration) or (container.format.name not in PLAYLISTS and container.size > 0)
@@ -78,19 +78,19 @@ def _web_source(text: str, selection: Selection, live: LiveOptions) -> Source:
 def _existing(text: str) -> str:
     path = Path(text)
     if not path.exists():
-        raise SourceError(f"{text} does not exist", "Give a video, a folder, a pattern, a camera number or an address.")
+        raise SourceError(f"{text} does not exist", "Use a video, a folder, a pattern, a camera number or an address.")
     if path.is_file() and path.stat().st_size == 0:
         raise SourceError(f"{text} is empty", "Copy the file again.")
     return text
 
 
 def redacted(address: str) -> str:
-    """An address without the name and password in it, and without what follows the question mark.
+    """Remove user name, password and query from an address.
 
-    A password with a slash, a question mark or a # in it is not as addresses have them, and yet people type it. So
-    everything up to the last @ is taken for a secret.
+    Users type passwords that contain an unescaped slash, question mark or #, so everything before the last @ is
+    treated as a secret.
     """
     scheme, _, rest = address.partition("://")
-    secret, at, place = rest.rpartition("@")
-    public = re.split(r"[?#]", place, maxsplit=1)[0]
+    secret, at, location = rest.rpartition("@")
+    public = re.split(r"[?#]", location, maxsplit=1)[0]
     return f"{scheme}://{'***@' if at and secret else ''}{public}"

@@ -17,13 +17,13 @@ from rcil_serve.stream.sources.protocol import Selection
 
 
 class PictureSource:
-    """Image files, one a frame; what cannot be read is counted as corrupt.
+    """Image files as frames. Files that cannot be read are counted as corrupt.
 
     Args:
         paths: The files, in order.
-        name: What messages call them all.
-        rate: Frames a second.
-        selection: Which of them are wanted.
+        name: Name of the source for messages.
+        rate: Frame rate in fps.
+        selection: Which files to process.
     """
 
     def __init__(self, paths: Sequence[Path], name: str, rate: Fraction, selection: Selection) -> None:
@@ -58,7 +58,7 @@ class PictureSource:
             yield Frame(index, index, seconds, pixels, time.perf_counter(), str(path))
 
     def stop(self) -> None:
-        """See `Source.stop`; files never wait."""
+        """See `Source.stop`. Image files never block."""
 
     def close(self) -> None:
         """See `Source.close`."""
@@ -68,11 +68,11 @@ def _first_readable(paths: Sequence[Path], name: str) -> Image:
     for path in paths:
         with contextlib.suppress(DataError):
             return read_rgb(path)
-    raise SourceError(f"no image of {name} can be read; the first is {paths[0]}", "Give PNG or JPEG files.")
+    raise SourceError(f"no image of {name} can be read; the first is {paths[0]}", "Use PNG or JPEG files.")
 
 
 def find_pictures(text: str) -> list[Path] | None:
-    """The image files that a folder, a pattern, a list or a single image stands for; None: `text` is none of these."""
+    """Find the image files of a folder, a pattern, a list or a single image; None if `text` is none of these."""
     path = Path(text)
     if any(sign in text for sign in "*?[") and not path.exists():
         matches = sorted(Path(match) for match in glob.glob(text, recursive=True))  # noqa: PTH207 -- takes any pattern
@@ -80,11 +80,11 @@ def find_pictures(text: str) -> list[Path] | None:
         return _some(images, f"no image matches {text}", "Quote the pattern and check the folder.")
     if path.is_dir():
         found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-        return _some(found, f"{path} holds no images", f"Give a folder with {', '.join(SUFFIXES)} files.")
+        return _some(found, f"{path} holds no images", f"Use a folder with {', '.join(SUFFIXES)} files.")
     if path.suffix.lower() == ".txt":
-        lines = read_bytes(path, "Give a text file with one image a line.").decode("utf-8", "replace").splitlines()
+        lines = read_bytes(path, "Use a text file with one image per line.").decode("utf-8", "replace").splitlines()
         listed = [path.parent / line.strip() for line in lines if line.strip() and not line.startswith("#")]
-        return _some(listed, f"{path} lists no images", "Write one image file a line.")
+        return _some(listed, f"{path} lists no images", "Write one image file per line.")
     if path.suffix.lower() in SUFFIXES:
         return [path]
     return None

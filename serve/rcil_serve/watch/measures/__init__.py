@@ -1,1 +1,1 @@
-"""What `rcil-serve watch` measures of a model without labels."""
+"""Measures of a model that need no labels: agreement, drift and flicker."""

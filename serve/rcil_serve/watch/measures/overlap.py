@@ -1,4 +1,4 @@
-"""How far two masks of one size overlap, class by class, in whole pixels."""
+"""Overlap of two masks of the same size, per class, in pixels."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Pixels = NDArray[np.int64]
 
 
 class Overlap(NamedTuple):
-    """Of every class in a matching."""
+    """Overlap of every class in a matching."""
 
     both: Pixels
     """Pixels that have the class in both masks [classes]."""
     either: Pixels
-    """Pixels that have it in one of them at least [classes]."""
+    """Pixels that have the class in at least one mask [classes]."""
 
     def iou(self) -> list[float | None]:
         """Intersection over union; None for a class that is in neither mask."""
@@ -30,13 +30,13 @@ class Overlap(NamedTuple):
 
 
 def pair_counts(old: Mask, new: Mask, counts: tuple[int, int], where: Image | None = None) -> Pixels:
-    """Pixels by their row in one mask and their row in another.
+    """Count pixels by their rows in two masks.
 
     Args:
-        old: Rows [H, W].
-        new: Rows [H, W] of the same picture, or of the next one.
+        old: Class rows [H, W].
+        new: Class rows [H, W] of the same image or the next one.
         counts: Number of classes in `old` and in `new`.
-        where: Count only where this [H, W] is not zero.
+        where: If given, count only where this [H, W] is not zero.
 
     Returns:
         [counts[0], counts[1]].
@@ -51,21 +51,21 @@ def pair_counts(old: Mask, new: Mask, counts: tuple[int, int], where: Image | No
 
 
 def plain_overlap(pairs: Pixels, matching: ClassMatch) -> Overlap:
-    """Overlap of the classes that two models share, as the masks have it; see `overlap_of` for the arguments."""
+    """Overlap of the classes that two models share, without exceptions; see `overlap_of` for the arguments."""
     both = pairs[matching.old_rows, matching.new_rows]
     return Overlap(both, pairs.sum(axis=1)[matching.old_rows] + pairs.sum(axis=0)[matching.new_rows] - both)
 
 
 def overlap_of(pairs: Pixels, matching: ClassMatch) -> Overlap:
-    """Overlap of the classes that two models share, for judging whether they are forgotten.
+    """Overlap of the classes that two models share, to judge whether they are forgotten.
 
-    What an old class loses to a new one counts against it, as that is how classes are forgotten. The background is the
-    exception: a new class is expected to come out of it, so pixels of classes that one of the models does not know are
-    left out there.
+    Pixels that an old class loses to a new class count against the old class, because that is forgetting. The
+    background is an exception: new classes are expected to emerge from it, so its pixels that belong to a class of only
+    one model are ignored.
 
     Args:
-        pairs: From `pair_counts` with `matching.counts`.
-        matching: Of the two models.
+        pairs: Result of `pair_counts` with `matching.counts`.
+        matching: Classes of the two models.
     """
     both, either = plain_overlap(pairs, matching)
     background = (matching.old_rows == BACKGROUND) & (matching.new_rows == BACKGROUND)

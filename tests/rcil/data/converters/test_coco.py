@@ -128,9 +128,7 @@ def test_splits_subfolders_and_what_is_left_out(root):
 def test_one_file_with_images_elsewhere(root, tmp_path):
     (root / "images").rename(tmp_path / "photos")
     path = write(root, content(region([BIG])))
-    with pytest.raises(
-        DataError, match=r"asks for the image 'a\.jpg', which is not in .*coco/images/train, .*coco/train"
-    ):
+    with pytest.raises(DataError, match=r"names the image 'a\.jpg', which is not in .*coco/images/train, .*coco/train"):
         convert("coco", path, root / "site")
     summary = convert("coco", path, root / "site", images=tmp_path / "photos", split="val")
     assert summary.images == {"val": 1}

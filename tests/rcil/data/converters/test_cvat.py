@@ -119,7 +119,7 @@ def test_missing_files(export, tmp_path):
         convert("cvat", export, tmp_path / "site")
     (export / "ImageSets/Segmentation/train.txt").unlink()
     (export / "JPEGImages/cam/f.2.png").unlink()
-    with pytest.raises(DataError, match=r"asks for 'cam/f\.2'"):
+    with pytest.raises(DataError, match=r"names 'cam/f\.2'"):
         convert("cvat", export, tmp_path / "site")
     (export / "ImageSets/Segmentation/val.txt").write_text("\n")
     with pytest.raises(DataError, match="name no images"):

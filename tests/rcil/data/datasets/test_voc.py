@@ -109,9 +109,9 @@ def test_missing_masks_are_counted_and_named(year):
     [
         ("", "names no images"),
         ("a b c\n", "line 1: 'a b c'"),
-        ("\n../../secret\n", "line 2: .* is no file of"),
-        ("\n/ a.png\n", "line 2: .* is no file of"),
-        ("/JPEGImages/../../x.jpg /SegmentationClass/x.png", "line 1: .* is no file of"),
+        ("\n../../secret\n", "line 2: .* is not a file of"),
+        ("\n/ a.png\n", "line 2: .* is not a file of"),
+        ("/JPEGImages/../../x.jpg /SegmentationClass/x.png", "line 1: .* is not a file of"),
         ("2007_000032\n2007_000032\n", "names '2007_000032' 2 times"),
     ],
 )

@@ -1,23 +1,27 @@
 import gzip
+import struct
 import zlib
 
+import cv2
+import numpy as np
 import pytest
+from servers import jpeg, picture, png
 
-from rcil_serve.http.protocol.body import unpacked
-from rcil_serve.http.protocol.refusal import RefusalError
+from rcil_serve.http.protocol.answers import RefusalError
+from rcil_serve.http.protocol.body import decode_image, decompressed, encode_png, size_of
 
 
 @pytest.mark.parametrize(
     ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("GZIP ", gzip.compress)]
 )
 def test_unpacks_what_clients_pack(encoding, pack):
-    assert unpacked(pack(b"abc" * 1000), encoding, 3000) == b"abc" * 1000
+    assert decompressed(pack(b"abc" * 1000), encoding, 3000) == b"abc" * 1000
 
 
 def test_leaves_plain_bodies_alone():
     body = bytearray(b"abc")
-    assert unpacked(body, "", 3) is body
-    assert unpacked(body, "identity", 3) is body
+    assert decompressed(body, "", 3) is body
+    assert decompressed(body, "identity", 3) is body
 
 
 @pytest.mark.parametrize(
@@ -34,5 +38,88 @@ def test_leaves_plain_bodies_alone():
 )
 def test_refuses(body, encoding, status):
     with pytest.raises(RefusalError) as caught:
-        unpacked(body, encoding, 1000)
+        decompressed(body, encoding, 1000)
     assert caught.value.status == status
+
+
+IMAGE = picture(0, 24, 40)
+
+
+def encoded(suffix, *options):
+    return cv2.imencode(suffix, IMAGE, list(options))[1].tobytes()
+
+
+def with_orientation(data, value):
+    """A JPEG whose EXIF block says how the camera was held."""
+    tiff = b"II*\0" + struct.pack("<IHHHIHHI", 8, 1, 0x0112, 3, 1, value, 0, 0)
+    block = b"Exif\0\0" + tiff
+    return data[:2] + b"\xff\xe1" + struct.pack(">H", len(block) + 2) + block + data[2:]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        png(IMAGE),
+        jpeg(IMAGE),
+        encoded(".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+        encoded(".jpg", cv2.IMWRITE_JPEG_RST_INTERVAL, 1),
+        with_orientation(jpeg(IMAGE), 1),
+        jpeg(IMAGE)[:2] + b"\xff\xff" + jpeg(IMAGE)[2:],
+    ],
+)
+def test_size_from_the_header(data):
+    assert size_of(data) == (24, 40)
+    assert decode_image(data, 960).shape == (24, 40, 3)
+
+
+def test_decodes_to_rgb():
+    np.testing.assert_array_equal(decode_image(png(IMAGE), 960), IMAGE)
+
+
+def test_turns_photographs_upright():
+    assert decode_image(with_orientation(jpeg(IMAGE), 6), 960).shape == (40, 24, 3)
+
+
+def test_too_many_pixels_are_refused_before_decoding():
+    bomb = bytearray(png(IMAGE))
+    bomb[16:24] = struct.pack(">II", 100_000, 100_000)  # would take 30 GB
+    with pytest.raises(RefusalError, match="100000x100000") as caught:
+        decode_image(bomb, 960)
+    assert caught.value.status == 413
+    with pytest.raises(RefusalError):
+        decode_image(png(IMAGE), 959)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "neither PNG nor JPEG"),
+        (b"GIF89a", "neither PNG nor JPEG"),
+        (png(IMAGE)[:20], "neither PNG nor JPEG"),
+        (jpeg(IMAGE)[:30], "neither PNG nor JPEG"),
+        (b"\xff\xd8" + b"\xff\xe1\x00\x00" * 20, "neither PNG nor JPEG"),
+        (jpeg(IMAGE)[:-300], "truncated"),
+        (png(IMAGE)[:40], "cannot be decoded"),
+    ],
+)
+def test_what_is_no_image(data, words):
+    with pytest.raises(RefusalError, match=words) as caught:
+        decode_image(data, 960)
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_masks_survive_png(kind):
+    mask = np.arange(24 * 40, dtype=kind).reshape(24, 40)
+    back = cv2.imdecode(np.frombuffer(encode_png(mask), np.uint8), cv2.IMREAD_UNCHANGED)
+    assert back.dtype == kind
+    np.testing.assert_array_equal(back, mask)
+
+
+def test_a_jpeg_of_many_scans_is_refused():
+    """Thirty bytes more, and every pixel is gone over again: a worker would be busy for hours."""
+    data = encoded(".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
+    scan, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
+    with pytest.raises(RefusalError, match="100 scans") as caught:
+        decode_image(data[:end] + data[scan:end] * 200 + data[end:], 960)
+    assert caught.value.status == 413

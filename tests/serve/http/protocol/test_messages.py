@@ -5,8 +5,8 @@ import pytest
 from servers import ANY_SIZE, FIXED, write_model
 
 from rcil_export.graph.shapes import InputShape
+from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.http.protocol.messages import answer_to, check_outputs, input_of, parse_request
-from rcil_serve.http.protocol.refusal import RefusalError
 from rcil_serve.http.protocol.tensors import input_tensor, output_tensors
 from rcil_serve.runtime.backends import open_backend
 
@@ -46,13 +46,13 @@ def test_bytes_behind_the_json(tensor):
         ([], b"", "the inputs are none"),
         ([image(name="picture")], b"", "image UINT8 \\[1, 2, 2, 3\\]"),
         ([image(datatype="FP32")], b"", "image is FP32"),
-        ([image(shape=[1, 2, 3, 3])], b"", r"\[1, 2, 3, 3\]; the model takes image UINT8 \[1, 2, 2, 3\]"),
+        ([image(shape=[1, 2, 3, 3])], b"", r"\[1, 2, 3, 3\]; the model expects image UINT8 \[1, 2, 2, 3\]"),
         ([image(shape=[2, 2, 3])], b"", "has the shape"),
         ([image(shape=[1, 2, 2, -3])], b"", "has the shape"),
         ([image()], b"", "no data"),
         ([image(data=[1, 2])], b"", "2 values"),
-        ([image(data=[[1], [2, 3]])], b"", "cannot be read"),
-        ([image(data=["1"] * 12)], b"", "cannot be read"),
+        ([image(data=[[1], [2, 3]])], b"", "invalid data"),
+        ([image(data=["1"] * 12)], b"", "invalid data"),
         ([image(data=[*range(11), 256])], b"", "from 0 to 255"),
         ([image(data=[*range(11), -1])], b"", "from 0 to 255"),
         ([image(data=[*range(11), 0.5])], b"", "from 0 to 255"),
@@ -79,7 +79,7 @@ def test_requests_that_cannot_be_read(body, length):
 
 
 def test_outputs_must_exist():
-    with pytest.raises(RefusalError, match="no output 'logits'"):
+    with pytest.raises(RefusalError, match="unknown output 'logits'"):
         check_outputs(request({"inputs": [], "outputs": [{"name": "logits"}]})[0], ["mask"])
     classified = {"name": "mask", "parameters": {"classification": 3}}
     with pytest.raises(RefusalError, match="classification"):
@@ -118,6 +118,6 @@ def test_answers_as_asked(parameters, outputs, behind):
 
 def test_described_tensors(tmp_path):
     backend = open_backend(write_model(tmp_path / "m.onnx", 1, ANY_SIZE), "cpu", 1)
-    assert input_tensor(backend).described() == {"name": "image", "datatype": "UINT8", "shape": [-1, -1, -1, 3]}
-    assert [one.described()["datatype"] for one in output_tensors(backend)] == ["UINT8", "FP32"]
+    assert input_tensor(backend).describe() == {"name": "image", "datatype": "UINT8", "shape": [-1, -1, -1, 3]}
+    assert [one.describe()["datatype"] for one in output_tensors(backend)] == ["UINT8", "FP32"]
     assert str(input_tensor(backend)) == "image UINT8 [1 to 4, 8 to 512, 8 to 512, 3]"

@@ -26,7 +26,7 @@ def test_without_a_gpu_the_onnx_file_is_named(built, monkeypatch):
     monkeypatch.setattr(run, "find_gpus", tuple)
     with pytest.raises(NoGpuError, match=r"needs an NVIDIA GPU(.|\n)*model\.onnx instead"):
         open_backend(built)
-    with pytest.raises(ConfigError, match="engines run on a GPU"):
+    with pytest.raises(ConfigError, match="a TensorRT engine, which needs a GPU"):
         open_backend(built, "cpu")
 
 

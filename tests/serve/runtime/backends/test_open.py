@@ -36,7 +36,7 @@ def test_logits_stand_in_for_a_mask(tmp_path):
         ("absent.onnx", None, CheckpointError, "cannot read .*absent.onnx: No such file"),
         ("text.onnx", b"no graph", CheckpointError, "text.onnx is not an ONNX file, or damaged"),
         ("m.safetensors", b"x", ConfigError, "Export it first: rcil-export .*m.safetensors"),
-        ("m.bin", b"x", ConfigError, "no model that can be served"),
+        ("m.bin", b"x", ConfigError, "not a model that can be served"),
         ("m.engine", b"x", CheckpointError, "m.engine.json: No such file"),
     ],
 )

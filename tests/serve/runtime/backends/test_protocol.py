@@ -24,5 +24,5 @@ def test_logits_stand_in_for_a_mask():
     ],
 )
 def test_outputs_of_other_shapes_are_refused(values):
-    with pytest.raises(RunError, match=r"a\.onnx gives"):
+    with pytest.raises(RunError, match=r"a\.onnx outputs"):
         outputs_of(values, "a.onnx")

@@ -5,8 +5,7 @@ from fractions import Fraction
 import pytest
 from served import Threshold
 
-from rcil_serve.stream.frames import Counts, SourceInfo
-from rcil_serve.stream.latencies import Stages
+from rcil_serve.stream.frames import Counts, SourceInfo, Stages
 from rcil_serve.stream.outputs import receipt
 
 INFO = SourceInfo("yard.mp4", (48, 64), Fraction(25), Fraction(1, 25))
@@ -22,7 +21,7 @@ def test_a_clock_that_is_set_does_not_change_how_long_it_took(tmp_path, monkeypa
             return clock[0].astimezone(zone)
 
     monkeypatch.setattr(receipt, "datetime", Clock)
-    written = receipt.Receipt(tmp_path / "r.json", Threshold(), INFO, None, {})
+    written = receipt.Receipt(tmp_path / "r.json", Threshold(), INFO, "", {})
     clock[0] += timedelta(hours=hours)
     document = written.write("done", Counts(written=10), Stages(), {})
     assert 0 <= document["seconds"] < 60 and document["frames_a_second"] > 0
@@ -35,6 +34,6 @@ def test_a_clock_that_is_set_does_not_change_how_long_it_took(tmp_path, monkeypa
 )
 def test_a_run_that_failed_does_not_claim_the_file_of_an_earlier_one(tmp_path, status, hashed):
     (tmp_path / "out.mp4").write_text("of an earlier run")
-    written = receipt.Receipt(tmp_path / "r.json", Threshold(), INFO, None, {})
+    written = receipt.Receipt(tmp_path / "r.json", Threshold(), INFO, "", {})
     document = written.write(status, Counts(), Stages(), {"video": tmp_path / "out.mp4"})
     assert ("sha256" in document["outputs"]["video"]) is hashed

@@ -7,12 +7,12 @@ from clips import picture
 from rcil_serve.runtime.predictor import Segmentation
 from rcil_serve.stream.frames import Frame, OutputError
 from rcil_serve.stream.outputs.records import Records
-from rcil_serve.stream.pipeline import Seen
+from rcil_serve.stream.pipeline import SegmentedFrame
 
 
 def seen(index):
     frame = Frame(index, index, index / 25, picture(index, 8, 8), 0.0)
-    return Seen(frame, Segmentation(np.zeros((8, 8), np.uint8), None), 0.01)
+    return SegmentedFrame(frame, Segmentation(np.zeros((8, 8), np.uint8), None), 0.01)
 
 
 def test_the_lines_of_an_earlier_run_stay_until_there_are_new_ones(tmp_path):

@@ -16,7 +16,7 @@ def test_bins_hold_means():
 
 
 def test_memory_does_not_grow_and_means_stay(monkeypatch):
-    monkeypatch.setattr(module, "MOST_BINS", 16)
+    monkeypatch.setattr(module, "MAX_BINS", 16)
     found, values = Timeline(1, seconds=0.5), np.random.default_rng(0).random(1000)
     for index, value in enumerate(values):
         found.add(index * 0.5, np.array([value]))
@@ -38,7 +38,7 @@ def test_a_plot_is_written(tmp_path):
 
 
 def test_drops_leave_room_for_what_matters(monkeypatch):
-    monkeypatch.setattr(module, "MOST_BINS", 16)
+    monkeypatch.setattr(module, "MAX_BINS", 16)
     found, counts = Timeline(1, seconds=0.5), Counts()
     for index in range(1000):
         found.add(index * 0.5, np.array([0.5]))

@@ -50,7 +50,7 @@ def test_an_edited_file_that_is_cut_off_is_told(tmp_path):
     (tmp_path / "a.mp4").write_bytes(data[: len(data) * 2 // 3])
     source = open_source(str(tmp_path / "a.mp4"))
     assert 0 < len(frames_of(source)) < 25
-    assert any("is cut off" in text for text in source.counts.problems)
+    assert any("is truncated" in text for text in source.counts.problems)
 
 
 def test_a_damaged_first_packet_does_not_refuse_the_rest(tmp_path):
@@ -69,8 +69,8 @@ def test_a_damaged_first_packet_does_not_refuse_the_rest(tmp_path):
 def test_nothing_but_damage_is_not_looked_at_forever(tmp_path, monkeypatch):
     make_clip(tmp_path / "a.mp4", 12)
     monkeypatch.setattr(container, "whole_frames", lambda packet, counts: iter(()))
-    monkeypatch.setattr(container, "FIRST_PICTURE_S", 0.0)
-    with pytest.raises(SourceError, match="holds no picture that can be decoded"):
+    monkeypatch.setattr(container, "FIRST_FRAME_S", 0.0)
+    with pytest.raises(SourceError, match="has no frame that can be decoded"):
         open_source(str(tmp_path / "a.mp4"))
 
 
@@ -100,7 +100,7 @@ def test_sound_that_nobody_knows_is_left_out(tmp_path):
 def test_lists_of_other_files_never_reach_ffmpeg(tmp_path, monkeypatch, text):
     (tmp_path / "a.mp4").write_bytes(text)
     monkeypatch.setattr(container.av, "open", lambda *given, **options: pytest.fail("FFmpeg opened it"))
-    with pytest.raises(SourceError, match="only names other files"):
+    with pytest.raises(SourceError, match="is a playlist"):
         open_source(str(tmp_path / "a.mp4"))
 
 

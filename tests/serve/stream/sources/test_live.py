@@ -96,7 +96,7 @@ def test_connections_that_give_no_frame_are_failed_attempts(source, tmp_path, mo
     silent = Silent(source, monkeypatch, [frames, (), (), frames, (), (), ()])
     assert len(list(source)) == 2 * len(frames)
     assert silent.opened == 6, "three without a frame are as many as are allowed, and the count began anew in between"
-    assert source.counts.gone == "stream is gone: 3 attempts to connect again failed"
+    assert source.counts.gone == "stream was lost: 3 attempts to reconnect failed"
     assert source.counts.reconnects == len(source.counts.gaps) == 1
 
 

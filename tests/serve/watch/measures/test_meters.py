@@ -3,8 +3,18 @@ import pytest
 
 from rcil.model.class_match import match_classes
 from rcil.model.metadata import class_table
-from rcil_serve.watch.measures.baseline import Reference
-from rcil_serve.watch.measures.meters import FLICKER_SIGHTS, AgreementMeter, DriftMeter, FlickerMeter
+from rcil_serve.watch.measures.meters import (
+    BINS,
+    BLUR,
+    FLICKER_SIGHTS,
+    REACH,
+    AgreementMeter,
+    DriftMeter,
+    FlickerMeter,
+    Stillness,
+    Window,
+)
+from rcil_serve.watch.measures.shares import Reference
 
 OLD = class_table([["background", "a", "b"]])
 NEW = class_table([["background", "a", "b"], ["c"]])
@@ -105,3 +115,59 @@ def test_drift_against_a_known_baseline_is_firm_after_a_whole_window():
     assert by_name(meter) == {"a": (pytest.approx(-0.75), False), "b": (None, False), "c": (None, False)}
     meter.add(2.0, np.array([0.6, 0.1, 0.1, 0.2]))
     assert by_name(meter)["a"] == (pytest.approx(-0.75), True)
+
+
+def test_the_surroundings_of_what_moves_count_as_moved():
+    before = np.full((60, 80, 3), 90, np.uint8)
+    after = before.copy()
+    after[20:30, 40:50] = 200
+    stillness = Stillness(8)
+    assert stillness.since_last(before) is None
+    still = stillness.since_last(after)
+    reach = BLUR // 2 + REACH // 2
+    wanted = np.full((60, 80), 255, np.uint8)
+    wanted[20 - reach : 30 + reach, 40 - reach : 50 + reach] = 0
+    corners = np.zeros((60, 80), bool)
+    for top in (20 - reach, 30 + reach - 1):
+        for left in (40 - reach, 50 + reach - 1):
+            corners[top, left] = True  # there the blur leaves too little
+    np.testing.assert_array_equal(still[~corners], wanted[~corners])
+    assert (stillness.since_last(after) == 255).all()
+
+
+def test_noise_is_no_motion_and_a_new_size_starts_anew():
+    rng = np.random.default_rng(0)
+    stillness = Stillness(8)
+    for index in range(5):
+        noisy = np.clip(120 + rng.normal(0, 5, (60, 80, 3)), 0, 255).astype(np.uint8)
+        still = stillness.since_last(noisy)
+        assert index == 0 or (still == 255).mean() > 0.99
+    assert stillness.since_last(noisy[:50]) is None
+
+
+def test_only_the_last_seconds_count():
+    window = Window(60.0, 2)
+    for second in range(200):
+        window.add(second + 0.5, np.array([1.0, second]))
+        low = max(0, second - 59)
+        assert window.total().tolist() == [second - low + 1, sum(range(low, second + 1))]
+        assert window.is_full == (second >= 59)
+
+
+def test_numbers_of_one_bin_add_up_and_gaps_empty_the_window():
+    window = Window(6.0, 1)
+    for time in (0.0, 0.01, 0.05, 5.95):
+        window.add(time, np.ones(1))
+    assert window.total() == [4]
+    window.add(6.05, np.ones(1))
+    assert window.total() == [2], "what came within the first bin is gone"
+    window.add(1000.0, np.ones(1))
+    assert window.total() == [1]
+
+
+def test_an_empty_window_sums_to_nothing_and_memory_does_not_grow():
+    window = Window(1.0, 3)
+    assert window.total().tolist() == [0, 0, 0] and not window.is_full
+    for index in range(1000):
+        window.add(index / 7, np.ones(3))
+    assert window._sums.shape == (BINS, 3)

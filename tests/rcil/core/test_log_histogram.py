@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rcil_export.checks.outputs.log_histogram import LogHistogram
+from rcil.core.log_histogram import LogHistogram
 
 
 def test_quantiles_are_as_exact_as_the_bins():

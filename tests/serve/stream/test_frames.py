@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rcil_serve.stream.latencies import Latencies, Stages
+from rcil_serve.stream.frames import Latencies, Stages
 
 
 def test_percentiles_are_right_to_a_percent():

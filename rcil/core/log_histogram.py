@@ -7,17 +7,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LOWEST, HIGHEST, PER_DECADE = -12, 3, 100
-"""Bins reach from 1e-12 to 1e3; neighbouring edges differ by 2.3 %, which is how exact a quantile is."""
 BARS_PER_DECADE = 4
-_BINS = (HIGHEST - LOWEST) * PER_DECADE
 
 
 class LogHistogram:
-    """Counts of non-negative numbers in bins of equal ratio; what is below or above has a bin of its own."""
+    """Counts of non-negative numbers in bins of equal ratio; smaller and larger numbers have a bin of their own.
 
-    def __init__(self) -> None:
-        self.counts = np.zeros(_BINS + 2, np.int64)
+    A quantile is as exact as a bin is wide: 2.3 % at 100 bins per decade.
+
+    Args:
+        low: The bins start at 10**low.
+        high: The bins end at 10**high.
+        per_decade: Bins per decade, a multiple of `BARS_PER_DECADE`.
+    """
+
+    def __init__(self, low: int = -12, high: int = 3, per_decade: int = 100) -> None:
+        self._low, self._per_decade = low, per_decade
+        self._bins = (high - low) * per_decade
+        self.counts = np.zeros(self._bins + 2, np.int64)
         self.largest = 0.0
 
     @property
@@ -32,29 +39,30 @@ class LogHistogram:
         numbers = np.where(np.isnan(values), np.inf, values)
         self.largest = max(self.largest, float(numbers.max()))
         with np.errstate(divide="ignore"):
-            places = np.ceil((np.log10(numbers.ravel()) - LOWEST) * PER_DECADE)
-        self.counts += np.bincount(np.clip(places, 0, _BINS + 1).astype(np.int64), minlength=_BINS + 2)
+            bins = np.ceil((np.log10(numbers.ravel()) - self._low) * self._per_decade)
+        last = self._bins + 1
+        self.counts += np.bincount(np.clip(bins, 0, last).astype(np.int64), minlength=last + 1)
 
     def merge(self, other: LogHistogram) -> None:
-        """Add everything that `other` has."""
+        """Add everything that `other`, which has the same bins, has counted."""
         self.counts += other.counts
         self.largest = max(self.largest, other.largest)
 
     def quantile(self, share: float) -> float:
         """The smallest bin edge that at least `share` of the numbers do not exceed; NaN without numbers.
 
-        What lies below the bins counts as 0.
+        Numbers below the bins count as 0.
         """
         if not self.total:
             return float("nan")
         reached = int(np.searchsorted(np.cumsum(self.counts), np.ceil(share * self.total)))
         if reached == 0:
             return 0.0
-        edge = np.inf if reached > _BINS else 10 ** (LOWEST + reached / PER_DECADE)
+        edge = np.inf if reached > self._bins else 10 ** (self._low + reached / self._per_decade)
         return float(min(edge, self.largest))
 
     def bars(self) -> tuple[list[float], list[int]]:
-        """For a plot: upper edges of coarser bins and their counts; the first holds all below, the last all above."""
-        inner = self.counts[1:-1].reshape(-1, PER_DECADE // BARS_PER_DECADE).sum(axis=1)
-        edges = [10 ** (LOWEST + index / BARS_PER_DECADE) for index in range(len(inner) + 1)]
+        """Upper edges of coarser bins and their counts, for a plot; the first and last bars are open."""
+        inner = self.counts[1:-1].reshape(-1, self._per_decade // BARS_PER_DECADE).sum(axis=1)
+        edges = [10 ** (self._low + index / BARS_PER_DECADE) for index in range(len(inner) + 1)]
         return [*edges, float("inf")], [int(self.counts[0]), *(int(count) for count in inner), int(self.counts[-1])]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from rcil.core.errors import ConfigError
-from rcil_serve.stream.smoothing import Smoother
+from rcil_serve.stream.outputs.sink import Smoother
 
 
 def shown(values, frames):

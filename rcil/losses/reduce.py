@@ -1,4 +1,4 @@
-"""How a map of per-pixel losses becomes one number."""
+"""Reduction of a map of per-pixel losses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reduce_pixels(loss: Tensor, valid: Tensor | None, reduction: Reduction) -> T
     if reduction not in ("mean_all", "mean", "none"):
         raise ConfigError(f"unknown reduction '{reduction}'", did_you_mean(reduction, ("mean_all", "mean", "none")))
     if valid is not None:
-        # where() rather than a product: an invalid pixel may hold inf or NaN, which zero times does not remove.
+        # where() rather than a product: an invalid pixel may be inf or NaN, which a product with zero keeps.
         loss = loss.where(valid, loss.new_zeros(()))
     if reduction == "none":
         return loss

@@ -1,4 +1,4 @@
-"""What PCD and local POD share: pairing a student's maps with its teacher's."""
+"""Pairing of a student's maps with its teacher's, for PCD and local POD."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def matched(new: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def alike(new: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
-    """Both maps in one dtype, refused unless they have one shape and something in it."""
+    """Both maps in one dtype; raises unless they have the same non-empty shape."""
     if new.shape != old.shape:
         raise ConfigError(
             f"the student's map has shape {tuple(new.shape)}, the teacher's {tuple(old.shape)}",
@@ -60,7 +60,7 @@ def paired(new_maps: Sequence[Tensor], old_maps: Sequence[Tensor]) -> list[tuple
 
 
 def class_schedule(classes: int, new_classes: int) -> float:
-    """sqrt(|C| / |N|): the fewer classes a step adds to many, the more is worth keeping.
+    """sqrt(|C| / |N|): the weight of distillation, larger if a step adds few classes to many.
 
     Args:
         classes: All classes so far, background and this step's included.
@@ -75,7 +75,7 @@ def class_schedule(classes: int, new_classes: int) -> float:
 
 
 def mean_of_layers(distances: Sequence[Tensor], factor: float, last_factor: float, schedule: float) -> Tensor:
-    """Sum of factor * schedule * distance over the maps, the last one with its own factor, by their number."""
+    """Mean over maps of factor * schedule * distance, where the last map has its own factor."""
     factors = [factor] * (len(distances) - 1) + [last_factor]
     weighted = [weight * schedule * distance for weight, distance in zip(factors, distances, strict=True)]
     return torch.stack(weighted).sum() / len(distances)

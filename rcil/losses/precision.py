@@ -1,4 +1,4 @@
-"""One place that decides in which precision a loss is evaluated."""
+"""The precision that losses are evaluated in."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def full_precision(function: Callable[P, R]) -> Callable[P, R]:
-    """Evaluate a loss in float32 whatever autocast says; float64 stays float64.
+    """Evaluate a loss in float32, also under autocast; float64 stays float64.
 
     Half-precision tensors among the arguments, also inside lists and tuples, are converted first. Squared features
     overflow float16 above 256 and log-sum-exp differences drown in bfloat16's eight bits, so every public loss
-    wears this decorator. Gradients come back in the dtype of the caller's tensors.
+    has this decorator. Gradients have the dtype of the caller's tensors.
     """
     loose: Callable[..., R] = function
 
@@ -35,7 +35,7 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _tensors(values: tuple[object, ...] | list[object]) -> Iterator[torch.Tensor]:
-    """Every tensor among values, also those in nested lists and tuples."""
+    """All tensors among values, including those in nested lists and tuples."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
