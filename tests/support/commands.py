@@ -64,6 +64,7 @@ COMMANDS = {
     "rcil-export onnx": "@model.safetensors -o %made.onnx --size 48x64",
     "rcil-export engine": "@model.onnx -o %made.engine",
     "rcil-export check": "@model.safetensors @fixed.onnx --images @site --html %check.html --no-bisect",
+    "rcil-export verify": "@fixed.onnx @model.safetensors",
     "rcil-export sign": "@other.onnx --key @key.pem",
     "rcil-export verify-signature": "@model.onnx --trust @key.pub",
     "rcil-export bench": "@model.onnx --rounds 2 --warmup 0 --size 48x64 -o %bench.json",
