@@ -2,7 +2,7 @@
 
     python -m tools.mutants --write
 
-The tests in `tests/export/certificate` hold `verify` and `check` to it.
+The tests in `tests/export/verification` hold `verify` and `check` to it.
 """
 
 from __future__ import annotations

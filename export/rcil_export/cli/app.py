@@ -350,13 +350,17 @@ def bench(
     Example: `rcil-export bench step1.safetensors deployed/model.onnx --size 512x512 --threads 2`
     """
     from rcil_export.graph.interface import make_interface
-    from rcil_export.runtime.devices import provider_of
+    from rcil_export.runtime.devices import gpu_number, provider_of
     from rcil_export.timing.bench import BenchOptions
     from rcil_export.timing.bench import bench as run_bench
     from rcil_export.timing.interleaved import LatencyOptions
 
     shaped = size is not None or batch != 1
     interface = make_interface(size, None, str(batch), "fp32", "mask", "uint8", None, "any") if shaped else None
+    if gpu_number(device):
+        raise ConfigError(
+            f"bench runs on the first GPU, not on {device}", f"Set CUDA_VISIBLE_DEVICES={gpu_number(device)}."
+        )
     timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=(provider_of(device),))
     report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
     if output is not None:

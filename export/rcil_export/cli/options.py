@@ -79,7 +79,7 @@ LimitTexts = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Also a checkpoint that is marked as rejected.")]
 DeviceName = Annotated[
-    str, typer.Option("--device", help="auto, cpu, cuda or tensorrt.", autocompletion=one_of(*DEVICES))
+    str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or tensorrt.", autocompletion=one_of(*DEVICES))
 ]
 SignKey = Annotated[
     Path | None, typer.Option("--sign", metavar="KEY", help="EC private key (PEM): sign what is delivered, model.sig.")

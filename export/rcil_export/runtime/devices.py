@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from rcil.core.device_names import NUMBERED
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.log import log
 
@@ -13,9 +14,17 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "te
 
 
 def check_device(device: str) -> None:
-    """Raise for a name that is none of `DEVICES`."""
-    if device not in DEVICES:
-        raise ConfigError(f"there is no device '{device}'", did_you_mean(device, DEVICES))
+    """Raise for a name that is neither one of `DEVICES` nor `cuda:N`."""
+    if device not in DEVICES and not NUMBERED.fullmatch(device):
+        raise ConfigError(
+            f"unknown device '{device}'", f"{did_you_mean(device, DEVICES)} A certain GPU is cuda:0, cuda:1, ..."
+        )
+
+
+def gpu_number(device: str) -> int:
+    """The GPU that a device names, in CUDA's order: `cuda:1` is 1, and a device without a number is the first GPU."""
+    numbered = NUMBERED.fullmatch(device)
+    return int(numbered[1]) if numbered else 0
 
 
 def provider_of(device: str) -> str:
@@ -25,7 +34,7 @@ def provider_of(device: str) -> str:
     """
     check_device(device)
     if device != "auto":
-        return PROVIDERS[device]
+        return PROVIDERS[device.partition(":")[0]]
     from rcil_export.runtime.providers import is_listed, start_problem
 
     if not is_listed(PROVIDERS["cuda"]):

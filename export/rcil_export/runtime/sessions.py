@@ -55,6 +55,7 @@ def open_session(
     only: bool = False,
     constants: Iterable[onnx.TensorProto] = (),
     early: bool = False,
+    gpu: int = 0,
     name: str = "the graph",
 ) -> ort.InferenceSession:
     """A session that runs on the first of `providers`, or an error: ONNX Runtime itself would fall back silently.
@@ -72,6 +73,7 @@ def open_session(
         only: Whether to give `outputs` alone; what leads to none of them is left out.
         constants: Further constants of a graph in memory, so that a variant of a graph needs no copy of its weights.
         early: Run every node as soon as its inputs are there, which frees the values that side branches read.
+        gpu: The number of the GPU for providers that run on one.
         name: For messages.
     """
     check_providers(providers)
@@ -95,7 +97,10 @@ def open_session(
         source, shared = split(model, outputs, only=only, constants=constants)
         options.add_external_initializers(list(shared), list(shared.values()))
     try:
-        session = ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
+        chosen = [
+            (provider, {"device_id": str(gpu)}) if gpu and provider != CPU else provider for provider in providers
+        ]
+        session = ort.InferenceSession(source, options, providers=chosen, enable_fallback=0)
     except Exception as error:  # its exceptions have no common root
         raise SessionError(
             f"ONNX Runtime cannot load {name}: {first_line(error)}",

@@ -32,7 +32,8 @@ PreviousOption = Annotated[
     typer.Option("--previous", help="Model of the previous step, to compare with.", autocompletion=MODELS),
 ]
 DeviceOption = Annotated[
-    str, typer.Option(help="auto, cpu, cuda or tensorrt; engines run on the GPU.", autocompletion=one_of(*DEVICES))
+    str,
+    typer.Option(help="auto, cpu, cuda, cuda:N or tensorrt; engines run on the GPU.", autocompletion=one_of(*DEVICES)),
 ]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Number of CPU threads; all cores by default.")]
 TrustOption = Trust

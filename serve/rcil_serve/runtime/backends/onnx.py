@@ -13,6 +13,7 @@ from rcil.core.files import sha256_of
 from rcil_export.graph.description import parse_description
 from rcil_export.graph.interface import INPUT_NAME
 from rcil_export.graph.onnx_texts import damaged, read_texts
+from rcil_export.runtime.devices import gpu_number
 from rcil_export.runtime.forms import choose_provider, needs_wide_sums
 from rcil_export.runtime.providers import CPU, CUDA, TENSORRT, is_listed
 from rcil_export.runtime.sessions import SessionError, open_session
@@ -50,7 +51,12 @@ class OnnxBackend:
         try:
             wide = needs_wide_sums(self.interface)
             self._session = open_session(
-                path if content is None else content, threads, (provider, *others), wide_sums=wide, name=str(path)
+                path if content is None else content,
+                threads,
+                (provider, *others),
+                wide_sums=wide,
+                gpu=gpu_number(device),
+                name=str(path),
             )
         except SessionError as error:
             if "INVALID_PROTOBUF" in error.message:

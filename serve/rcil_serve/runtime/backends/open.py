@@ -8,7 +8,7 @@ from pathlib import Path
 from rcil.core.errors import ConfigError, TrustError
 from rcil.core.log import log
 from rcil.core.signing import SINGLE_FILE, verify
-from rcil_export.runtime.devices import check_device
+from rcil_export.runtime.devices import check_device, gpu_number
 from rcil_serve.runtime.backends.protocol import Backend
 
 
@@ -17,7 +17,8 @@ def open_backend(path: Path, device: str = "auto", threads: int | None = None, t
 
     Args:
         path: `.onnx`, or `.engine` / `.plan` with its sidecar.
-        device: Device for an ONNX file; `auto` selects CUDA if it starts, else the CPU. Engines run on the GPU.
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `tensorrt`. For an ONNX file `auto` selects CUDA if it starts, else
+            the CPU. Engines run on the GPU.
         threads: Number of CPU threads for ONNX Runtime.
         trust: Public keys; the model must be signed with one of them. If empty, signatures are not checked.
     """
@@ -55,7 +56,7 @@ def _open(path: Path, device: str, threads: int | None, sha256: str | None = Non
                 raise ConfigError(
                     f"{path} is a TensorRT engine, which needs a GPU", "Use the ONNX file that it was built from."
                 )
-            return EngineBackend(path)
+            return EngineBackend(path, gpu_number(device))
         case ".safetensors":
             raise ConfigError(
                 f"{path} is a checkpoint, which cannot be served",

@@ -49,7 +49,7 @@ def test_what_is_no_model_is_named(tmp_path, name, data, kind, words):
 
 def test_devices_that_are_not_here_are_named(tmp_path):
     path = write_model(tmp_path / "m.onnx", FIXED)
-    with pytest.raises(ConfigError, match="there is no device 'gpu'"):
+    with pytest.raises(ConfigError, match="unknown device 'gpu'"):
         open_backend(path, "gpu")
     with pytest.raises(ConfigError, match="no execution provider 'TensorrtExecutionProvider' here"):
         open_backend(path, "tensorrt")
@@ -69,3 +69,28 @@ def test_serving_imports_no_torch(tmp_path):
         f"open_backend(Path({str(path)!r})); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_gpu_can_be_chosen_by_its_number(tmp_path, monkeypatch):
+    from rcil_export.runtime import sessions
+    from rcil_serve.runtime.backends import engine
+    from rcil_serve.runtime.backends import onnx as module
+
+    opened = []
+
+    def refuse(source, options, providers, enable_fallback):
+        opened.append(providers)
+        raise RuntimeError("no GPU")
+
+    path = write_model(tmp_path / "model.onnx", FIXED)
+    monkeypatch.setattr(sessions, "check_providers", lambda providers: None)
+    monkeypatch.setattr(sessions.ort, "InferenceSession", refuse)
+    monkeypatch.setattr(module, "is_listed", lambda provider: True)
+    for device in ("cuda:1", "cuda"):
+        with pytest.raises(RcilError, match="no GPU"):
+            open_backend(path, device)
+    cuda, cpu = "CUDAExecutionProvider", "CPUExecutionProvider"
+    assert opened == [[(cuda, {"device_id": "1"}), cpu], [cuda, cpu]]
+
+    monkeypatch.setattr(engine, "EngineBackend", lambda path, device: device)
+    assert [open_backend(tmp_path / "model.engine", device) for device in ("auto", "cuda", "cuda:2")] == [0, 0, 2]
