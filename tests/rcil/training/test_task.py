@@ -54,7 +54,7 @@ def test_overrides(task_file):
         (["training.bacth=2"], "Did you mean 'batch'"),
         (["training.batch=0"], "training.batch"),
         (["seed=-1"], "seed: .* greater than or equal to 0"),
-        (["training.scale=[2, 0.5]"], "training: .* from small to large, not from 2 to 0.5"),
+        (["training.scale=[2, 0.5]"], r"training: .* scale must be \(smallest, largest\), not \(2, 0.5\)"),
         (["training.batch"], "key=value"),
         (["name.x=1"], "not a section"),
         (["protocol.split=15-1"], "exactly one of split, steps, domains, domain_steps; not split and steps"),
