@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def norm_eps(arch: Architecture) -> float:
     """The eps of the backbone's norms."""
-    return NORM_EPS if arch.backbone == "efficientnet_lite0" else 1e-5
+    return NORM_EPS if arch.lite else 1e-5
 
 
 def convert_norms(tensors: dict[str, Tensor], source: NormKind, target: NormKind, *, eps: float) -> dict[str, Tensor]:

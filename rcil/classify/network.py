@@ -55,11 +55,11 @@ class ImageClassifier(nn.Module):
         self.head: IncrementalClassifier | CosineClassifier | FoldedCosine
         if head.kind == "cosine" and arch.folded:
             names = [name for step in steps for name in step]
-            self.head = random_cosine(self.backbone.out_channels, names, head.proxies)
+            self.head = random_cosine(self.backbone.stage_channels[-1], names, head.proxies)
         elif head.kind == "cosine":
-            self.head = CosineClassifier(self.backbone.out_channels, steps, head.proxies)
+            self.head = CosineClassifier(self.backbone.stage_channels[-1], steps, head.proxies)
         else:
-            self.head = IncrementalClassifier(self.backbone.out_channels, steps)
+            self.head = IncrementalClassifier(self.backbone.stage_channels[-1], steps)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,7 +9,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Backbone = Literal["resnet18", "resnet34", "resnet50", "resnet101", "efficientnet_lite0"]
+LiteBackbone = Literal["efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"]
+Backbone = Literal["resnet18", "resnet34", "resnet50", "resnet101"] | LiteBackbone
+Head = Literal["deeplabv3", "deeplabv3plus"]
 NormKind = Literal["batch", "abs", "inplace"]
 BranchForm = Literal["norm", "merged"]
 MixKind = Literal["drop_path", "fixed", "learnable"]
@@ -59,15 +61,20 @@ class NetworkShape(FrozenModel):
     """Residual blocks of the four stages of a ResNet; None: those of the backbone's name."""
     width: Channels = 64
     """Channels of the stem of a ResNet; the channels of every stage are a multiple."""
+    head: Head = "deeplabv3"
+    """`deeplabv3`: the paper's head, with logits at the output stride. `deeplabv3plus`: its map is refined together
+    with the backbone's map at stride 4, so that masks have sharper edges and thin objects survive."""
     head_width: Channels = 256
     """Channels of each ASPP path and of the decoder."""
+    skip_width: Channels = 48
+    """Channels that `deeplabv3plus` takes from the map at stride 4."""
     output_stride: Literal[8, 16] = 16
     norm: NormKind = "batch"
     """`batch`: BatchNorm. `inplace`: inplace-ABN, scale |gamma| + eps. `abs`: the same arithmetic in plain torch."""
 
 
 class Architecture(NetworkShape):
-    """A DeepLab-v3 segmenter up to its class rows."""
+    """A DeepLab segmenter up to its class rows."""
 
     slope: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """Negative slope of the leaky ReLU; 0 is a ReLU."""
@@ -82,13 +89,18 @@ class Architecture(NetworkShape):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.backbone == "efficientnet_lite0" and (self.blocks is not None or self.width != 64):
-            raise ValueError("blocks and width describe ResNets; efficientnet_lite0 has one size")
+        if self.lite and (self.blocks is not None or self.width != 64):
+            raise ValueError(f"blocks and width describe ResNets; {self.backbone} has one size")
         if self.norm == "inplace" and self.slope == 0:
             raise ValueError("norm 'inplace' inverts its activation, which a slope of 0 does not allow; use norm 'abs'")
         if self.folded and self.rc is not None:
             raise ValueError("a folded network has no RC blocks: rc must be null")
         return self
+
+    @property
+    def lite(self) -> bool:
+        """Whether the backbone is an EfficientNet-lite."""
+        return self.backbone.startswith("efficientnet_lite")
 
     @property
     def bottleneck(self) -> bool:

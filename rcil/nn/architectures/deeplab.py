@@ -1,7 +1,12 @@
-"""The DeepLab-v3 head: parallel dilated convs (RC blocks), a pooled path, one projection."""
+"""The heads of DeepLab-v3 and v3+.
+
+v3 has parallel dilated convs (RC blocks), a pooled path and one projection. v3+ (https://arxiv.org/abs/1802.02611)
+refines this map at stride 4, together with an early map of the backbone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,9 +27,9 @@ class DeepLabHead(nn.Module):
     The official code puts one norm over the concatenation; a norm works per channel, so a norm per path is the same.
     """
 
-    def __init__(self, arch: Architecture, inputs: int) -> None:
+    def __init__(self, arch: Architecture, channels: Sequence[int]) -> None:
         super().__init__()
-        layers, width = Layers.of(arch), arch.head_width
+        layers, width, inputs = Layers.of(arch), arch.head_width, channels[-1]
         convs = [nn.Conv2d(inputs, width, 1, bias=False)]
         convs += [nn.Conv2d(inputs, width, 3, padding=r, dilation=r, bias=False) for r in RATES[arch.output_stride]]
         self.paths = nn.ModuleList(layers.rc_conv(conv, "leaky") for conv in convs)
@@ -34,13 +39,46 @@ class DeepLabHead(nn.Module):
         )
         self.pool_window = arch.pool_window
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Backbone map [N, C, H, W] -> decoder map before its activation [N, width, H, W]."""
+    def forward(self, stages: Sequence[Tensor]) -> Tensor:
+        """Maps of the stages, the last [N, C, H, W] -> decoder map before its activation [N, width, H, W]."""
+        x = stages[-1]
         paths = torch.cat([path(x) for path in self.paths], dim=1)
         window = None if self.training else self.pool_window
         pooled = self.pool(pool(x, window))
         decoder: Tensor = self.project(paths, pooled)
         return decoder
+
+
+class DeepLabPlusHead(nn.Module):
+    """The v3 head, enlarged to stride 4, joined by the first stage's map and refined by two separable convs.
+
+    The depthwise 3x3 convs of the refinement are RC blocks. Separable convs cost an eighth of full ones here, where
+    maps are large.
+    """
+
+    def __init__(self, arch: Architecture, channels: Sequence[int]) -> None:
+        super().__init__()
+        layers, width, skip = Layers.of(arch), arch.head_width, arch.skip_width
+        self.aspp = DeepLabHead(arch, channels)
+        self.slope = arch.slope
+        self.skip = layers.plain(nn.Conv2d(channels[0], skip, 1, bias=False), "leaky")
+        self.depthwise1 = layers.rc_conv(_depthwise(width + skip), "leaky")
+        self.pointwise1 = layers.plain(nn.Conv2d(width + skip, width, 1, bias=False), "leaky")
+        self.depthwise2 = layers.rc_conv(_depthwise(width), "leaky")
+        self.pointwise2 = layers.plain(nn.Conv2d(width, width, 1, bias=False))
+
+    def forward(self, stages: Sequence[Tensor]) -> Tensor:
+        """Maps of the stages, the first [N, C, h, w] -> decoder map before its activation [N, width, h, w]."""
+        context = F.leaky_relu(self.aspp(stages), self.slope)
+        fine = self.skip(stages[0])
+        context = F.interpolate(context, size=fine.shape[-2:], mode="bilinear", align_corners=False)
+        x = self.pointwise1(self.depthwise1(torch.cat((context, fine), dim=1)))
+        decoder: Tensor = self.pointwise2(self.depthwise2(x))
+        return decoder
+
+
+def _depthwise(channels: int) -> nn.Conv2d:
+    return nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
 
 
 def pool(x: Tensor, window: int | None) -> Tensor:

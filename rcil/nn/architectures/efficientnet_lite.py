@@ -1,12 +1,13 @@
-"""EfficientNet-lite0: a backbone for edge devices, RC on its depthwise convs.
+"""EfficientNet-lite0, 1 and 2: backbones for edge devices, RC on their depthwise convs.
 
-It has ReLU6, no squeeze-and-excitation, TensorFlow's "same" padding and TensorFlow's norm eps, which reproduces the
+They have ReLU6, no squeeze-and-excitation, TensorFlow's "same" padding and TensorFlow's norm eps, which reproduces the
 published ImageNet weights. Inputs are (x - 127) / 128. The momentum of the running statistics is that of the other
 backbones: the original's 1 % per batch is meant for ImageNet's schedules, not for a step of a few hundred batches.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 NORM_EPS = 1e-3
 STEM = 32
-# kernel, repeats, stride, expansion, channels
-LITE0 = (
+Row = tuple[int, int, int, int, int]
+"""Kernel, repeats, stride, expansion, channels."""
+LITE0: tuple[Row, ...] = (
     (3, 1, 1, 1, 16),
     (3, 2, 2, 6, 24),
     (5, 2, 2, 6, 40),
@@ -31,7 +33,31 @@ LITE0 = (
     (5, 4, 2, 6, 192),
     (3, 1, 1, 6, 320),
 )
-STAGE_ENDS = (1, 2, 4, 6)  # rows of LITE0 after which the stride is 4, 8, 16 and 32
+SCALING = {"efficientnet_lite0": (1.0, 1.0), "efficientnet_lite1": (1.0, 1.1), "efficientnet_lite2": (1.1, 1.2)}
+"""Factors of the channels and of the repeats."""
+STAGE_ENDS = (1, 2, 4, 6)  # rows after which the stride is 4, 8, 16 and 32
+
+
+def lite_rows(backbone: str) -> tuple[Row, ...]:
+    """The rows of a backbone: channels rounded to multiples of 8, repeats rounded up.
+
+    The repeats of the first and the last row are not scaled, nor is the stem.
+    """
+    width, depth = SCALING[backbone]
+
+    def scaled(number: int, row: Row) -> Row:
+        kernel, repeats, stride, expansion, channels = row
+        if 0 < number < len(LITE0) - 1:
+            repeats = math.ceil(repeats * depth)
+        return kernel, repeats, stride, expansion, round_channels(channels * width)
+
+    return tuple(scaled(number, row) for number, row in enumerate(LITE0))
+
+
+def round_channels(channels: float) -> int:
+    """The nearest multiple of 8, at least 90 % of `channels`."""
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded if rounded >= 0.9 * channels else rounded + 8
 
 
 def conv(inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int = 1, groups: int = 1) -> nn.Conv2d:
@@ -63,19 +89,19 @@ class InvertedResidual(nn.Module):
         return x + y if self.residual else y
 
 
-class EfficientNetLite0(nn.Module):
+class EfficientNetLite(nn.Module):
     """The backbone; strides beyond the output stride become dilation."""
-
-    out_channels = LITE0[-1][-1]
 
     def __init__(self, arch: Architecture) -> None:
         super().__init__()
         layers = Layers.of(arch, eps=NORM_EPS)
+        rows = lite_rows(arch.backbone)
+        self.stage_channels = tuple(rows[end][-1] for end in STAGE_ENDS)
         self.stem = layers.plain(conv(3, STEM, 3, 2), "relu6" if arch.stem_activation else None)
         self.stages = nn.ModuleList()
         inputs, reached, dilation = STEM, 2, 1
         blocks = nn.ModuleList()
-        for row, (kernel, repeats, stride, expansion, outputs) in enumerate(LITE0):
+        for row, (kernel, repeats, stride, expansion, outputs) in enumerate(rows):
             if stride == 2 and reached == arch.output_stride:
                 stride, dilation = 1, dilation * 2
             reached *= stride

@@ -77,6 +77,7 @@ class ResNet(nn.Module):
         stem = nn.Conv2d(3, arch.width, 7, stride=2, padding=3, bias=False)
         self.stem = layers.plain(stem, "leaky" if arch.stem_activation else None)
         self.stages = nn.ModuleList()
+        self.stage_channels = tuple(arch.width * 2**index * block.expansion for index in range(4))
         inputs = arch.width
         for index, (count, dilation) in enumerate(zip(arch.stage_blocks, DILATIONS[arch.output_stride], strict=True)):
             width = arch.width * 2**index
@@ -86,7 +87,6 @@ class ResNet(nn.Module):
                 blocks.append(block(layers, inputs, width, stride, dilation))
                 inputs = width * block.expansion
             self.stages.append(blocks)
-        self.out_channels = inputs
 
     def forward(self, x: Tensor) -> StageMaps:
         """Images [N, 3, H, W] -> the last map of each stage, before and after its activation."""

@@ -12,7 +12,7 @@ from networks import small_arch
 from rcil.checkpoint.file import load_backbone
 from rcil.checkpoint.importers import import_file
 from rcil.nn import build
-from rcil.nn.architectures.efficientnet_lite import NORM_EPS, EfficientNetLite0, conv
+from rcil.nn.architectures.efficientnet_lite import NORM_EPS, EfficientNetLite, conv
 from rcil.nn.units.layers import Layers
 
 WEIGHTS = Path(EfficientnetLite0ModelFile.get_model_file_path())
@@ -101,7 +101,7 @@ def test_dilated_it_still_sees_espresso(coffee, backbone_file):
 def test_rc_is_on_the_depthwise_convs_and_nowhere_else():
     from rcil.nn import RCConv
 
-    backbone = EfficientNetLite0(small_arch("efficientnet_lite0"))
+    backbone = EfficientNetLite(small_arch("efficientnet_lite0"))
     blocks = [m for m in backbone.modules() if isinstance(m, RCConv)]
     assert len(blocks) == 16
     assert all(b.new.conv.groups == b.new.conv.in_channels > 1 for b in blocks)
