@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rcil.core.files import sha256_of
 from rcil.core.masks import read_mask
+from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE, Sample, SegmentationData
 
 
@@ -40,6 +41,12 @@ def id_table(data: SegmentationData) -> NDArray[np.uint8]:
     for raw, class_id in data.raw_to_id.items():
         table[raw] = class_id
     return table
+
+
+def with_void_background(data: SegmentationData) -> SegmentationData:
+    """The data with background pixels ignored, for masks in which background means "unlabelled"."""
+    table = {raw: int(class_id) for raw, class_id in enumerate(id_table(data)) if class_id not in (BACKGROUND, IGNORE)}
+    return replace(data, raw_to_id=table)
 
 
 def scan(data: SegmentationData, samples: Iterable[Sample]) -> Iterator[MaskContent]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rcil.core.images import Image, read_rgb
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
+from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import id_table
 from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.evaluation.metrics import Confusion, mean_iou
@@ -173,7 +174,8 @@ def as_report(confusion: Confusion, metadata: Metadata, data: SegmentationData, 
     iou, pixels = confusion.iou, confusion.matrix.sum(axis=1)
     steps = [c.step for c in metadata.classes]
     latest = max(steps)
-    rows = range(len(steps))
+    labelled = np.isin(BACKGROUND, id_table(data))
+    rows = range(0 if labelled else 1, len(steps))  # a void background is not a class
     return EvalReport(
         images=images,
         classes=tuple(

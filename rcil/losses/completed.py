@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional as F
 
+from rcil.losses.class_weights import weigh_pixels
 from rcil.losses.precision import full_precision
 from rcil.losses.pseudo import pseudo_labels
 from rcil.losses.reduce import Reduction, reduce_pixels
@@ -21,7 +22,13 @@ UNNAMED = -1
 
 @full_precision
 def completed_cross_entropy(
-    logits: Tensor, labels: Tensor, old_classes: int, *, ignore_index: int = 255, reduction: Reduction = "mean_all"
+    logits: Tensor,
+    labels: Tensor,
+    old_classes: int,
+    *,
+    ignore_index: int = 255,
+    weights: Tensor | None = None,
+    reduction: Reduction = "mean_all",
 ) -> Tensor:
     """Plain cross entropy on labelled pixels, including background; unbiased cross entropy on `UNNAMED` ones.
 
@@ -30,6 +37,7 @@ def completed_cross_entropy(
         labels: Class ids [N, H, W]; `UNNAMED` is background or any old class.
         old_classes: Classes before this step, background included.
         ignore_index: Label of the pixels without loss.
+        weights: Weight of every class [C] in the loss; None weighs all pixels equally.
         reduction: See `reduce_pixels`.
     """
     check_old_classes(old_classes, logits.shape[1])
@@ -37,12 +45,19 @@ def completed_cross_entropy(
     log_probabilities = torch.cat((logits, together), dim=1) - logits.logsumexp(dim=1, keepdim=True)
     valid = labels != ignore_index
     target = labels.long().masked_fill(labels == UNNAMED, logits.shape[1]).masked_fill(~valid, 0)
-    return reduce_pixels(F.nll_loss(log_probabilities, target, reduction="none"), valid, reduction)
+    loss = weigh_pixels(F.nll_loss(log_probabilities, target, reduction="none"), labels, weights)
+    return reduce_pixels(loss, valid, reduction)
 
 
 @full_precision
 def taught_cross_entropy(
-    logits: Tensor, labels: Tensor, old_logits: Tensor, *, ignore_index: int = 255, reduction: Reduction = "mean_all"
+    logits: Tensor,
+    labels: Tensor,
+    old_logits: Tensor,
+    *,
+    ignore_index: int = 255,
+    weights: Tensor | None = None,
+    reduction: Reduction = "mean_all",
 ) -> Tensor:
     """Cross entropy with the labels where they name a class, and with the old model's probabilities elsewhere.
 
@@ -55,6 +70,7 @@ def taught_cross_entropy(
         labels: Class ids [N, H, W]; 0 is background or any old class.
         old_logits: The teacher's logits [N, O, H, W], O <= C.
         ignore_index: Label of the pixels without loss.
+        weights: Weight of every class [C] in the loss; None weighs all pixels equally.
         reduction: See `reduce_pixels`.
     """
     old_classes = old_logits.shape[1]
@@ -64,7 +80,7 @@ def taught_cross_entropy(
     labels = labels.where(valid, labels.new_zeros(())).long()
     named = F.nll_loss(log_probabilities, labels, reduction="none")
     taught = -(old_logits.softmax(dim=1) * log_probabilities[:, :old_classes]).sum(dim=1)
-    return reduce_pixels(named.where(labels != 0, taught), valid, reduction)
+    return reduce_pixels(weigh_pixels(named.where(labels != 0, taught), labels, weights), valid, reduction)
 
 
 @torch.no_grad()

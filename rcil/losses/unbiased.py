@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from rcil.core.errors import ConfigError
+from rcil.losses.class_weights import weigh_pixels
 from rcil.losses.precision import full_precision
 from rcil.losses.reduce import Reduction, reduce_pixels
 
@@ -26,6 +27,7 @@ def unbiased_cross_entropy(
     *,
     ignore_index: int = 255,
     mask: Tensor | None = None,
+    weights: Tensor | None = None,
     reduction: Reduction = "mean_all",
 ) -> Tensor:
     """Cross entropy whose background probability is that of all old classes together.
@@ -39,6 +41,7 @@ def unbiased_cross_entropy(
         old_classes: Classes before this step, background included.
         ignore_index: Label of the pixels without loss.
         mask: Boolean [N, H, W], True where a pixel is ignored as well.
+        weights: Weight of every class [C] in the loss; None weighs all pixels equally.
         reduction: See `reduce_pixels`.
     """
     check_old_classes(old_classes, logits.shape[1])
@@ -50,7 +53,7 @@ def unbiased_cross_entropy(
     if mask is not None:
         valid = valid & ~mask
     target = (labels - (old_classes - 1)).clamp(min=0).where(valid, labels.new_zeros(()))
-    loss = F.nll_loss(log_probabilities, target, reduction="none")
+    loss = weigh_pixels(F.nll_loss(log_probabilities, target, reduction="none"), labels, weights)
     return reduce_pixels(loss, valid, reduction)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -34,6 +34,8 @@ class StepInfo:
     """Classes that this step adds."""
     memory: bool = False
     """Whether a memory adds images of earlier steps with labels of their classes."""
+    weights: Tensor | None = field(default=None, compare=False)
+    """Weight of every class in the cross entropy [classes], on the device of the maps; None weighs pixels equally."""
 
     @property
     def classes(self) -> int:
@@ -73,6 +75,8 @@ class Method(ABC):
     """How new classifier rows are initialised."""
     sees_all_data: ClassVar[bool] = False
     """Whether the method trains all classes and images in one step (joint training)."""
+    weighs_classes: ClassVar[bool] = True
+    """Whether the loss has class weights; losses of one sigmoid per class have none."""
     carries_over: ClassVar[bool] = False
     """Whether the method's state, which checkpoints do not contain, is carried over to later steps."""
 

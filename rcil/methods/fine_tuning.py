@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rcil.data.types import IGNORE
+from rcil.losses.class_weights import weigh_pixels
 from rcil.losses.precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.biases import balance_biases
@@ -19,9 +20,16 @@ from rcil.nn import Maps, Segmenter
 
 
 @full_precision
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over all pixels, ignored ones counting as 0, as the official training does; logits [N, C, H, W]."""
-    return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none").mean()
+def cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Mean over all pixels, ignored ones counting as 0, as the official training does.
+
+    Args:
+        logits: [N, C, H, W].
+        labels: Class ids [N, H, W]; 255 is ignored.
+        weights: Weight of every class [C]; None weighs all pixels equally.
+    """
+    loss = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
+    return weigh_pixels(loss, labels, weights).mean()
 
 
 @dataclass
@@ -32,8 +40,8 @@ class FineTuning(Method):
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """Cross entropy alone."""
-        del old, info
-        return LossTerms(ce=cross_entropy(new.logits, labels))
+        del old
+        return LossTerms(ce=cross_entropy(new.logits, labels, info.weights))
 
 
 @dataclass

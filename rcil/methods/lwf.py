@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -21,8 +22,7 @@ class Lwf(Method):
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """CE + weight * KD."""
-        del info
-        terms = LossTerms(ce=cross_entropy(new.logits, labels))
+        terms = LossTerms(ce=cross_entropy(new.logits, labels, info.weights))
         if old is not None:
             terms["kd"] = self.weight * knowledge_distillation(new.logits, old.logits)
         return terms
@@ -47,6 +47,7 @@ class Ilt(Lwf):
 class LwfMc(Method):
     """One sigmoid per class, as in iCaRL without exemplars."""
 
+    weighs_classes: ClassVar[bool] = False
     weight: float = 10.0
     """Weight of the distillation of the teacher's sigmoids."""
 

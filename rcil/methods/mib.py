@@ -27,17 +27,19 @@ def step_cross_entropy(logits: Tensor, labels: Tensor, info: StepInfo) -> Tensor
     In other images no label names an old class, and background can be any of them.
     """
     if not info.memory:
-        return unbiased_cross_entropy(logits, labels, info.old)
-    return completed_cross_entropy(logits, labels.where(labels != BACKGROUND, UNNAMED), info.old)
+        return unbiased_cross_entropy(logits, labels, info.old, weights=info.weights)
+    unnamed = labels.where(labels != BACKGROUND, UNNAMED)
+    return completed_cross_entropy(logits, unnamed, info.old, weights=info.weights)
 
 
 def unbiased_terms(new: Maps, old: Maps | None, labels: Tensor, info: StepInfo, weight: float) -> LossTerms:
     """UNCE and weight * UNKD; plain cross entropy if no class is old, plain KD if none is new."""
     if old is None:
-        return LossTerms(ce=cross_entropy(new.logits, labels))
+        return LossTerms(ce=cross_entropy(new.logits, labels, info.weights))
     if info.domain:
         return LossTerms(
-            ce=cross_entropy(new.logits, labels), kd=weight * knowledge_distillation(new.logits, old.logits)
+            ce=cross_entropy(new.logits, labels, info.weights),
+            kd=weight * knowledge_distillation(new.logits, old.logits),
         )
     return LossTerms(
         unce=step_cross_entropy(new.logits, labels, info),

@@ -14,6 +14,7 @@ from rcil.core.errors import ConfigError
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
 from rcil.losses import Convention, EntropyHistogram, local_pod, pseudo_labels
+from rcil.losses.class_weights import weigh_pixels
 from rcil.losses.precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
@@ -46,7 +47,7 @@ class Plop(Method):
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """CE on completed labels + local POD; a domain step has nothing to complete."""
         if old is None:
-            return LossTerms(ce=cross_entropy(new.logits, labels))
+            return LossTerms(ce=cross_entropy(new.logits, labels, info.weights))
         pod = local_pod(
             new.distilled(),
             old.distilled(),
@@ -56,7 +57,7 @@ class Plop(Method):
             logits_factor=self.logits_factor,
         )
         if info.domain:
-            return LossTerms(ce=cross_entropy(new.logits, labels), pod=pod)
+            return LossTerms(ce=cross_entropy(new.logits, labels, info.weights), pod=pod)
         if self._thresholds is None:
             raise RuntimeError("Plop.prepare must run before the first batch of a step")
         self._thresholds = self._thresholds.to(labels.device)  # a resumed state is on the CPU
@@ -65,7 +66,7 @@ class Plop(Method):
             known = (labels != BACKGROUND) & (labels < info.old)
             completed = torch.where(known, labels, completed)
             certainty = certainty.where(~known.flatten(1).any(dim=1), certainty.new_ones(()))
-        return LossTerms(ce=_scaled_cross_entropy(new.logits, completed, certainty), pod=pod)
+        return LossTerms(ce=_scaled_cross_entropy(new.logits, completed, certainty, info.weights), pod=pod)
 
     def state_dict(self) -> dict[str, Any]:
         """The thresholds."""
@@ -103,7 +104,7 @@ def entropy_thresholds(
 
 
 @full_precision
-def _scaled_cross_entropy(logits: Tensor, labels: Tensor, factor: Tensor) -> Tensor:
-    """Mean over all pixels of cross entropy times its image's factor [N]."""
+def _scaled_cross_entropy(logits: Tensor, labels: Tensor, factor: Tensor, weights: Tensor | None) -> Tensor:
+    """Mean over all pixels of cross entropy times the factor of its image [N] and the weight of its class [C]."""
     loss = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
-    return (loss * factor.view(-1, 1, 1)).mean()
+    return (weigh_pixels(loss, labels, weights) * factor.view(-1, 1, 1)).mean()

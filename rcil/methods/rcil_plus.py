@@ -71,6 +71,8 @@ class RcilPlus(Rcil):
                     f"the options {one} and {other} exclude each other", f"Set {one} or {other} to false."
                 )
 
+        self.weighs_classes = not self.sigmoid  # type: ignore[misc]
+
     @property
     def first_step(self) -> str:
         """How step 0 is trained: with sigmoids, with refitted rows, or plainly."""
@@ -116,10 +118,11 @@ class RcilPlus(Rcil):
             known = labels if named is None else named.where(named != UNNAMED, 0)
             return LossTerms(bce=sigmoid_step(new.logits, known, old.logits), **self.cube_terms(new, old))
         if self.taught and not info.domain:
-            return LossTerms(ce=taught_cross_entropy(new.logits, labels, old.logits), **self.cube_terms(new, old))
+            ce = taught_cross_entropy(new.logits, labels, old.logits, weights=info.weights)
+            return LossTerms(ce=ce, **self.cube_terms(new, old))
         terms = super().terms(new, old, labels, info)
         if named is not None:
-            terms["unce"] = completed_cross_entropy(new.logits, named, info.old)
+            terms["unce"] = completed_cross_entropy(new.logits, named, info.old, weights=info.weights)
         return terms
 
     def _named(self, labels: Tensor, old: Maps) -> Tensor:

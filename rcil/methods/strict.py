@@ -50,5 +50,5 @@ class Strict(Method):
         """UNCE; plain cross entropy in step 0, which trains everything."""
         del old
         if info.old == 0:
-            return LossTerms(ce=cross_entropy(new.logits, labels))
+            return LossTerms(ce=cross_entropy(new.logits, labels, info.weights))
         return LossTerms(unce=step_cross_entropy(new.logits, labels, info))

@@ -1,4 +1,6 @@
-"""The augmentation of the paper: random resize, crop and flip. Optionally, crops are focused on labelled classes."""
+"""The augmentation of the paper: random resize, crop and flip. Optionally, crops are focused on labelled classes and
+their colours change.
+"""
 
 from __future__ import annotations
 
@@ -67,3 +69,34 @@ def _around(where: int, crop: int, side: int, rng: np.random.Generator) -> int:
     """A random start of a window of `crop` pixels within `side` that contains `where`."""
     lowest, highest = max(0, where - crop + 1), max(0, min(where, side - crop))
     return int(rng.integers(min(lowest, highest), highest + 1))
+
+
+LUMA = (0.299, 0.587, 0.114)
+
+
+def jittered(image: Image, strength: float, rng: np.random.Generator) -> Image:
+    """Change brightness, contrast, saturation and hue of an image [H, W, 3] at random.
+
+    Args:
+        image: RGB.
+        strength: The three factors are drawn between 1 - strength and 1 + strength; the hue turns by at most a tenth of
+            the strength, as a share of the colour circle.
+        rng: Random generator.
+    """
+    brightness, contrast, saturation = rng.uniform(1 - strength, 1 + strength, 3)
+    turned = turn_hue(image, rng.uniform(-strength, strength) / 10)
+    pixels = turned.astype(np.float32) * np.float32(brightness)
+    grey = pixels @ np.asarray(LUMA, np.float32)
+    pixels = grey[..., None] + np.float32(saturation) * (pixels - grey[..., None])
+    pixels = grey.mean() + np.float32(contrast) * (pixels - grey.mean())
+    return np.asarray(np.clip(np.rint(pixels), 0, 255), np.uint8)
+
+
+def turn_hue(image: Image, share: float) -> Image:
+    """Turn the hue of an RGB image [H, W, 3] by a share of the colour circle, in steps of a 180th."""
+    steps = round(share * 180)
+    if not steps:
+        return image
+    hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV)
+    hsv[..., 0] = (hsv[..., 0].astype(np.int16) + steps) % 180
+    return np.asarray(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB), np.uint8)

@@ -18,7 +18,7 @@ from rcil.data.types import Sample
 from rcil.evaluation.evaluate import read_pair
 from rcil.inference import as_input
 from rcil.model.metadata import Metadata
-from rcil.training.augment import random_crop, resized
+from rcil.training.augment import jittered, random_crop, resized
 from rcil.training.task import TrainingSection
 
 Batch = tuple[Tensor, Tensor]
@@ -41,6 +41,8 @@ class CropSettings:
     """Number of images per epoch; None uses all images once."""
     memory_share: float | None = None
     """Share of the images of an epoch that come from the memory; None uses all of them once."""
+    jitter: float = 0.0
+    """Strength of the colour jitter; see `jittered`."""
 
     @classmethod
     def of(cls, settings: TrainingSection, scale: float) -> CropSettings:
@@ -54,6 +56,7 @@ class CropSettings:
             settings.focus,
             settings.epoch_images,
             settings.memory_share,
+            settings.jitter,
         )
 
 
@@ -124,6 +127,8 @@ class Crops(Dataset[Item]):
         number = index % len(self)
         image, mask = read_pair(self.samples[number], self.tables[number])
         image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
+        if self.settings.jitter:
+            image = jittered(image, self.settings.jitter, rng)
         return as_input(self.metadata, image), torch.from_numpy(mask).long()
 
     def whole(self, number: int, scale: float) -> Batch:

@@ -23,8 +23,10 @@ from rcil.inference import Model
 from rcil.methods import LossTerms, Method, StepInfo
 from rcil.model.metadata import Metadata
 from rcil.nn import Maps, Segmenter
+from rcil.nn.freeze import set_frozen_modes
 from rcil.nn.recalibrate_norms import recalibrate_norms
 from rcil.nn.units.sync import synchronise_norms
+from rcil.training.average import WeightAverage
 from rcil.training.loader import Batch, Crops, Share, batches
 from rcil.training.memory import check_memory, peak_memory, weights_on
 from rcil.training.skipping import MAX_OVERFLOWS_IN_A_ROW, Undo, not_finite
@@ -33,6 +35,8 @@ from rcil.training.task import TrainingSection
 
 FINISHING_IMAGES = 200
 """Approximate number of whole images that a method may look at before and after a step."""
+WARMUP_START = 0.01
+"""Share of the learning rate that a warm-up starts with."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -87,6 +91,7 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
     """
     settings, later, processes = job.settings, min(job.index, 1), job.processes
     epochs = settings.epochs[later]
+    frozen = settings.freeze_stages if later else 0
     iterations = len(job.crops.order(0))
     share = Share(processes.rank, processes.count, settings.accumulate)
     method.sum_over_processes = processes.sum
@@ -111,6 +116,7 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
 
     for epoch in range(position.epoch, epochs):
         method.set_training(student)
+        set_frozen_modes(student, frozen)
         for pieces in _pieces(job, epoch, share, position.iteration):
             lr = float(state.schedule.get_last_lr()[0])
             if undo is not None:
@@ -129,14 +135,7 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
                 state.save(saved)
         position.epoch, position.iteration = epoch + 1, 0
         if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
-            if settings.settle:
-                recalibrate_norms(student, _images(job, epoch, share))
-            seen = _validate(student.eval(), job)
-            miou = seen.all
-            if miou > position.best_miou:
-                position.best_miou, position.best_epoch, position.best_classes = miou, epoch, seen.iou_by_class
-                if processes.leads:
-                    save(best, student, job.metadata)
+            miou = _keep_best(state, job, epoch, share, best)
             position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
             listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou))
         if processes.leads:
@@ -145,6 +144,19 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
     end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
     trained, before = load(best)[0].to(processes.device), None if previous is None else previous.network
     return method.finish(trained, before, old, job.info, _whole(job, listen, end))
+
+
+def _keep_best(state: StepState, job: StepJob, epoch: int, share: Share, best: Path) -> float:
+    """Validate the network and save it if it is the best so far; returns its mean IoU on the held-out images."""
+    if job.settings.settle:
+        recalibrate_norms(state.kept, _images(job, epoch, share))
+    seen = _validate(state.kept.eval(), job)
+    position = state.position
+    if seen.all > position.best_miou:
+        position.best_miou, position.best_epoch, position.best_classes = seen.all, epoch, seen.iou_by_class
+        if job.processes.leads:
+            save(best, state.kept, job.metadata)
+    return seen.all
 
 
 def evaluate_together(
@@ -198,19 +210,35 @@ def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> St
     """Create optimiser and schedule for the trainable parameters, which the frozen branch has none of."""
     settings = job.settings
     optimiser = _optimiser(_groups(model, settings, min(job.index, 1)), settings)
-    schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, total, power=settings.power)
+    schedule = _schedule(optimiser, settings, total, round(settings.warmup * len(job.crops.order(0))))
     scaler = torch.amp.GradScaler(job.processes.device.type, enabled=settings.precision == "fp16")
-    return StepState(model, optimiser, schedule, scaler, method, Position())
+    average = WeightAverage(model, settings.ema) if settings.ema else None
+    return StepState(model, optimiser, schedule, scaler, method, Position(), average)
+
+
+def _schedule(
+    optimiser: torch.optim.Optimizer, settings: TrainingSection, total: int, warmup: int
+) -> torch.optim.lr_scheduler.LRScheduler:
+    """Polynomial decay over `total` iterations, the first `warmup` of which rise linearly instead."""
+    warmup = min(warmup, total - 1)
+    decay = torch.optim.lr_scheduler.PolynomialLR(optimiser, total - warmup, power=settings.power)
+    if warmup < 1:
+        return decay
+    rise = torch.optim.lr_scheduler.LinearLR(optimiser, WARMUP_START, 1.0, warmup)
+    return torch.optim.lr_scheduler.SequentialLR(optimiser, [rise, decay], [warmup])
 
 
 def _groups(model: Segmenter, settings: TrainingSection, later: int) -> list[dict[str, Any]]:
-    """Parameter groups with their learning rates; the classifier may have its own."""
+    """Parameter groups of the body and of the classifier, and of the backbone if its learning rate differs."""
     lr = settings.lr[later]
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    rows = [p for name, p in trained.items() if name.startswith("classifier.")]
-    body = [p for name, p in trained.items() if not name.startswith("classifier.")]
-    groups = [{"params": body, "lr": lr}, {"params": rows, "lr": lr * settings.classifier_lr}]
-    return [group for group in groups if group["params"]]
+    parts: dict[str, list[torch.nn.Parameter]] = {"backbone": [], "head": [], "classifier": []}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            parts[name.partition(".")[0]].append(parameter)
+    if settings.backbone_lr == 1:
+        parts = {"body": parts["backbone"] + parts["head"], "classifier": parts["classifier"]}
+    factors = {"backbone": settings.backbone_lr, "classifier": settings.classifier_lr}
+    return [{"params": found, "lr": lr * factors.get(part, 1.0)} for part, found in parts.items() if found]
 
 
 def _optimiser(groups: list[dict[str, Any]], settings: TrainingSection) -> torch.optim.Optimizer:
@@ -257,6 +285,8 @@ def _update(state: StepState, job: StepJob, epoch: int, best: Path) -> None:
     hook.remove()
     if moved:
         state.schedule.step()
+        if state.average is not None:
+            state.average.update(state.model)
     if not state.position.skipped.finite(moved=bool(moved)):
         what = f"the gradients overflowed in {MAX_OVERFLOWS_IN_A_ROW + 1} batches in a row"
         raise _diverged(what, job, epoch, state.position, best)

@@ -22,7 +22,7 @@ from rcil.data.protocol import (
     split_order,
     steps_of_domains,
 )
-from rcil.data.scan import present_classes
+from rcil.data.scan import present_classes, with_void_background
 from rcil.data.site import read_site
 from rcil.data.types import Sample, SegmentationData
 from rcil.training.task import ProtocolSection, Task
@@ -91,6 +91,8 @@ def make_plan(task: Task, *, joint: bool = False, record: bool = True) -> Plan:
         data = read_site(section.root, seed=task.seed, record=record)
     else:
         data = open_dataset(section.kind, section.root)
+    if section.void_background:
+        data = with_void_background(data)
     log.info("read %s: %s", section.root, ", ".join(f"{len(s)} {name}" for name, s in data.splits.items()))
     for split in (section.train, section.test):
         if split not in data.splits:

@@ -16,6 +16,7 @@ from rcil.core.errors import TrainingError, first_line
 from rcil.core.files import replacing
 from rcil.methods import Method
 from rcil.nn import Segmenter
+from rcil.training.average import WeightAverage
 from rcil.training.skipping import Skipped
 
 
@@ -55,6 +56,12 @@ class StepState:
     scaler: torch.amp.GradScaler
     method: Method
     position: Position
+    average: WeightAverage | None = None
+
+    @property
+    def kept(self) -> Segmenter:
+        """The network that is validated and kept: the average of the weights if there is one, else the model."""
+        return self.model if self.average is None else self.average.model
 
     @property
     def _device(self) -> torch.device:
@@ -70,6 +77,7 @@ class StepState:
             "scaler": self.scaler.state_dict(),
             "method": self.method.state_dict(),
             "position": self.position.as_document(),
+            "average": None if self.average is None else self.average.state_dict(),
             "rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None,
         }
@@ -86,6 +94,8 @@ class StepState:
             self.scaler.load_state_dict(document["scaler"])
             self.method.load_state_dict(document["method"])
             self.position = Position.of(document["position"])
+            if self.average is not None:
+                self.average.load_state_dict(document["average"])
             torch.set_rng_state(document["rng"])
             if document["cuda_rng"] is not None and self._device.type == "cuda":
                 torch.cuda.set_rng_state(document["cuda_rng"], self._device)

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from rcil.core.device_names import check_device_name
 from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, did_you_mean
+from rcil.losses.class_weights import ClassWeights
 from rcil.model.architecture import FrozenModel, NetworkShape
 from rcil.presets import preset_names, preset_text
 from rcil.training.compatibility import check_norm_precision
@@ -43,6 +44,9 @@ class DataSection(FrozenModel):
     scale: Scale = 1.0
     """Factor by which images are resized for the network; masks and results keep their size. Values below 1 are faster,
     values above 1 help with small objects."""
+    void_background: bool = False
+    """Whether background on disk means "unlabelled" rather than "no class": its pixels are ignored in training and
+    evaluation, like 255."""
     variant: Literal["clean", "legacy"] = "clean"
     """Split for the domain protocols of Cityscapes. `clean`: training cities train, validation cities test. `legacy`:
     the research code's split of all 21 cities, which trains on most of its test images; see `legacy_cut`."""
@@ -119,6 +123,21 @@ class TrainingSection(FrozenModel):
     lr: tuple[Positive, Positive] = (0.02, 0.001)
     classifier_lr: Positive = 1.0
     """Learning rate of the classifier, relative to `lr`. A larger value helps new classes in short steps. Paper: 1."""
+    backbone_lr: Positive = 1.0
+    """Learning rate of the backbone, relative to `lr`. A smaller value keeps pretrained features. Paper: 1."""
+    warmup: Annotated[float, Field(ge=0)] = 0.0
+    """Epochs during which the learning rate rises linearly from 1 % to `lr`. Paper: 0."""
+    ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Decay per iteration of the exponential moving average of the weights, which is validated and kept in place of
+    the weights themselves; 0 is off. Early averages are shorter: iteration i decays by at most (1 + i) / (10 + i).
+    Paper: 0."""
+    class_weights: ClassWeights = "none"
+    """Weights of the pixels in the cross entropy, by the share p of their class in the training images of the step.
+    `enet`: 1 / ln(1.02 + p). `median_frequency`: median of all p / p, with p over the images that contain the class.
+    The weights are scaled to a mean of 1 over all pixels. Paper: `none`."""
+    freeze_stages: Annotated[int, Field(ge=0, le=4)] = 0
+    """Number of backbone stages, counted from the input, that later steps do not train; above 0 the stem is frozen too.
+    Frozen stages compute what they did before the step, without a backward pass, so that steps are faster. Paper: 0."""
     epoch_images: Count | None = None
     """Number of images per epoch, so that all steps train equally long. Fewer than available: a new random subset every
     epoch. More: images repeat with different crops. By default, as in the paper, an epoch has all images."""
@@ -127,6 +146,9 @@ class TrainingSection(FrozenModel):
     crop: Annotated[int, Field(ge=32)] = 512
     scale: tuple[Positive, Positive] = (0.5, 2.0)
     """Range of the random resize factor, multiplied by `data.scale`."""
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Strength of the random changes of brightness, contrast and saturation (factors 1 - jitter to 1 + jitter) and of
+    hue (a tenth of it, as a share of the colour circle). Paper: 0."""
     focus: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of crops that are guaranteed to contain a class of the step, all classes equally likely. Helps with small
     or rare objects. Paper: 0."""

@@ -70,11 +70,11 @@ def efficientnet_lite(tensors: Weights, source: Path) -> tuple[Weights, Metadata
 
 def _lite_backbone(tensors: Weights, source: Path) -> str:
     """The backbone whose number of blocks and last channels are those of the file."""
+    blocks = sum(key.endswith("._project_conv.weight") for key in tensors)
+    last = tensors.get(f"_blocks.{blocks - 1}._project_conv.weight")
     for backbone in SCALING:
-        last = tensors.get(f"_blocks.{len(lite_positions(backbone)) - 1}._project_conv.weight")
-        if last is not None and last.shape[0] == lite_rows(backbone)[-1][-1]:
-            if f"_blocks.{len(lite_positions(backbone))}._project_conv.weight" not in tensors:
-                return backbone
+        if last is not None and (blocks, len(last)) == (len(lite_positions(backbone)), lite_rows(backbone)[-1][-1]):
+            return backbone
     raise CheckpointError(f"{source} is an EfficientNet of unknown size", f"Known: {', '.join(SCALING)}.")
 
 
