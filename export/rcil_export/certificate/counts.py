@@ -14,17 +14,20 @@ from rcil.model.metadata import ClassifierMetadata, Metadata
 
 Size = tuple[int, int]
 ASPP_3X3 = 3
-LITE0_STEM = 32
-LITE0 = (
-    # kernel, blocks, stride, expansion, channels
-    (3, 1, 1, 1, 16),
-    (3, 2, 2, 6, 24),
-    (5, 2, 2, 6, 40),
-    (3, 3, 2, 6, 80),
-    (5, 3, 1, 6, 112),
-    (5, 4, 2, 6, 192),
-    (3, 1, 1, 6, 320),
-)
+SKIP_STAGE_ROW = 1
+LITE_STEM = 32
+LITE_ROWS = ((3, 1, 1), (3, 2, 6), (5, 2, 6), (3, 2, 6), (5, 1, 6), (5, 2, 6), (3, 1, 6))
+"""Kernel, stride, expansion of the rows of an EfficientNet-lite."""
+LITE_BLOCKS = {
+    "efficientnet_lite0": (1, 2, 2, 3, 3, 4, 1),
+    "efficientnet_lite1": (1, 3, 3, 4, 4, 5, 1),
+    "efficientnet_lite2": (1, 3, 3, 4, 4, 5, 1),
+}
+LITE_CHANNELS = {
+    "efficientnet_lite0": (16, 24, 40, 80, 112, 192, 320),
+    "efficientnet_lite1": (16, 24, 40, 80, 112, 192, 320),
+    "efficientnet_lite2": (16, 24, 48, 88, 120, 208, 352),
+}
 
 
 @dataclass(frozen=True)
@@ -75,14 +78,18 @@ def deployed_counts(metadata: Metadata, size: Size) -> Counts:
         rows = classes * metadata.proxies if cosine else classes
         head = [_Conv(channels, rows, 1, (1, 1), bias=not cosine)]
     else:
-        head = [*_deeplab(arch, channels, reduced), _Conv(arch.head_width, classes, 1, reduced)]
+        head = [*_deeplab(arch, channels, reduced)]
+        if arch.head == "deeplabv3plus":
+            reduced = _halved(_halved(size))
+            head += _refinement(arch, reduced)
+        head.append(_Conv(arch.head_width, classes, 1, reduced))
     convs = [*backbone, *head]
     return Counts(sum(conv.parameters for conv in convs), sum(conv.macs for conv in convs), size)
 
 
 def _backbone(arch: Architecture, size: Size) -> tuple[list[_Conv], int, Size]:
     """All convs of a backbone, the channels of its last map, and the size of that."""
-    convs = list(_lite0(arch, size) if arch.backbone == "efficientnet_lite0" else _resnet(arch, size))
+    convs = list(_lite(arch, size) if arch.lite else _resnet(arch, size))
     last = convs[-1]
     return convs, last.outputs, last.size
 
@@ -112,11 +119,12 @@ def _resnet(arch: Architecture, size: Size) -> Iterator[_Conv]:
             inputs = outputs
 
 
-def _lite0(arch: Architecture, size: Size) -> Iterator[_Conv]:
+def _lite(arch: Architecture, size: Size) -> Iterator[_Conv]:
     """Inverted residual blocks; a stride beyond the output stride is a dilation, which costs nothing."""
-    size, inputs, reached = _halved(size), LITE0_STEM, 2
-    yield _Conv(3, LITE0_STEM, 3, size)
-    for kernel, blocks, stride, expansion, outputs in LITE0:
+    size, inputs, reached = _halved(size), LITE_STEM, 2
+    yield _Conv(3, LITE_STEM, 3, size)
+    repeats, channels = LITE_BLOCKS[arch.backbone], LITE_CHANNELS[arch.backbone]
+    for (kernel, stride, expansion), blocks, outputs in zip(LITE_ROWS, repeats, channels, strict=True):
         halves = stride == 2 and reached < arch.output_stride
         reached *= 2 if halves else 1
         for block in range(blocks):
@@ -139,6 +147,17 @@ def _deeplab(arch: Architecture, inputs: int, size: Size) -> Iterator[_Conv]:
     yield _Conv(inputs, width, 1, pooled)
     yield _Conv(width * (1 + ASPP_3X3), width, 1, size)
     yield _Conv(width, width, 1, pooled, bias=False)
+
+
+def _refinement(arch: Architecture, size: Size) -> Iterator[_Conv]:
+    """DeepLab-v3+ at stride 4: the skip, then a depthwise and a pointwise conv, twice."""
+    expansion = 4 if arch.bottleneck else 1
+    skipped = LITE_CHANNELS[arch.backbone][SKIP_STAGE_ROW] if arch.lite else arch.width * expansion
+    yield _Conv(skipped, arch.skip_width, 1, size)
+    joined = arch.head_width + arch.skip_width
+    for channels in (joined, arch.head_width):
+        yield _Conv(channels, channels, 3, size, groups=channels)
+        yield _Conv(channels, arch.head_width, 1, size)
 
 
 def _halved(size: Size) -> Size:

@@ -106,7 +106,7 @@ def _kernel(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
         return _proxies(tensors), None
     if arch.folded:
         return tensors[f"{layer}.weight"], tensors.get(f"{layer}.bias")
-    if layer in ("head.project.left", "head.project.right"):
+    if layer.endswith((".project.left", ".project.right")):
         return _summand(tensors, arch, layer)
     unit = layer.removesuffix(".0") if _is_sequence(tensors, layer) else layer
     if f"{unit}.conv.weight" in tensors:
@@ -168,7 +168,7 @@ def _scale_and_shift(tensors: Tensors, arch: Architecture, norm: str) -> tuple[A
 
     The norms of inplace-ABN ignore the sign of gamma and add eps to it.
     """
-    lite = arch.backbone == "efficientnet_lite0" and norm.startswith("backbone.")
+    lite = arch.lite and norm.startswith("backbone.")
     eps = LITE_BACKBONE_EPS if lite else EPS
     gamma, beta = tensors[f"{norm}.weight"], tensors[f"{norm}.bias"]
     mean, variance = tensors[f"{norm}.running_mean"], tensors[f"{norm}.running_var"]

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from rcil.classify.heads import FoldedCosine
 from rcil.classify.network import ImageClassifier
 from rcil.nn import Segmenter
-from rcil.nn.architectures.deeplab import pool
+from rcil.nn.architectures.deeplab import enlarge, pool
 from rcil.nn.units.convnorm import ConvNorm
 from rcil.nn.units.norms import is_norm
 from rcil.nn.units.rc import RCConv
@@ -21,7 +21,7 @@ WHOLE = (nn.Conv2d, ConvNorm, RCConv, FoldedCosine)
 
 class _Tracer(fx.Tracer):
     def __init__(self) -> None:
-        super().__init__(autowrap_functions=(pool,))
+        super().__init__(autowrap_functions=(enlarge, pool))
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, WHOLE) or is_norm(m) or super().is_leaf_module(m, module_qualified_name)

@@ -16,13 +16,16 @@ from rcil.classify.heads import FoldedCosine
 from rcil.classify.network import ImageClassifier
 from rcil.core.errors import ConfigError
 from rcil.nn import Segmenter
-from rcil.nn.architectures.deeplab import pool
+from rcil.nn.architectures.deeplab import enlarge, pool
 from rcil.nn.units.convnorm import ConvNorm, SameConv2d
 from rcil.nn.units.norms import affine_of, is_norm
 from rcil.nn.units.rc import RCConv
 from rcil_export.graph.nodes import NodeList
 from rcil_export.graph.shapes import Extent, InputShape
 from rcil_export.graph.trace import trace, value_name
+
+SKIP_STRIDE = 4
+"""Stride of the map that the head of DeepLab-v3+ takes from the backbone's first stage."""
 
 
 class Translator:
@@ -158,6 +161,29 @@ class Translator:
         """A leaky ReLU; without slope it is a ReLU."""
         return self.nodes.add("LeakyRelu", [x], name, alpha=slope) if slope else self.nodes.add("Relu", [x], name)
 
+    def enlarge(self, x: str, like: str, name: str, channels: int) -> str:
+        """Bilinear upsampling of x [N, channels, h, w] to the size of the map `like`, which has stride 4."""
+        how = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+        return self.nodes.add("Resize", [x, "", "", self._size_of(like, name, channels)], name, **how)
+
+    def _size_of(self, like: str, name: str, channels: int) -> str:
+        """[N, channels, H, W]: a constant, or read off the map where sizes vary."""
+        add, constant = self.nodes.add, self.nodes.constant
+        if self.shape.static:
+            batch, height, width = self.shape.usual
+            sides = [batch, channels, -(-height // SKIP_STRIDE), -(-width // SKIP_STRIDE)]
+            return constant(f"{name}.size", np.array(sides, np.int64))
+        shape = add("Shape", [like], f"{name}.shape")
+        batch_at, sides_at = (
+            constant(f"{name}.{key}_at", np.array(axes, np.int64)) for key, axes in (("batch", [0]), ("sides", [2, 3]))
+        )
+        parts = [
+            add("Gather", [shape, batch_at], f"{name}.batch"),
+            constant(f"{name}.channels", np.array([channels], np.int64)),
+            add("Gather", [shape, sides_at], f"{name}.sides"),
+        ]
+        return add("Concat", parts, f"{name}.size", axis=0)
+
     def pool(self, x: str, name: str, window: int | None) -> str:
         """The pooled path of the head: one mean, or means over a sliding window, replicated at the borders."""
         stride = self.model.arch.output_stride
@@ -213,6 +239,11 @@ def _pool(translator: Translator, node: fx.Node, inputs: list[str], name: str) -
     return translator.pool(inputs[0], name, _argument(node, 1, "window"))
 
 
+def _enlarge(translator: Translator, node: fx.Node, inputs: list[str], name: str) -> str:
+    del node
+    return translator.enlarge(inputs[0], inputs[1], name, translator.model.arch.head_width)
+
+
 _Write = Callable[[Translator, fx.Node, list[str], str], str]
 _FUNCTIONS: dict[Any, _Write] = {
     operator.add: lambda t, _, inputs, name: t.nodes.add("Add", inputs, name),
@@ -220,4 +251,5 @@ _FUNCTIONS: dict[Any, _Write] = {
     F.leaky_relu: _leaky,
     F.max_pool2d: _max_pool,
     pool: _pool,
+    enlarge: _enlarge,
 }

@@ -69,12 +69,16 @@ class DeepLabPlusHead(nn.Module):
 
     def forward(self, stages: Sequence[Tensor]) -> Tensor:
         """Maps of the stages, the first [N, C, h, w] -> decoder map before its activation [N, width, h, w]."""
-        context = F.leaky_relu(self.aspp(stages), self.slope)
         fine = self.skip(stages[0])
-        context = F.interpolate(context, size=fine.shape[-2:], mode="bilinear", align_corners=False)
+        context = enlarge(F.leaky_relu(self.aspp(stages), self.slope), fine)
         x = self.pointwise1(self.depthwise1(torch.cat((context, fine), dim=1)))
         decoder: Tensor = self.pointwise2(self.depthwise2(x))
         return decoder
+
+
+def enlarge(x: Tensor, like: Tensor) -> Tensor:
+    """Interpolate x [N, C, h, w] to the size of `like` [N, D, H, W]; a function, so that an export sees one step."""
+    return F.interpolate(x, size=like.shape[-2:], mode="bilinear", align_corners=False)
 
 
 def _depthwise(channels: int) -> nn.Conv2d:

@@ -126,8 +126,10 @@ def check_same_network(a: Artefact, b: Artefact) -> None:
 
 
 def _shape_of(arch: Architecture) -> dict[str, object]:
-    shape: dict[str, object] = arch.model_dump(include={"backbone", "width", "head_width", "output_stride"})
-    return shape if arch.backbone == "efficientnet_lite0" else {**shape, "blocks": arch.stage_blocks}
+    shape: dict[str, object] = arch.model_dump(
+        include={"backbone", "width", "head", "head_width", "skip_width", "output_stride"}
+    )
+    return shape if arch.lite else {**shape, "blocks": arch.stage_blocks}
 
 
 def _compared(
