@@ -210,7 +210,9 @@ def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> St
     """Create optimiser and schedule for the trainable parameters, which the frozen branch has none of."""
     settings = job.settings
     optimiser = _optimiser(_groups(model, settings, min(job.index, 1)), settings)
-    schedule = _schedule(optimiser, settings, total, round(settings.warmup * len(job.crops.order(0))))
+    schedule = _schedule(
+        optimiser, settings, total, round(total * settings.warmup / settings.epochs[min(job.index, 1)])
+    )
     scaler = torch.amp.GradScaler(job.processes.device.type, enabled=settings.precision == "fp16")
     average = WeightAverage(model, settings.ema) if settings.ema else None
     return StepState(model, optimiser, schedule, scaler, method, Position(), average)

@@ -14,6 +14,7 @@ from rcil.losses.class_weights import ClassWeights
 from rcil.model.architecture import FrozenModel, NetworkShape
 from rcil.presets import preset_names, preset_text
 from rcil.training.compatibility import check_norm_precision
+from rcil.training.recipes import Recipe, with_recipe
 
 PATHS = ("data.root", "network.pretrained")
 """Keys whose values are paths."""
@@ -203,11 +204,19 @@ class Task(FrozenModel):
 
     name: str = "task"
     seed: Annotated[int, Field(ge=0)] = 0
+    recipe: Recipe = "paper"
+    """Where values come from that the sections `network` and `training` do not give: `site`, the default for site data,
+    or `paper`; see `rcil.training.recipes`."""
     data: DataSection
     protocol: ProtocolSection
     network: NetworkSection = NetworkSection()
     method: MethodSection = MethodSection()
     training: TrainingSection = TrainingSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_recipe(cls, document: Any) -> Any:
+        return with_recipe(document) if isinstance(document, dict) else document
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
