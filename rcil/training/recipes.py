@@ -1,8 +1,8 @@
 """Default settings of the network and the training, by kind of data.
 
-`paper` is empty: the defaults of the task sections are the paper's for VOC. `site` is for a few hundred to a few thousand
-images of one place, a CPU or a small GPU, and a backbone with ImageNet weights. It was chosen on held-out images of two
-public datasets; `docs/results/joint.md` shows what it reaches.
+`paper` is empty: the defaults of the task sections are the paper's for VOC. `site` is for a few hundred to a few
+thousand images of one place, a CPU or a small GPU, and a backbone with ImageNet weights. `docs/results/joint.md` shows
+what it reaches on two public datasets.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ SITE_TRAINING: dict[str, Any] = {
     "jitter": 0.3,
     "focus": 0.5,
     "channels_last": True,
+    "held_out": 0.1,
     "validate_every": 5,
     "validate_images": 100,
 }
