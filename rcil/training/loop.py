@@ -209,10 +209,9 @@ def _distributed(student: Segmenter, processes: Processes) -> Segmenter | Distri
 def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> StepState:
     """Create optimiser and schedule for the trainable parameters, which the frozen branch has none of."""
     settings = job.settings
-    optimiser = _optimiser(_groups(model, settings, min(job.index, 1)), settings)
-    schedule = _schedule(
-        optimiser, settings, total, round(total * settings.warmup / settings.epochs[min(job.index, 1)])
-    )
+    later = min(job.index, 1)
+    optimiser = _optimiser(_groups(model, settings, later), settings)
+    schedule = _schedule(optimiser, settings, total, round(total * settings.warmup / settings.epochs[later]))
     scaler = torch.amp.GradScaler(job.processes.device.type, enabled=settings.precision == "fp16")
     average = WeightAverage(model, settings.ema) if settings.ema else None
     return StepState(model, optimiser, schedule, scaler, method, Position(), average)

@@ -59,9 +59,14 @@ def write_record(record: Path, request: BaseModel, *, facts: Facts | None = None
 
 
 def _is_same(document: Any, request: BaseModel, facts: Facts) -> bool:
-    """Whether a record is of this request. Keys that a later version added have their defaults."""
+    """Whether a record is of this request. Keys that a later version added have their defaults.
+
+    Tasks that were recorded before there were recipes used the defaults that are the recipe `paper` now.
+    """
     if not isinstance(document, dict) or any(document.pop(key, None) != value for key, value in facts.items()):
         return False
+    if "recipe" in type(request).model_fields:
+        document.setdefault("recipe", "paper")
     try:
         return _without_device(type(request).model_validate(document)) == _without_device(request)
     except ValueError:
