@@ -14,7 +14,8 @@ from rcil.nn.units.rc import RCConv
 def freeze_stages(model: Segmenter, count: int) -> None:
     """Stop the training of the stem and the first `count` stages of a network at the start of a step.
 
-    The new branches take over the merged kernels, so that the frozen stages compute what they did before the step.
+    The new branches take over the merged kernels, so that the frozen stages compute what they did before the step. A
+    channel that its norm has switched off keeps its kernel, which is multiplied by less than `MIN_SCALE`.
     """
     for part in _early(model, count):
         for block in part.modules():

