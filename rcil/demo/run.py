@@ -110,6 +110,7 @@ def _first_model(output: Path, site: Path, how: dict[str, Any], watch: Watch) ->
     task = Task.model_validate(
         {
             "name": "demo",
+            "recipe": "paper",
             "data": {"root": site},
             "protocol": {"steps": [OLD]},
             "network": {"backbone": "efficientnet_lite0", "head_width": 64, "pretrained": "imagenet"},

@@ -26,7 +26,6 @@ SITE_TRAINING: dict[str, Any] = {
     "class_weights": "enet",
     "jitter": 0.3,
     "focus": 0.5,
-    "channels_last": True,
     "held_out": 0.1,
     "validate_every": 5,
     "validate_images": 100,
@@ -36,8 +35,8 @@ SITE_TRAINING: dict[str, Any] = {
 def with_recipe(document: dict[str, Any]) -> dict[str, Any]:
     """A task document whose sections have the recipe's values for every key that they do not have themselves.
 
-    The pooling window of the head follows the crop, and ImageNet weights are the default of the backbones that have
-    some installed.
+    The pooling window of the head follows the crop. EfficientNets, whose ImageNet weights are installed, start from
+    these, and train in the channels-last memory format, which is faster for them.
     """
     data = document.get("data")
     kind = data.get("kind", "site") if isinstance(data, dict) else getattr(data, "kind", "site")
@@ -52,6 +51,8 @@ def with_recipe(document: dict[str, Any]) -> dict[str, Any]:
         network = SITE_NETWORK | network
         if str(network["backbone"]).startswith("efficientnet_lite"):
             network.setdefault("pretrained", "imagenet")
+            if isinstance(training, dict):
+                training.setdefault("channels_last", True)
         crop = training.get("crop") if isinstance(training, dict) else training.crop
         stride = network.get("output_stride", 16)
         if isinstance(crop, int) and stride in (8, 16):

@@ -62,6 +62,7 @@ def base(tmp_path_factory):
             write_sample(root / "my_site", split, f"{split}_{index}", mask)
     (root / "my_site" / "classes.txt").write_text("\n".join([*NAMES, "forklift"]))
     task = {
+        "recipe": "paper",
         "data": {"root": "my_site"},
         "protocol": {"steps": [["cone", "ball"], ["forklift"]]},
         "network": {"backbone": "resnet18", "width": 4, "head_width": 8},

@@ -161,6 +161,7 @@ def _write_coco(root: Path) -> None:
 def _write_tasks(root: Path) -> None:
     task = {
         "name": "tiny",
+        "recipe": "paper",
         "data": {"root": "site"},
         "protocol": {"steps": [["ball"], ["cone"]]},
         "network": {"backbone": "resnet18", "width": 4, "head_width": 8},

@@ -223,7 +223,12 @@ def by_images(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         for count in IMAGES:
             root = Path(folder) / str(count)
             write_site(root, count)
-            document = {"name": "scale", "data": {"root": root}, "protocol": {"steps": [["road"], ["car"]]}}
+            document = {
+                "name": "scale",
+                "recipe": "paper",
+                "data": {"root": root},
+                "protocol": {"steps": [["road"], ["car"]]},
+            }
             tasks[count] = Task.model_validate(document)
 
         def planning(task: Task) -> Callable[[], None]:

@@ -18,6 +18,7 @@ from tools.kill.whole import hashes, problems_in
 
 TASK = {
     "name": "kill",
+    "recipe": "paper",
     "data": {"root": "site"},
     "protocol": {"steps": [["building"], ["vegetation"], ["road"]]},
     "network": {"backbone": "resnet18", "blocks": [1, 1, 1, 1], "width": 4, "head_width": 8},

@@ -18,6 +18,7 @@ def task_file(tmp_path_factory):
     make_site(folder / "site", images=6)
     document = {
         "name": "tiny",
+        "recipe": "paper",
         "data": {"root": "site"},
         "protocol": {"steps": [["ball"], ["cone"]]},
         "network": {"backbone": "resnet18", "blocks": [1, 1, 1, 1], "width": 8, "head_width": 8},

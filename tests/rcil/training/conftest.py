@@ -11,6 +11,7 @@ def task_file(tmp_path):
     make_site(tmp_path / "site", images=10)
     document = {
         "name": "tiny",
+        "recipe": "paper",
         "data": {"root": "site"},
         "protocol": {"steps": [["ball"], ["cone"]]},
         "network": {"backbone": "resnet18", "width": 4, "head_width": 8},

@@ -14,6 +14,7 @@ def test_a_site_task_needs_data_and_classes_only():
         "efficientnet_lite0",
         "imagenet",
     )
+    assert task.training.channels_last
     assert {key: getattr(task.training, key) for key in SITE_TRAINING} == SITE_TRAINING
 
 

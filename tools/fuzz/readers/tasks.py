@@ -21,6 +21,7 @@ from tools.fuzz.mutate import Raw, Tree, as_json, damaged, grown_wrong, odd_valu
 TASK: dict[str, Any] = {
     "name": "yard",
     "seed": 1,
+    "recipe": "site",
     "data": {"kind": "site", "root": "yard", "train": "train", "test": "val", "scale": 0.5},
     "protocol": {"steps": [["ball"], ["cone"]], "setting": "overlapped"},
     "network": {"backbone": "resnet18", "blocks": [1, 1, 1, 1], "width": 8, "pretrained": "imagenet.safetensors"},
