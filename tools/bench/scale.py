@@ -223,13 +223,8 @@ def by_images(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         for count in IMAGES:
             root = Path(folder) / str(count)
             write_site(root, count)
-            document = {
-                "name": "scale",
-                "recipe": "paper",
-                "data": {"root": root},
-                "protocol": {"steps": [["road"], ["car"]]},
-            }
-            tasks[count] = Task.model_validate(document)
+            protocol = {"steps": [["road"], ["car"]]}
+            tasks[count] = Task.model_validate({"recipe": "paper", "data": {"root": root}, "protocol": protocol})
 
         def planning(task: Task) -> Callable[[], None]:
             def plan() -> None:

@@ -83,7 +83,7 @@ def cells_of(table: Table, data: Path) -> Iterator[Cell]:
     """
     for replica, first in table.replicas.items():
         for row, second in table.rows.items():
-            document = json.loads(json.dumps(table.base))
+            document = {"recipe": "paper", **json.loads(json.dumps(table.base))}
             for key, value in {"name": table.title, "data.root": str(data / table.data), **first, **second}.items():
                 _set(document, key.split("."), value)
             task = Task.model_validate(document)

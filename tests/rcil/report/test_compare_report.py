@@ -39,12 +39,8 @@ DOCUMENT = {
 @pytest.fixture
 def task(tmp_path):
     make_site(tmp_path / "site", images=10)
-    document = {
-        "name": "tiny",
-        "recipe": "paper",
-        "data": {"root": "site"},
-        "protocol": {"steps": [["ball"], ["cone"]]},
-    }
+    protocol = {"steps": [["ball"], ["cone"]]}
+    document = {"name": "tiny", "recipe": "paper", "data": {"root": "site"}, "protocol": protocol}
     (tmp_path / "task.yaml").write_text(yaml.safe_dump(document))
     return load_task(tmp_path / "task.yaml")
 
