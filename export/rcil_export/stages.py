@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rcil.core.log import StageRecord, stage
-from rcil_export.allocator import give_back_memory
+from rcil.hardware.cpu import give_back_memory
 
 
 @contextmanager

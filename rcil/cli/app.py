@@ -30,6 +30,7 @@ from rcil.cli.presets import app as presets_app
 from rcil.cli.site import add_class, prelabel
 from rcil.core.errors import ConfigError, TrustError, did_you_mean
 from rcil.core.log import is_quiet
+from rcil.hardware.cpu import tune_process
 from rcil.hardware.devices import announce_device
 
 app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
@@ -320,4 +321,5 @@ def demo(
 
 def main() -> None:
     """Entry point."""
+    tune_process()
     run(app)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rcil.core.errors import TrainingError
+from rcil.hardware.cpu import give_back_memory
 from rcil.nn import Segmenter
 from rcil.nn.cost import on_meta
 from rcil.training.task import TrainingSection
@@ -87,14 +86,8 @@ def free_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
-    release_freed()
+    give_back_memory()
     return _smallest([_meminfo(Path("/proc/meminfo")), _cgroup(Path("/sys/fs/cgroup"))])
-
-
-def release_freed() -> None:
-    """Return memory that the C library caches to the system; does nothing without glibc."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def weights_on(device: torch.device, models: Iterable[Segmenter | None]) -> int:

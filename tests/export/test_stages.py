@@ -5,7 +5,7 @@ import pytest
 
 from rcil.core import resident
 from rcil.core.log import StageRecord, recorded_stages
-from rcil_export.allocator import give_back_memory
+from rcil.hardware.cpu import give_back_memory
 from rcil_export.stages import part, stages_document, stages_text
 
 RECORDS = [StageRecord("checks", 12.34, 10.0, 3 * 2**30), StageRecord("checks / outputs", 2.0, 1.5, None)]

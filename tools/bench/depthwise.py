@@ -1,6 +1,6 @@
-"""Measure what the backward pass of dilated depthwise convs saves in a training step of EfficientNet-lite0 on a CPU.
+"""Measure what the backward pass of depthwise convs saves in a training step of EfficientNet-lite0 on a CPU.
 
-The same network with `DilatedDepthwise` and with torch's own conv in its place; rounds alternate, medians with the
+The same network with `DepthwiseConv2d` and with torch's own conv in its place; rounds alternate, medians with the
 interquartile range.
 
 Examples:
@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from rcil.model.architecture import Architecture
 from rcil.nn import Segmenter, build
-from rcil.nn.architectures.depthwise import DilatedDepthwise
+from rcil.nn.architectures.depthwise import DepthwiseConv2d
 
 
 def with_plain_convs(model: Segmenter) -> Segmenter:
-    """Turn every `DilatedDepthwise` into the conv that it is."""
+    """Turn every `DepthwiseConv2d` into the conv that it is."""
     for module in model.modules():
-        if isinstance(module, DilatedDepthwise):
+        if isinstance(module, DepthwiseConv2d):
             module.forward = nn.Conv2d.forward.__get__(module)  # type: ignore[method-assign]
     return model
 
@@ -53,7 +53,7 @@ def main() -> None:
     torch.manual_seed(0)
     arch = Architecture(backbone="efficientnet_lite0", head_width=64)
     models = {
-        "tap by tap": build(arch, [["background", "a"]]),
+        "here": build(arch, [["background", "a"]]),
         "torch's conv": with_plain_convs(build(arch, [["background", "a"]])),
     }
     images = torch.randn(arguments.batch, 3, arguments.crop, arguments.crop)

@@ -11,7 +11,7 @@ from rcil.cli.completion import CHECKPOINTS, files, some_of
 from rcil.cli.console import DefaultCommand, make_app, make_notifier, print_dry_run, print_json, progress_line, run
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
-from rcil_export.allocator import keep_freed_memory
+from rcil.hardware.cpu import tune_process
 from rcil_export.cli import options as o
 from rcil_export.cli.sign import sign, verify_signature
 from rcil_export.cli.verify import verify
@@ -392,5 +392,5 @@ def inspect(
 
 def main() -> None:
     """Entry point."""
-    keep_freed_memory()
+    tune_process()
     run(app)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from rcil.nn.architectures.depthwise import DilatedDepthwise
+from rcil.nn.architectures.depthwise import DepthwiseConv2d
 from rcil.nn.architectures.stages import StageMaps
 from rcil.nn.units.convnorm import SameConv2d
 from rcil.nn.units.layers import AnyLayers, Layers
@@ -64,8 +64,8 @@ def conv(inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int 
     """A conv with "same" padding, fixed where the stride is 1 and size-dependent where it is not."""
     if stride > 1:
         return SameConv2d(inputs, outputs, kernel, stride, dilation=dilation, groups=groups, bias=False)
-    if dilation > 1 and groups == inputs == outputs:
-        return DilatedDepthwise(inputs, kernel, dilation, bias=False)
+    if groups == inputs == outputs:
+        return DepthwiseConv2d(inputs, kernel, dilation, bias=False)
     padding = dilation * (kernel // 2)
     return nn.Conv2d(inputs, outputs, kernel, 1, padding, dilation, groups=groups, bias=False)
 

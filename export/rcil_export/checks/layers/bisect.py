@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from rcil.core.errors import RcilError, RunError
 from rcil.core.images import Image
+from rcil.hardware.cpu import give_back_memory
 from rcil.model.architecture import Architecture
 from rcil.model.class_match import ClassMatch, match_classes
-from rcil_export.allocator import give_back_memory
 from rcil_export.checks.artefact import Artefact
 from rcil_export.checks.layers.layer_alignment import CLASSIFIER, FULL_SIZE, PlacedNetwork, placed
 from rcil_export.checks.layers.layer_walk import walk
