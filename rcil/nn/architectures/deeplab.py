@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rcil.nn.architectures.depthwise import DepthwiseConv2d
 from rcil.nn.units.layers import Layers
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ class DeepLabPlusHead(nn.Module):
         self.aspp = DeepLabHead(arch, channels)
         self.slope = arch.slope
         self.skip = layers.plain(nn.Conv2d(channels[0], skip, 1, bias=False), "leaky")
-        self.depthwise1 = layers.rc_conv(_depthwise(width + skip), "leaky")
+        self.depthwise1 = layers.rc_conv(DepthwiseConv2d(width + skip, 3, 1, bias=False), "leaky")
         self.pointwise1 = layers.plain(nn.Conv2d(width + skip, width, 1, bias=False), "leaky")
-        self.depthwise2 = layers.rc_conv(_depthwise(width), "leaky")
+        self.depthwise2 = layers.rc_conv(DepthwiseConv2d(width, 3, 1, bias=False), "leaky")
         self.pointwise2 = layers.plain(nn.Conv2d(width, width, 1, bias=False))
 
     def forward(self, stages: Sequence[Tensor]) -> Tensor:
@@ -79,10 +80,6 @@ class DeepLabPlusHead(nn.Module):
 def enlarge(x: Tensor, like: Tensor) -> Tensor:
     """Interpolate x [N, C, h, w] to the size of `like` [N, D, H, W]; a function, so that an export sees one step."""
     return F.interpolate(x, size=like.shape[-2:], mode="bilinear", align_corners=False)
-
-
-def _depthwise(channels: int) -> nn.Conv2d:
-    return nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
 
 
 def pool(x: Tensor, window: int | None) -> Tensor:

@@ -12,6 +12,7 @@ from sites import make_site
 
 from rcil.checkpoint.file import save
 from rcil.core.reading import DataError
+from rcil.data.scan import with_void_background
 from rcil.data.site import read_site
 from rcil.evaluation import evaluate as evaluation
 from rcil.evaluation.evaluate import evaluate, measure, rows_by_value
@@ -54,6 +55,14 @@ def test_classes_are_matched_by_name(site):
     assert report.new == report.classes[2].iou
     assert report.unknown == ()
     assert report.confusion.sum() == 6 * 64 * 96
+
+
+def test_void_background_is_neither_judged_nor_averaged(site):
+    void = with_void_background(site)
+    report = evaluate(Model(Painter(), metadata()), void, void.splits["val"])
+    assert report.confusion.sum() == 6 * 2 * 40 * 40, "only pixels of named classes count"
+    assert report.all == pytest.approx(np.mean([c.iou for c in report.classes[1:]]))
+    assert report.old == report.classes[1].iou
 
 
 def test_a_class_the_model_does_not_know_is_background(site):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rcil.training.augment import labelled_pixel, random_crop
+from rcil.training.augment import jittered, labelled_pixel, random_crop, turn_hue
 
 
 def scene():
@@ -50,3 +50,27 @@ def test_nothing_labelled_gives_any_crop():
         20,
         20,
     )
+
+
+def test_jitter_stays_within_its_strength_and_changes_every_image():
+    image = np.random.default_rng(0).integers(60, 190, (32, 32, 3), np.uint8)
+    means = []
+    for seed in range(200):
+        changed = jittered(image, 0.2, np.random.default_rng(seed))
+        assert changed.shape == image.shape and changed.dtype == np.uint8
+        means.append(changed.mean() / image.mean())
+    assert 0.79 < min(means) < 0.85 and 1.15 < max(means) < 1.21, "brightness varies by a fifth"
+    assert np.array_equal(jittered(image, 0.0, np.random.default_rng(1)), image)
+
+
+def test_a_grey_image_stays_grey_and_contrast_keeps_its_mean():
+    grey = np.repeat(np.arange(64, 192, dtype=np.uint8).reshape(8, 16, 1), 3, axis=2)
+    changed = jittered(grey, 0.3, np.random.default_rng(3)).astype(int)
+    assert np.ptp(changed, axis=2).max() <= 1
+
+
+def test_hue_turns_by_a_share_of_the_circle():
+    red = np.array([[[200, 50, 50]]], np.uint8)
+    assert turn_hue(red, 1 / 3).tolist() == [[[50, 200, 50]]]
+    assert turn_hue(red, -1 / 3).tolist() == [[[50, 50, 200]]]
+    assert turn_hue(red, 0.001) is red

@@ -19,7 +19,7 @@ from rcil.inference import as_input
 from rcil.methods import StepInfo, make_method
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
-from rcil.training.loop import StepJob, _learn, _new_state, _placed
+from rcil.training.loop import StepJob, _groups, _learn, _new_state, _placed, _schedule
 from rcil.training.run import check_pieces, run_task
 from rcil.training.task import TrainingSection, load_task
 
@@ -172,3 +172,71 @@ def test_the_classifier_may_learn_faster():
     body, rows = moved(settings)
     assert torch.allclose(body, torch.tensor(0.01), rtol=1e-3)
     assert torch.allclose(rows, torch.tensor(0.03), rtol=1e-3)
+
+
+def rates(epochs, warmup, total=20):
+    settings = TrainingSection(epochs=(epochs, epochs), warmup=warmup)
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = _schedule(optimiser, settings, total, round(total * warmup / epochs))
+    seen = []
+    for _ in range(total):
+        seen.append(schedule.get_last_lr()[0])
+        optimiser.step()
+        schedule.step()
+    return seen
+
+
+def test_warmup_rises_linearly_then_decays_polynomially():
+    seen = rates(epochs=5, warmup=1)
+    assert seen[:5] == pytest.approx([0.01, 0.01 + 0.99 / 4, 0.01 + 2 * 0.99 / 4, 0.01 + 3 * 0.99 / 4, 1.0])
+    assert seen[4:] == pytest.approx([(1 - i / 16) ** 0.9 for i in range(16)])
+
+
+def test_without_warmup_the_decay_starts_at_once():
+    assert rates(epochs=5, warmup=0) == pytest.approx([(1 - i / 20) ** 0.9 for i in range(20)])
+
+
+def test_learning_rates_of_backbone_head_and_classifier():
+    model = build(small_arch("resnet18"), [["background", "ball"]])
+    settings = TrainingSection(lr=(0.1, 0.01), backbone_lr=0.5, classifier_lr=4)
+    groups = _groups(model, settings, later=1)
+    assert [group["lr"] for group in groups] == pytest.approx([0.005, 0.01, 0.04])
+    counts = [sum(p.numel() for p in part.parameters()) for part in (model.backbone, model.head, model.classifier)]
+    assert [sum(p.numel() for p in group["params"]) for group in groups] == counts
+
+
+@pytest.mark.parametrize(
+    "option", ["ema=0.9", "warmup=1", "class_weights=median_frequency", "freeze_stages=2", "jitter=0.2"]
+)
+def test_an_interrupted_run_with_the_option_ends_bit_identical(task_file, tmp_path, option):
+    """The option takes part in the training, and its state is kept."""
+    plain = run_task(load_task(task_file), tmp_path / "plain")
+    task = load_task(task_file, [f"training.{option}"])
+    whole = run_task(task, tmp_path / "whole")
+    seen = []
+
+    def stop(event):
+        seen.append(event)
+        if len(seen) == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_task(task, tmp_path / "cut", listen=stop)
+    assert run_task(task, tmp_path / "cut", resume=True) == whole
+    cut, uncut = ((tmp_path / name / "step1.safetensors").read_bytes() for name in ("cut", "whole"))
+    assert cut == uncut
+    assert plain != whole
+
+
+def test_class_weights_without_effect_are_refused(task_file, tmp_path):
+    task = load_task(task_file, ["method.name=lwf-mc", "training.class_weights=enet"])
+    with pytest.raises(ConfigError, match="no effect on lwf-mc"):
+        run_task(task, tmp_path / "run")
+
+
+def test_void_background_is_not_trained_nor_counted(task_file, tmp_path):
+    result = run_task(load_task(task_file, ["data.void_background=true"]), tmp_path / "run")
+    classes = {c["name"]: c for c in result["steps"][-1]["classes"]}
+    assert classes["background"]["pixels"] == 0
+    named = [c["iou"] for name, c in classes.items() if name != "background"]
+    assert result["steps"][-1]["miou"]["all"] == pytest.approx(sum(named) / len(named))
