@@ -13,13 +13,11 @@ from typing import Self
 from rcil.core.images import Image
 from rcil.core.prediction import Prediction, check_image
 from rcil.model.metadata import ClassInfo, LineageEntry, Metadata
-from rcil_serve.runtime.backends.open import open_backend
-from rcil_serve.runtime.backends.protocol import Backend
+from rcil_serve.runtime.backends import Backend, open_backend
 from rcil_serve.runtime.predictor import Layout, Predictor, Segmentation
 from rcil_serve.stream.channel import Channel, Failure, StoppedError
-from rcil_serve.stream.frames import Frame, SourceError
+from rcil_serve.stream.frames import Frame, Selection, Source, SourceError
 from rcil_serve.stream.sources.open import open_source
-from rcil_serve.stream.sources.protocol import Selection, Source
 
 WAITING = 4
 """Decoded frames that wait for the consumer."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from rcil.core.dry_run import DryRun
 from rcil.core.files import check_writable
-from rcil_serve.diff.classes import common_classes
+from rcil_serve.diff.transitions import common_classes
 from rcil_serve.diff.views import VIEWS, unknown_view
 from rcil_serve.runtime.painter import Painter
 from rcil_serve.runtime.predictor import Predictor

@@ -13,10 +13,10 @@ from rcil.core.files import working_in
 from rcil.core.log import Notify
 from rcil_serve.diff.findings import Findings, findings_of, headline
 from rcil_serve.diff.page import write_page
-from rcil_serve.diff.pair import Pair
 from rcil_serve.diff.panels import Panels, jpeg
 from rcil_serve.diff.sink import MovieSink, TallySink
 from rcil_serve.diff.tally import Tally
+from rcil_serve.diff.transitions import Pair
 from rcil_serve.diff.views import MIN_WIDTH, fitting, open_view
 from rcil_serve.runtime.backends import Backend
 from rcil_serve.runtime.predictor import Predictor

@@ -9,10 +9,10 @@ import numpy as np
 
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.images import Image
-from rcil_serve.diff.classes import FORGOTTEN, SAME, CommonClasses
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, beside, caption, key, scaled
 from rcil_serve.diff.tally import Shares
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.diff.transitions import FORGOTTEN, SAME, CommonClasses
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.stream.frames import Frame
 
 ViewName = Literal["side", "wipe", "none"]

@@ -18,7 +18,7 @@ from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.protocol.body import Body, decompressed, read_body
 from rcil_serve.http.reload import Reloader
 from rcil_serve.http.workers import Workers
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import shares
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from rcil.core.errors import ConfigError
 from rcil.core.images import Image
 from rcil_export.graph.shapes import Extent, InputShape
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 
 
 @dataclass(frozen=True)

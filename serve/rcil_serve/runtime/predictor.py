@@ -13,7 +13,7 @@ from rcil.core.errors import ConfigError
 from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
 from rcil_export.graph.image_input import image_input
-from rcil_serve.runtime.backends.protocol import Backend, Mask
+from rcil_serve.runtime.backends import Backend, Mask
 from rcil_serve.runtime.geometry import Letterbox, letterbox_for, tiles
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rcil.core.errors import ConfigError, RcilError
-from rcil_serve.watch.measures.meters import Measure, Reading
+from rcil_serve.watch.meters import Measure, Reading
 
 MARGIN = 0.1
 """To clear an alarm, the value must be better than the limit by this fraction of the distance to perfect."""

@@ -120,8 +120,7 @@ def watch(
     from rcil_serve.stream.shutdown import raise_source_errors, sigterm_as_interrupt
     from rcil_serve.video.run import default_receipt
     from rcil_serve.watch.alarms import AlarmError
-    from rcil_serve.watch.request import WatchRequest
-    from rcil_serve.watch.run import run_watch
+    from rcil_serve.watch.run import WatchRequest, run_watch
 
     request = WatchRequest(
         source=source,

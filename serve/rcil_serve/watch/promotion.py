@@ -14,7 +14,7 @@ from typing import IO
 
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.files import replacing, sha256_of
-from rcil_serve.runtime.backends.open import signed_sha256
+from rcil_serve.runtime.backends import signed_sha256
 
 COMMAND_SECONDS = 60.0
 MAX_LINE_BYTES = 4096

@@ -8,7 +8,7 @@ from typing import Any
 
 from rcil.core.errors import RcilError, RunError
 from rcil.model.class_match import match_classes
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Frame
 from rcil_serve.stream.outputs.receipt import describe_model

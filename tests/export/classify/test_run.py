@@ -29,7 +29,7 @@ from rcil_export.cli.app import app
 from rcil_export.engine import build as engine_build
 from rcil_export.graph.onnx_file import read_onnx
 from rcil_export.graph.shapes import Extent, InputShape
-from rcil_serve.runtime.backends.onnx import OnnxBackend
+from rcil_serve.runtime.onnx_backend import OnnxBackend
 
 ANY_BATCH = InputShape(batch=Extent(low=1, usual=2, high=4), height=Extent.of(32), width=Extent.of(32))
 SHAPES = {"fixed": InputShape.of(32, 32, 2), "any batch": ANY_BATCH}

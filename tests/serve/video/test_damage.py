@@ -91,7 +91,7 @@ class Broken:
         self.count += 1
         if self.count == 3:
             raise ZeroDivisionError("in the third frame")
-        from rcil_serve.runtime.backends.protocol import Outputs
+        from rcil_serve.runtime.backends import Outputs
 
         return Outputs(batch[..., 0] * 0, None)
 

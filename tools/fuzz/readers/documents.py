@@ -14,7 +14,7 @@ from rcil_export.engine.sidecar import check_installed, read_sidecar
 from rcil_export.graph.description import parse_description
 from rcil_export.graph.interface import INTERFACE_KEY
 from rcil_export.inspect_file import lines
-from rcil_serve.watch.measures.shares import Reference, read_baseline
+from rcil_serve.watch.shares import Reference, read_baseline
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import as_json, damaged_json
 from tools.fuzz.seeds import interface_document, metadata_document

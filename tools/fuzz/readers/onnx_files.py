@@ -15,9 +15,9 @@ from rcil.core.errors import RcilError
 from rcil.model.header import METADATA_KEY
 from rcil_export.graph.interface import INTERFACE_KEY
 from rcil_export.inspect_file import describe, lines
-from rcil_serve.http.compare import checked_mask
 from rcil_serve.http.models import Model
-from rcil_serve.runtime.backends.onnx import OnnxBackend
+from rcil_serve.http.reload import checked_mask
+from rcil_serve.runtime.onnx_backend import OnnxBackend
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import damaged, damaged_json
 from tools.fuzz.seeds import interface_document, metadata_document, pixels

@@ -27,8 +27,17 @@ from rcil_serve.http.protocol.answers import (
     refusals,
 )
 from rcil_serve.http.protocol.body import Body, read_body
-from rcil_serve.http.protocol.messages import HEADER_LENGTH, answer_to, check_outputs, input_of, parse_request
-from rcil_serve.http.protocol.tensors import Array, input_tensor, named, output_tensors
+from rcil_serve.http.protocol.messages import (
+    HEADER_LENGTH,
+    Array,
+    answer_to,
+    check_outputs,
+    input_of,
+    input_tensor,
+    named,
+    output_tensors,
+    parse_request,
+)
 from rcil_serve.http.service import Service, ServiceOf, Stopwatch
 
 OCTETS = "application/octet-stream"

@@ -11,7 +11,7 @@ import numpy as np
 
 from rcil.core.files import replacing
 from rcil.model.metadata import ClassInfo
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.stream.frames import Frame, SourceInfo
 from rcil_serve.stream.outputs.movie import Movie, check_suffix
 

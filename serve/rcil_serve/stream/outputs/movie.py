@@ -15,7 +15,7 @@ from av.video.reformatter import ColorRange, Colorspace
 
 from rcil.core.errors import ConfigError
 from rcil.core.images import Image
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.stream.frames import OutputError, Sound, SourceInfo
 from rcil_serve.stream.outputs.growing_file import RawFile, make_folder, part_of
 

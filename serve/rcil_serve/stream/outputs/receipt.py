@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rcil import __version__
 from rcil.core.documents import write_json
 from rcil.core.files import sha256_of
-from rcil_serve.runtime.backends.protocol import Backend
+from rcil_serve.runtime.backends import Backend
 from rcil_serve.stream.frames import Counts, SourceInfo, Stages
 
 Status = Literal["running", "done", "interrupted", "failed"]

@@ -11,7 +11,7 @@ import av
 import av.error
 
 from rcil.core.images import Image
-from rcil_serve.stream.frames import Counts, Frame, Item, Sound, SourceError, SourceInfo
+from rcil_serve.stream.frames import Counts, Frame, Item, Selection, Sound, SourceError, SourceInfo
 from rcil_serve.stream.sources.container import (
     HINT,
     first_frame,
@@ -22,7 +22,6 @@ from rcil_serve.stream.sources.container import (
     video_stream,
     whole_frames,
 )
-from rcil_serve.stream.sources.protocol import Selection
 
 
 class FileSource:

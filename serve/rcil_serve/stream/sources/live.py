@@ -11,7 +11,7 @@ from typing import Any
 
 import av.error
 
-from rcil_serve.stream.frames import Counts, Frame, Item, SourceError, SourceInfo
+from rcil_serve.stream.frames import Counts, Frame, Item, Selection, SourceError, SourceInfo
 from rcil_serve.stream.sources.container import (
     first_frame,
     fitted,
@@ -21,7 +21,6 @@ from rcil_serve.stream.sources.container import (
     video_stream,
     whole_frames,
 )
-from rcil_serve.stream.sources.protocol import Selection
 
 TIME_BASE = Fraction(1, 90000)
 FIRST_WAIT, MAX_WAIT = 0.5, 30.0

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from rcil.core.images import SUFFIXES, Image, read_rgb
 from rcil.core.reading import DataError, read_bytes
-from rcil_serve.stream.frames import Counts, Frame, Item, SourceError, SourceInfo
+from rcil_serve.stream.frames import Counts, Frame, Item, Selection, SourceError, SourceInfo
 from rcil_serve.stream.sources.container import fitted
-from rcil_serve.stream.sources.protocol import Selection
 
 
 class PictureSource:

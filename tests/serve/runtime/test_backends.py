@@ -7,8 +7,10 @@ import pytest
 from exports import described, photographs, run_onnx
 from served import FIXED, OPEN, write_model
 
-from rcil.core.errors import CheckpointError, ConfigError, RcilError
-from rcil_serve.runtime.backends import open_backend
+from rcil.core.errors import CheckpointError, ConfigError, RcilError, RunError
+from rcil_serve.runtime.backends import open_backend, outputs_of
+
+MASK = np.zeros((2, 4, 5), np.uint8)
 
 
 def test_an_onnx_file_gives_what_onnx_runtime_gives(tmp_path):
@@ -73,8 +75,7 @@ def test_serving_imports_no_torch(tmp_path):
 
 def test_a_gpu_can_be_chosen_by_its_number(tmp_path, monkeypatch):
     from rcil_export.runtime import sessions
-    from rcil_serve.runtime.backends import engine
-    from rcil_serve.runtime.backends import onnx as module
+    from rcil_serve.runtime import engine_backend, onnx_backend
 
     opened = []
 
@@ -85,12 +86,33 @@ def test_a_gpu_can_be_chosen_by_its_number(tmp_path, monkeypatch):
     path = write_model(tmp_path / "model.onnx", FIXED)
     monkeypatch.setattr(sessions, "check_providers", lambda providers: None)
     monkeypatch.setattr(sessions.ort, "InferenceSession", refuse)
-    monkeypatch.setattr(module, "is_listed", lambda provider: True)
+    monkeypatch.setattr(onnx_backend, "is_listed", lambda provider: True)
     for device in ("cuda:1", "cuda"):
         with pytest.raises(RcilError, match="no GPU"):
             open_backend(path, device)
     cuda, cpu = "CUDAExecutionProvider", "CPUExecutionProvider"
     assert opened == [[(cuda, {"device_id": "1"}), cpu], [cuda, cpu]]
 
-    monkeypatch.setattr(engine, "EngineBackend", lambda path, device: device)
+    monkeypatch.setattr(engine_backend, "EngineBackend", lambda path, device: device)
     assert [open_backend(tmp_path / "model.engine", device) for device in ("auto", "cuda", "cuda:2")] == [0, 0, 2]
+
+
+def test_a_mask_is_computed_from_logits():
+    logits = np.zeros((2, 3, 4, 5), np.float32)
+    logits[:, 2] = 1
+    assert (outputs_of({"logits": logits}, "a.onnx").mask == 2).all()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"mask": MASK[0]},
+        {"mask": MASK, "confidence": np.ones((), np.float32)},
+        {"mask": MASK, "confidence": np.zeros((2, 4, 6), np.float32)},
+        {"logits": np.zeros((2, 4, 5), np.float32)},
+        {"scores": MASK},
+    ],
+)
+def test_outputs_of_other_shapes_are_refused(values):
+    with pytest.raises(RunError, match=r"a\.onnx outputs"):
+        outputs_of(values, "a.onnx")

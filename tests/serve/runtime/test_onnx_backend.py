@@ -7,7 +7,7 @@ from onnx import helper
 from servers import SIZE, write_model
 
 from rcil.core.errors import CheckpointError, RunError
-from rcil_serve.runtime.backends.onnx import OnnxBackend
+from rcil_serve.runtime.onnx_backend import OnnxBackend
 
 
 def test_a_description_that_is_no_text_is_named(tmp_path, capfd):

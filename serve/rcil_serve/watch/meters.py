@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from rcil.core.images import Image
 from rcil.model.class_match import ClassMatch, match_classes
 from rcil.model.metadata import ClassInfo
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
+from rcil_serve.runtime.overlap import Overlap, Pixels, overlap_of, pair_counts
 from rcil_serve.runtime.painter import BACKGROUND
-from rcil_serve.watch.measures.overlap import Overlap, Pixels, overlap_of, pair_counts
-from rcil_serve.watch.measures.shares import Reference
+from rcil_serve.watch.shares import Reference
 
 BINS = 60
 """Number of bins of a sliding window."""

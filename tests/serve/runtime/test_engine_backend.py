@@ -6,7 +6,7 @@ from rcil.core.errors import CheckpointError, ConfigError
 from rcil_export.engine.build import build_engine
 from rcil_export.engine.errors import NoGpuError
 from rcil_export.engine.options import EngineOptions
-from rcil_serve.runtime.backends import engine as module
+from rcil_serve.runtime import engine_backend as module
 from rcil_serve.runtime.backends import open_backend
 
 pytest.importorskip("tensorrt_rtx")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rcil.core.images import Image
 from rcil.model.class_match import ClassMatch
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import BACKGROUND
 
 Pixels = NDArray[np.int64]

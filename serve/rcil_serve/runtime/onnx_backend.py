@@ -17,7 +17,7 @@ from rcil_export.runtime.devices import gpu_number
 from rcil_export.runtime.forms import choose_provider, needs_wide_sums
 from rcil_export.runtime.providers import CPU, CUDA, TENSORRT, is_listed
 from rcil_export.runtime.sessions import SessionError, open_session
-from rcil_serve.runtime.backends.protocol import Outputs, outputs_of
+from rcil_serve.runtime.backends import Outputs, outputs_of
 
 TITLES = {CPU: "CPU", CUDA: "GPU (CUDA)", TENSORRT: "GPU (TensorRT)"}
 

@@ -3,7 +3,7 @@ import pytest
 
 from rcil.model.class_match import match_classes
 from rcil.model.metadata import class_table
-from rcil_serve.watch.measures.overlap import overlap_of, pair_counts
+from rcil_serve.runtime.overlap import overlap_of, pair_counts
 
 OLD = class_table([["background", "a", "b"]])
 NEW = class_table([["background", "b", "a"], ["c", "d"]])

@@ -3,7 +3,7 @@ import pytest
 
 from rcil.model.class_match import match_classes
 from rcil.model.metadata import class_table
-from rcil_serve.watch.measures.meters import (
+from rcil_serve.watch.meters import (
     BINS,
     BLUR,
     FLICKER_SIGHTS,
@@ -14,7 +14,7 @@ from rcil_serve.watch.measures.meters import (
     Stillness,
     Window,
 )
-from rcil_serve.watch.measures.shares import Reference
+from rcil_serve.watch.shares import Reference
 
 OLD = class_table([["background", "a", "b"]])
 NEW = class_table([["background", "a", "b"], ["c"]])

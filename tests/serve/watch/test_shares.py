@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rcil.core.errors import CheckpointError
-from rcil_serve.watch.measures.shares import Baseline, Reference, read_baseline, write_baseline
+from rcil_serve.watch.shares import Baseline, Reference, read_baseline, write_baseline
 
 
 def test_means_of_the_first_seconds():
