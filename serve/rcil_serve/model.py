@@ -14,7 +14,7 @@ from rcil.core.images import Image
 from rcil.core.prediction import Prediction, check_image
 from rcil.model.metadata import ClassInfo, LineageEntry, Metadata
 from rcil_serve.runtime.backends import Backend, open_backend
-from rcil_serve.runtime.predictor import Layout, Predictor, Segmentation
+from rcil_serve.runtime.predictor import Layout, Predictor
 from rcil_serve.stream.channel import Channel, Failure, StoppedError
 from rcil_serve.stream.frames import Frame, Selection, Source, SourceError
 from rcil_serve.stream.sources.open import open_source
@@ -127,7 +127,8 @@ class Model:
         Args:
             image: RGB uint8 [H, W, 3] of any size; the mask has the same size.
         """
-        return self._prediction(check_image(image), self._predictor.segment(image))
+        found = self._predictor.segment(check_image(image))
+        return Prediction(image, found.mask, found.confidence, self._names, self._colours)
 
     def stream(
         self,
@@ -188,9 +189,6 @@ class Model:
                 raise failure.error from None
         if not seen:
             raise SourceError(f"{source.info.name} gave no frames", "Check start, end and stride.")
-
-    def _prediction(self, image: Image, found: Segmentation) -> Prediction:
-        return Prediction(image, found.mask, found.confidence, self._names, self._colours)
 
     def close(self) -> None:
         """Free what the model holds; calling it twice does no harm."""

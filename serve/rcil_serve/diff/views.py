@@ -1,7 +1,8 @@
-"""Two views of a comparison as a video."""
+"""Two views of a comparison as a video, and the sink that counts and draws every frame."""
 
 from __future__ import annotations
 
+import time
 from typing import Literal, Protocol, get_args
 
 import cv2
@@ -10,10 +11,12 @@ import numpy as np
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.images import Image
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, beside, caption, key, scaled
-from rcil_serve.diff.tally import Shares
+from rcil_serve.diff.tally import Shares, Tally
 from rcil_serve.diff.transitions import FORGOTTEN, SAME, CommonClasses
 from rcil_serve.runtime.backends import Mask
-from rcil_serve.stream.frames import Frame
+from rcil_serve.stream.frames import Frame, Sound, Stages
+from rcil_serve.stream.outputs.movie import Movie
+from rcil_serve.stream.pipeline import SegmentedFrame
 
 ViewName = Literal["side", "wipe", "none"]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
@@ -93,6 +96,47 @@ class WipeView:
         thickness = max(2, self._panel[1] // 480)
         cv2.line(picture, (cut, 0), (cut, self._panel[0]), (255, 255, 255), thickness)
         return np.vstack([self._titles, picture, caption(_changed(shares), self._panel[1]), self._key])
+
+
+class DiffSink:
+    """Counts every frame, and optionally draws it into a video with the timestamps and sound of the source.
+
+    Args:
+        tally: Counts the transitions.
+        stages: Records how long painting and encoding take.
+        view: Draws the frames; None if there is no video.
+        movie: The video, of the size of the view; None if there is no video.
+    """
+
+    def __init__(self, tally: Tally, stages: Stages, view: View | None, movie: Movie | None) -> None:
+        self._tally, self._stages, self._view, self._movie = tally, stages, view, movie
+
+    def write(self, seen: SegmentedFrame) -> None:
+        """See `Sink.write`. The mask holds codes."""
+        shares = self._tally.add(seen.frame, seen.found.mask)
+        if self._view is None or self._movie is None:
+            return
+        start = time.perf_counter()
+        picture = self._view.draw(seen.frame, seen.found.mask, shares)
+        painted = time.perf_counter()
+        self._movie.write(picture, seen.frame.pts)
+        self._stages.paint.add(painted - start)
+        self._stages.encode.add(time.perf_counter() - painted)
+
+    def write_sound(self, sound: Sound) -> None:
+        """See `Sink.write_sound`."""
+        if self._movie is not None:
+            self._movie.write_sound(sound)
+
+    def finish(self) -> None:
+        """Complete the video and rename it."""
+        if self._movie is not None:
+            self._movie.finish()
+
+    def abandon(self) -> None:
+        """Close the video after an error; the frames written so far can be played."""
+        if self._movie is not None:
+            self._movie.abandon()
 
 
 def open_view(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from rcil.model.class_match import match_classes
 from rcil_export.graph.shapes import InputShape
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
-from rcil_serve.http.protocol.answers import RefusalError
+from rcil_serve.http.protocol.answers import Agreed, RefusalError
 from rcil_serve.runtime.backends import Backend, Mask
 from rcil_serve.runtime.overlap import pair_counts, plain_overlap
 
@@ -25,16 +24,6 @@ Opener = Callable[[Path], Backend]
 SAMPLE = files("rcil_serve.http").joinpath("page", "sample.jpg").read_bytes()
 """A generated scene as JPEG, 360 x 640 pixels."""
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Agreement of a new model with an old one on one image."""
-
-    pixels: float | None
-    """Share of pixels in common classes that keep their class; None if the old model saw no common class."""
-    classes: dict[str, float]
-    """IoU by name of each common class that at least one model saw."""
 
 
 def incompatibilities(old: Model, new: Model) -> list[str]:
@@ -79,16 +68,16 @@ def checked_mask(model: Model, image: Image) -> Mask:
     return found.mask
 
 
-def agreement(old: Model, old_mask: Mask, new: Model, new_mask: Mask) -> Agreement:
+def agreement(old: Model, old_mask: Mask, new: Model, new_mask: Mask) -> Agreed:
     """Agreement of two masks [H, W] of one image, with classes matched by name."""
     if not {c.name for c in old.classes} & {c.name for c in new.classes}:
-        return Agreement(None, {})
+        return Agreed(pixels=None, classes={})
     matching = match_classes(old.classes, new.classes)
     pairs = pair_counts(old_mask, new_mask, matching.counts)
     overlap = plain_overlap(pairs, matching)
     seen = int(pairs[matching.old_rows].sum())
     classes = {name: iou for name, iou in zip(matching.names, overlap.iou(), strict=True) if iou is not None}
-    return Agreement(int(overlap.both.sum()) / seen if seen else None, classes)
+    return Agreed(pixels=int(overlap.both.sum()) / seen if seen else None, classes=classes)
 
 
 def sample_image() -> Image:
@@ -176,7 +165,7 @@ class Reloader:
                     "previous_step": old.step,
                     "previous_sha256": old.backend.sha256,
                     "missing": reasons,
-                    "agreement": asdict(agreed),
+                    "agreement": agreed.model_dump(),
                 }
         except BaseException:
             new.backend.close()

@@ -84,7 +84,7 @@ async def _serve(app: FastAPI, listener: socket.socket, options: HttpOptions, ea
     loop.add_signal_handler(signal.SIGHUP, reload)
     if early.is_set():
         reload()
-    await make_server(app, options.timeout_s).serve(sockets=[listener])
+    await make_server(app, options.timeout).serve(sockets=[listener])
 
 
 def _reload(service: Service) -> None:

@@ -65,14 +65,14 @@ class Service:
         watch, limits = Stopwatch(), self.options
         encoding = request.headers.get("content-encoding", "")
         with self.workers.slot() as slot:
-            body = await read_body(request, limits.max_bytes, limits.timeout_s)
+            body = await read_body(request, limits.max_bytes, limits.timeout)
             watch.lap("read")
 
             def run() -> Response:
                 watch.lap("wait")
                 return work(decompressed(body, encoding, limits.max_bytes), watch)
 
-            response = await slot.run(run, limits.timeout_s - watch.passed)
+            response = await slot.run(run, limits.timeout - watch.passed)
         self.metrics.stages(watch.seconds)
         response.headers["Server-Timing"] = watch.header()
         return response

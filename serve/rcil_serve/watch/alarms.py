@@ -45,15 +45,12 @@ class Limits:
 
     def of(self, measure: Measure) -> float:
         """The limit of one measure."""
-        match measure:
-            case Measure.AGREEMENT:
-                return self.min_agreement
-            case Measure.DRIFT:
-                return self.max_drift
-            case Measure.FLICKER:
-                return self.max_flicker
-            case Measure.SILENCE:
-                return self.max_silence
+        return {
+            Measure.AGREEMENT: self.min_agreement,
+            Measure.DRIFT: self.max_drift,
+            Measure.FLICKER: self.max_flicker,
+            Measure.SILENCE: self.max_silence,
+        }[measure]
 
 
 @dataclass(frozen=True)

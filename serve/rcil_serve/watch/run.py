@@ -17,7 +17,6 @@ from rcil_serve.stream.options import StreamOptions
 from rcil_serve.stream.output_checks import check_no_overwrite
 from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model
 from rcil_serve.stream.pipeline import run_pipeline
-from rcil_serve.stream.recorder import Recorder
 from rcil_serve.stream.shutdown import brief_message
 from rcil_serve.stream.sources import Source
 from rcil_serve.watch.alarms import Alarms, Limits
@@ -123,15 +122,13 @@ def run_watch(
     models = [path for path in (request.model, request.previous, request.shadow) if path is not None]
     check_no_overwrite(request.source, models, {**request.outputs(), "receipt": request.receipt})
     with contextlib.ExitStack() as stack:
-        log = EventLog(request.events, on_event)
-        stack.callback(log.close)
+        log = stack.enter_context(contextlib.closing(EventLog(request.events, on_event)))
         known = None if request.baseline is None else read_baseline(request.baseline).shares
         opened = _open_models(request, log, stack)
-        source = request.open_source(request.source)
-        stack.callback(source.close)
+        source = stack.enter_context(contextlib.closing(request.open_source(request.source)))
         stack.enter_context(working_in(request.receipt))
-        run = _Run(request, source, opened, Reference(request.baseline_seconds, known), log)
-        stack.callback(run.close)
+        reference = Reference(request.baseline_seconds, known)
+        run = stack.enter_context(contextlib.closing(_Run(request, source, opened, reference, log)))
         if request.metrics_port is not None:
             collector = WatchCollector(run.watcher.status, source.counts)
             port = stack.enter_context(metrics_server(request.metrics_port, collector))
@@ -141,8 +138,7 @@ def run_watch(
 
 def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitStack) -> Models:
     def opened(path: Path) -> Predictor:
-        backend = request.open_backend(path)
-        stack.callback(backend.close)
+        backend = stack.enter_context(contextlib.closing(request.open_backend(path)))
         return Predictor(backend, request.layout)
 
     current = opened(request.model)
@@ -185,15 +181,16 @@ class _Run:
             log,
             self._history,
         )
-        receipt = Receipt(
+        self._receipt = Receipt(
             request.receipt,
             models.current.backend,
-            source.info,
+            source,
             request.source,
             request.as_document() | _described(models),
-            lambda: {"watch": self.watcher.status().as_document()},
+            self._stages,
+            request.outputs(),
+            extra=lambda: {"watch": self.watcher.status().as_document()},
         )
-        self._recorder = Recorder(receipt, source, self._stages, request.outputs())
 
     def _open_shadow(self) -> Shadow | None:
         request, models = self._request, self._models
@@ -204,18 +201,18 @@ class _Run:
     def run(self) -> dict[str, Any]:
         """See `run_watch`."""
         try:
-            self._recorder.write("running")
+            self._receipt.write("running")
             self._log.add(_began(self._source, self._models))
             finished = run_pipeline(self._source, self._predictor, self.watcher, self._stages, self._tick)
-            self._recorder.check_frames()
+            self._receipt.check_frames()
             self._finish()
             status: Status = "done" if finished else "interrupted"
             self._log.add(self._ended(status))
         except BaseException as error:
             with contextlib.suppress(RcilError, OSError):  # the disk may be full, or standard output closed
                 self._log.add(self._ended("failed", error))
-            raise self._recorder.failed(error) from error
-        return self._recorder.write(status)
+            raise self._receipt.failed(error) from error
+        return self._receipt.write(status)
 
     def close(self) -> None:
         """Stop the threads of this run."""
@@ -242,7 +239,7 @@ class _Run:
     def _tick(self) -> None:
         if self._source.info.live:
             self.watcher.check_silence()
-        self._recorder.tick()
+        self._receipt.tick()
 
     def _ended(self, status: Status, error: BaseException | None = None) -> Event:
         now = self.watcher.status()

@@ -158,7 +158,7 @@ async def index(service: ServiceOf) -> list[dict[str, str]]:
 async def load(name: str, request: Request, service: ServiceOf) -> JSONResponse:
     """Reload the model file; the old model serves until the new one has run successfully."""
     check_name(name, service)
-    body = await read_body(request, MAX_LOAD_BYTES, service.options.timeout_s)
+    body = await read_body(request, MAX_LOAD_BYTES, service.options.timeout)
     try:
         wanted = LoadRequest.model_validate_json(bytes(body) or b"{}")
     except ValidationError as error:

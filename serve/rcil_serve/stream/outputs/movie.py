@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import av
 import av.error
@@ -159,27 +160,17 @@ class Movie:
             with contextlib.suppress(OSError):
                 cut_to_fragments(self.part)
 
-    def _explained(self) -> _Explained:
-        return _Explained(self)
-
-
-class _Explained:
-    """Converts FFmpeg's write errors to `OutputError`s."""
-
-    def __init__(self, movie: Movie) -> None:
-        self._movie = movie
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, (av.error.FFmpegError, OSError)):
-            return
-        if getattr(error, "errno", None) == errno.ENOSPC:
-            raise disk_full(self._movie.part, self._movie.frames) from error
-        raise OutputError(
-            f"cannot write {self._movie.part}: {error}", "The frames written so far can be played."
-        ) from error
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Convert FFmpeg's write errors to `OutputError`s."""
+        try:
+            yield
+        except (av.error.FFmpegError, OSError) as error:
+            if error.errno == errno.ENOSPC:
+                raise DiskFullError(self.part, self.frames) from error
+            raise OutputError(
+                f"cannot write {self.part}: {error}", "The frames written so far can be played."
+            ) from error
 
 
 class DiskFullError(OutputError):
@@ -187,16 +178,17 @@ class DiskFullError(OutputError):
 
     Args:
         part: The incomplete file.
-        written: Its size in bytes.
         frames: Number of frames in it.
     """
 
-    def __init__(self, part: Path, written: int, frames: int) -> None:
+    def __init__(self, part: Path, frames: int) -> None:
+        self.frames, self.written = frames, 0
+        with contextlib.suppress(OSError):
+            self.written = part.stat().st_size
         super().__init__(
-            f"the disk is full: {part} has {written / 1e6:.1f} MB and {frames} frames",
+            f"the disk is full: {part} has {self.written / 1e6:.1f} MB and {frames} frames",
             "Free some space or write elsewhere. The frames written so far can be played.",
         )
-        self.part, self.written, self.frames = part, written, frames
 
     def with_estimate(self, frames: int | None) -> DiskFullError:
         """Add an estimate of the space that all frames need, if their number is known."""
@@ -207,15 +199,6 @@ class DiskFullError(OutputError):
                 f"available. Free that much or write elsewhere; the frames written so far can be played."
             )
         return self
-
-
-def disk_full(part: Path, frames: int) -> DiskFullError:
-    """Create the error for a file on a full disk."""
-    try:
-        written = part.stat().st_size
-    except OSError:
-        written = 0
-    return DiskFullError(part, written, frames)
 
 
 def check_suffix(path: Path, *, lossless: bool) -> None:

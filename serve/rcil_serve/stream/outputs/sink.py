@@ -215,12 +215,9 @@ class FileSink:
 
     def finish(self) -> None:
         """Complete all files."""
-        if self._movie is not None:
-            self._movie.finish()
-        if self._masks is not None:
-            self._masks.finish()
-        if self._records is not None:
-            self._records.finish()
+        for output in (self._movie, self._masks, self._records):
+            if output is not None:
+                output.finish()
         if self._targets.timeline is not None:
             self._timeline.mark_gaps(self._counts)
             draw_timeline(self._targets.timeline, self._timeline, self._classes, self._info.name)
