@@ -57,7 +57,7 @@ class Row:
 
     path: str
     right: bool | None
-    """None if it could not be tested on this machine."""
+    """None if it cannot be tested on this machine."""
     found: str
     milliseconds: float | None = None
 
@@ -84,7 +84,7 @@ def photographs(count: int, size: tuple[int, int]) -> list[Image]:
 
 
 def ways(folder: Path, graphs: dict[Precision, Path]) -> Iterator[tuple[str, Precision, Callable[[], Any]]]:
-    """Every way to run the model: its name, its precision, and what opens it."""
+    """Every way to run the model: its name, its precision, and a function that opens it."""
     for precision, path in graphs.items():
         for device, title in (("cpu", "CPU"), ("cuda", "CUDA"), ("tensorrt", "TensorRT")):
             yield f"ONNX Runtime, {title}, {precision}", precision, lambda p=path, d=device: open_backend(p, d)
@@ -107,7 +107,7 @@ def open_engine(flavour: FlavourName, precision: Precision, graph: Path, engine:
 
 
 def run_all(graphs: dict[Precision, Path], folder: Path, images: list[Image], rounds: int) -> list[Row]:
-    """Compare every way with the CPU, then time those that run, in turns."""
+    """Compare every way with the CPU, then time the available ones, interleaved."""
     rows: dict[str, Row] = {}
     with contextlib.ExitStack() as stack:
         runs: dict[str, Callable[[], object]] = {}

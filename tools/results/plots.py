@@ -1,4 +1,4 @@
-"""Plots that only the results need."""
+"""Plots of the results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rcil.report.plots import COLOURS, DARK, as_png, make_figure
 
 
 def ablation_bars(title: str, rows: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """One bar a row with its deviation, the numbers beside."""
+    """One bar per row with its standard deviation and its value."""
     figure = make_figure((7.5, 0.36 * len(rows) + 1.3))
     axes = figure.add_subplot()
     means = np.array([100 * row["mean"] for row in rows.values()])
@@ -31,7 +31,7 @@ def ablation_bars(title: str, rows: Mapping[str, Mapping[str, Any]]) -> bytes:
 
 
 def heat_map(title: str, cells: Mapping[str, float]) -> bytes:
-    """Rows called `a, b` as a grid of a by b."""
+    """Draw rows named `a, b` as a grid of a by b."""
     pairs = [tuple(part.strip() for part in name.split(",")) for name in cells]
     left, below = (list(dict.fromkeys(pair[side] for pair in pairs)) for side in (0, 1))
     values = np.full((len(left), len(below)), np.nan)
