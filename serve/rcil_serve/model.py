@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -17,10 +16,8 @@ from rcil_serve.runtime.backends import Backend, open_backend
 from rcil_serve.runtime.predictor import Layout, Predictor
 from rcil_serve.stream.channel import Channel, Failure, StoppedError
 from rcil_serve.stream.frames import Frame, Selection, Source, SourceError
+from rcil_serve.stream.pipeline import WAITING, Stage
 from rcil_serve.stream.sources.open import open_source
-
-WAITING = 4
-"""Decoded frames that wait for the consumer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,18 +159,11 @@ class Model:
         waiting: Channel[Frame] = Channel(WAITING, failure, (lambda frame: None) if source.info.live else None)
 
         def decode() -> None:
-            try:
-                for item in source:
-                    if isinstance(item, Frame):
-                        waiting.put(item)
-            except StoppedError:
-                pass
-            except BaseException as error:
-                failure.fail(error)
-            finally:
-                waiting.close()
+            for item in source:
+                if isinstance(item, Frame):
+                    waiting.put(item)
 
-        decoder = threading.Thread(target=decode, name="rcil-decode")
+        decoder = Stage("decode", failure, source, decode, waiting.close)
         with ExitStack() as stack:
             stack.callback(source.close)
             stack.callback(decoder.join)

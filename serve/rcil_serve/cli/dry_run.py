@@ -37,10 +37,7 @@ def diff_dry_run(request: DiffRequest) -> DryRun:
 
 
 def _dry_run(
-    request: VideoRequest | DiffRequest,
-    models: Sequence[Path],
-    outputs: dict[str, Path],
-    check: Callable[..., object],
+    request: VideoRequest | DiffRequest, models: Sequence[Path], outputs: dict[str, Path], check: Callable[..., object]
 ) -> DryRun:
     """Open and time the models; `check` raises if the classes of the models do not fit the request."""
     request.check()
@@ -57,9 +54,7 @@ def _dry_run(
     if info.frames is not None:
         needs["time"] = f"{seconds * info.frames:.0f} s for the whole source, plus decoding and encoding"
     return DryRun(
-        {**reads, info.name: f"{count} of {info.summary}"},
-        {str(path): name for name, path in outputs.items()},
-        needs,
+        {**reads, info.name: f"{count} of {info.summary}"}, {str(path): name for name, path in outputs.items()}, needs
     )
 
 

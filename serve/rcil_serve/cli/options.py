@@ -28,8 +28,7 @@ ModelOption = Annotated[
     Path, typer.Option("-m", "--model", help="model.onnx or model.engine from rcil-export.", autocompletion=MODELS)
 ]
 PreviousOption = Annotated[
-    Path | None,
-    typer.Option("--previous", help="Model of the previous step, to compare with.", autocompletion=MODELS),
+    Path | None, typer.Option("--previous", help="Model of the previous step, to compare with.", autocompletion=MODELS)
 ]
 DeviceOption = Annotated[
     str,
@@ -52,8 +51,7 @@ class ModelArgs:
     """The option group of all commands that run models on images: how images enter a model, and where it runs."""
 
     size: Annotated[
-        str | None,
-        typer.Option(metavar="HxW", help="Height and width of the model's input; the aspect ratio is kept."),
+        str | None, typer.Option(metavar="HxW", help="Height and width of the model's input; the aspect ratio is kept.")
     ] = None
     tile: Annotated[int | None, typer.Option(min=16, help="Cut large images into square tiles of this side.")] = None
     overlap: Annotated[int, typer.Option(min=0, help="Overlap of neighbouring tiles in pixels.")] = 64

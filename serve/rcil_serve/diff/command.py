@@ -50,14 +50,7 @@ def diff(
     from rcil_serve.stream.shutdown import raise_source_errors, sigterm_as_interrupt
 
     request = DiffRequest(
-        old=old,
-        new=new,
-        source=source,
-        out=output,
-        view=view,
-        alpha=alpha,
-        crf=crf,
-        **stream.as_fields(),
+        old=old, new=new, source=source, out=output, view=view, alpha=alpha, crf=crf, **stream.as_fields()
     )
     if dry_run:
         print_dry_run(diff_dry_run(request), as_json=as_json)

@@ -41,11 +41,7 @@ figcaption b { margin-right: .6rem }
 
 
 def write_page(
-    path: Path,
-    found: Findings,
-    classes: Sequence[ClassInfo],
-    facts: Mapping[str, str],
-    warnings: Sequence[str],
+    path: Path, found: Findings, classes: Sequence[ClassInfo], facts: Mapping[str, str], warnings: Sequence[str]
 ) -> None:
     """Write the page atomically.
 

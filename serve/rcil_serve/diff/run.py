@@ -84,9 +84,7 @@ class DiffResult:
 
 
 def run_diff(
-    request: DiffRequest,
-    notify: Notify = lambda text: None,
-    show: Show = lambda progress: None,
+    request: DiffRequest, notify: Notify = lambda text: None, show: Show = lambda progress: None
 ) -> DiffResult:
     """Run two models on a source and write what changed.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Literal, Protocol, get_args
 
 import cv2
@@ -87,10 +86,7 @@ class WipeView:
         image, fewer = scaled(frame.pixels, codes, self._panel)
         cut = line_at(frame.time, self._panel[1])
         picture = np.hstack(
-            [
-                self._panels.old(image[:, :cut], fewer[:, :cut]),
-                self._panels.new(image[:, cut:], fewer[:, cut:]),
-            ]
+            [self._panels.old(image[:, :cut], fewer[:, :cut]), self._panels.new(image[:, cut:], fewer[:, cut:])]
         )
         picture = self._panels.outlined(picture, fewer)
         thickness = max(2, self._panel[1] // 480)
@@ -114,14 +110,9 @@ class DiffSink:
     def write(self, seen: SegmentedFrame) -> None:
         """See `Sink.write`. The mask holds codes."""
         shares = self._tally.add(seen.frame, seen.found.mask)
-        if self._view is None or self._movie is None:
-            return
-        start = time.perf_counter()
-        picture = self._view.draw(seen.frame, seen.found.mask, shares)
-        painted = time.perf_counter()
-        self._movie.write(picture, seen.frame.pts)
-        self._stages.paint.add(painted - start)
-        self._stages.encode.add(time.perf_counter() - painted)
+        view = self._view
+        if view is not None and self._movie is not None:
+            self._movie.draw(lambda: view.draw(seen.frame, seen.found.mask, shares), seen.frame, self._stages)
 
     def write_sound(self, sound: Sound) -> None:
         """See `Sink.write_sound`."""
@@ -143,15 +134,10 @@ def open_view(
     name: str, source: tuple[int, int], panels: Panels, classes: CommonClasses, titles: tuple[str, str]
 ) -> View | None:
     """Create the view with this name; None for `none`."""
-    match name:
-        case "side":
-            return SideView(source, panels, classes, titles)
-        case "wipe":
-            return WipeView(source, panels, classes, titles)
-        case "none":
-            return None
-        case _:
-            raise unknown_view(name)
+    if name not in VIEWS:
+        raise unknown_view(name)
+    kinds: dict[str, type[SideView | WipeView]] = {"side": SideView, "wipe": WipeView}
+    return kinds[name](source, panels, classes, titles) if name in kinds else None
 
 
 def unknown_view(name: str) -> ConfigError:

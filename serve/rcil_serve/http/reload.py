@@ -110,10 +110,7 @@ class Reloader:
     """
 
     def __init__(self, path: Path, opener: Opener, models: Models, metrics: Metrics) -> None:
-        self._path = path
-        self._opener = opener
-        self._models = models
-        self._metrics = metrics
+        self._path, self._opener, self._models, self._metrics = path, opener, models, metrics
         self._turn = threading.Lock()
 
     def reload(self, *, force: bool = False, wait_s: float = 0.0) -> dict[str, object]:

@@ -73,8 +73,7 @@ def segment_images(
         )
         progress(done, len(paths))
     write_json(
-        out / "images.json",
-        {"model": describe_model(backend), "images": result.images, "problems": result.problems},
+        out / "images.json", {"model": describe_model(backend), "images": result.images, "problems": result.problems}
     )
     return result
 

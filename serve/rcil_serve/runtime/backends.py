@@ -118,8 +118,7 @@ def _open(path: Path, device: str, threads: int | None, sha256: str | None = Non
             return EngineBackend(path, gpu_number(device))
         case ".safetensors":
             raise ConfigError(
-                f"{path} is a checkpoint, which cannot be served",
-                f"Export it first: rcil-export {path} -o deployed",
+                f"{path} is a checkpoint, which cannot be served", f"Export it first: rcil-export {path} -o deployed"
             )
         case _:
             raise ConfigError(

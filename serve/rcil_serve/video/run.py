@@ -61,9 +61,7 @@ class VideoRequest(StreamOptions):
 
 
 def run_video(
-    request: VideoRequest,
-    notify: Notify = lambda text: None,
-    show: Show = lambda progress: None,
+    request: VideoRequest, notify: Notify = lambda text: None, show: Show = lambda progress: None
 ) -> dict[str, Any]:
     """Segment a source and write the requested outputs.
 
@@ -92,14 +90,7 @@ def run_video(
 def _run(request: VideoRequest, source: Source, predictor: Predictor, show: Show) -> dict[str, Any]:
     stages, outputs = Stages(), request.targets.as_dict()
     receipt = Receipt(
-        request.receipt,
-        predictor.backend,
-        source,
-        request.source,
-        request.as_document(),
-        stages,
-        outputs,
-        show=show,
+        request.receipt, predictor.backend, source, request.source, request.as_document(), stages, outputs, show=show
     )
     painter = Painter(predictor.classes, request.alpha, request.classes, with_legend=request.legend)
     sink = FileSink(

@@ -88,8 +88,7 @@ class Promotion:
                 undo()
             except OSError as error:
                 raise PromotionError(
-                    f"{failed.message}; and {self.link} could not be restored: {error.strerror}",
-                    "Restore it by hand.",
+                    f"{failed.message}; and {self.link} could not be restored: {error.strerror}", "Restore it by hand."
                 ) from failed
             raise
 

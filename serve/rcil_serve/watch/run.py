@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,7 @@ class WatchRequest(StreamOptions):
     def as_document(self) -> dict[str, Any]:
         """The options as JSON-ready values, without the command, which may contain a password."""
         return {
-            "every": self.settings.every,
-            "window": self.settings.window,
-            "min_share": self.settings.min_share,
-            "still": self.settings.still,
+            **asdict(self.settings),
             "min_agreement": self.limits.min_agreement,
             "max_drift": _finite(self.limits.max_drift),
             "max_flicker": _finite(self.limits.max_flicker),
@@ -169,7 +166,9 @@ class _Run:
         self._stages = Stages()
         later = models.shadow.classes if models.shadow else ()
         self._history = History(models.current.classes, later, source.counts) if request.timeline else None
-        self._predictor, self._shadow = SwappablePredictor(models.current), self._open_shadow()
+        self._predictor, self._shadow = SwappablePredictor(models.current), None
+        if models.shadow is not None and request.shadow is not None:
+            self._shadow = Shadow(request.shadow, models.shadow, models.current, request.rule, request.promotion, log)
         self.watcher = Watcher(
             self._predictor,
             models.current,
@@ -191,12 +190,6 @@ class _Run:
             request.outputs(),
             extra=lambda: {"watch": self.watcher.status().as_document()},
         )
-
-    def _open_shadow(self) -> Shadow | None:
-        request, models = self._request, self._models
-        if models.shadow is None or request.shadow is None:
-            return None
-        return Shadow(request.shadow, models.shadow, models.current, request.rule, request.promotion, self._log)
 
     def run(self) -> dict[str, Any]:
         """See `run_watch`."""

@@ -31,13 +31,7 @@ class Shadow:
     """
 
     def __init__(
-        self,
-        path: Path,
-        predictor: Predictor,
-        current: Predictor,
-        rule: TrialRule,
-        promotion: Promotion,
-        log: EventLog,
+        self, path: Path, predictor: Predictor, current: Predictor, rule: TrialRule, promotion: Promotion, log: EventLog
     ) -> None:
         self.predictor = predictor
         self._promoter = ThreadPoolExecutor(1, "rcil-promote")

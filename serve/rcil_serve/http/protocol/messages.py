@@ -50,9 +50,7 @@ class Tensor:
         )
         if not fits:
             raise RefusalError(
-                400,
-                f"{self.name} has the shape {shape}; the model expects {self}",
-                "/segment accepts any size.",
+                400, f"{self.name} has the shape {shape}; the model expects {self}", "/segment accepts any size."
             )
 
     def from_bytes(self, data: memoryview, shape: list[int]) -> Array:

@@ -59,10 +59,7 @@ INFER: dict[str, Any] = {
         ],
         "requestBody": {
             "required": True,
-            "content": {
-                "application/json": {"schema": {"$ref": "#/components/schemas/InferRequest"}},
-                OCTETS: BYTES,
-            },
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/InferRequest"}}, OCTETS: BYTES},
         },
     },
 }

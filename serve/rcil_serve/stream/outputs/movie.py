@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from av.video.reformatter import ColorRange, Colorspace
 from rcil.core.errors import ConfigError
 from rcil.core.images import Image
 from rcil_serve.runtime.backends import Mask
-from rcil_serve.stream.frames import OutputError, Sound, SourceInfo
+from rcil_serve.stream.frames import Frame, OutputError, Sound, SourceInfo, Stages
 from rcil_serve.stream.outputs.growing_file import RawFile, make_folder, part_of
 
 FRAGMENTS = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "flush_packets": "1"}
@@ -99,14 +100,23 @@ class Movie:
         else:
             self._sound = self._container.add_stream_from_template(source)
 
-    def write(self, picture: Image | Mask, pts: int) -> None:
-        """Write an RGB image [H, W, 3], or a mask [H, W] of a lossless file, at a timestamp of the source."""
-        frame = self._mask_frame(picture) if self._lossless else self._picture_frame(picture)
-        frame.pts = self._last = max(pts - round(self._offset / self._time_base), self._last + 1)
-        frame.time_base = self._time_base
+    def write(self, picture: Image | Mask, frame: Frame) -> None:
+        """Write an RGB image [H, W, 3], or a mask [H, W] of a lossless file, at the timestamp of a source's frame."""
+        encoded = self._mask_frame(picture) if self._lossless else self._picture_frame(picture)
+        encoded.pts = self._last = max(frame.pts - round(self._offset / self._time_base), self._last + 1)
+        encoded.time_base = self._time_base
         with self._explained():
-            self._container.mux(self._stream.encode(frame))
+            self._container.mux(self._stream.encode(encoded))
         self.frames += 1
+
+    def draw(self, draw: Callable[[], Image], frame: Frame, stages: Stages) -> None:
+        """Draw an image and write it like `write`; `stages` records how long both take."""
+        start = time.perf_counter()
+        picture = draw()
+        painted = time.perf_counter()
+        self.write(picture, frame)
+        stages.paint.add(painted - start)
+        stages.encode.add(time.perf_counter() - painted)
 
     def _picture_frame(self, picture: Image) -> Any:
         shown = picture

@@ -18,7 +18,7 @@ from rcil_serve.runtime.painter import Painter, shares
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Counts, Sound, SourceInfo, Stages
 from rcil_serve.stream.outputs.growing_file import open_lines, part_of, write_error
-from rcil_serve.stream.outputs.masks import IdTable, MaskOutput, open_masks
+from rcil_serve.stream.outputs.masks import IdTable, MaskFiles, open_masks
 from rcil_serve.stream.outputs.movie import Movie
 from rcil_serve.stream.outputs.timeline import Timeline, draw_timeline
 from rcil_serve.stream.pipeline import SegmentedFrame
@@ -172,7 +172,7 @@ class FileSink:
         self._smoother, self._ids = Smoother(smooth), IdTable(predictor.classes)
         self._timeline = Timeline(len(self._classes))
         self._movie: Movie | None = None
-        self._masks: MaskOutput | None = None
+        self._masks: MaskFiles | Movie | None = None
         self._records: Records | None = None
         try:
             if targets.video is not None:
@@ -189,14 +189,9 @@ class FileSink:
         """See `Sink.write`."""
         mask = self._smoother.smooth(seen.found.mask)
         if self._movie is not None:
-            start = time.perf_counter()
-            picture = self._painter.paint(seen.frame.pixels, mask)
-            painted = time.perf_counter()
-            self._movie.write(picture, seen.frame.pts)
-            self._stages.paint.add(painted - start)
-            self._stages.encode.add(time.perf_counter() - painted)
+            self._movie.draw(lambda: self._painter.paint(seen.frame.pixels, mask), seen.frame, self._stages)
         if self._masks is not None:
-            self._masks.write(seen.frame, self._ids.of(mask))
+            self._masks.write(self._ids.of(mask), seen.frame)
         if self._records is not None or self._targets.timeline is not None:
             self._note(seen, mask)
 

@@ -21,11 +21,7 @@ _CAMERA = {"linux": ("/dev/video{}", "v4l2"), "darwin": ("{}", "avfoundation"), 
 
 
 def open_source(
-    text: str,
-    selection: Selection | None = None,
-    *,
-    rate: Fraction = Fraction(10),
-    live: LiveOptions | None = None,
+    text: str, selection: Selection | None = None, *, rate: Fraction = Fraction(10), live: LiveOptions | None = None
 ) -> Source:
     """Open a source.
 
