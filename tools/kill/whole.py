@@ -122,13 +122,13 @@ def _movie(path: Path) -> None:
 
 def _mp4_ends(data: bytes) -> bool:
     """Whether the boxes of an MP4 fill the file, and a fragmented one ends with its index; decoders need neither."""
-    place, kinds = 0, []
-    while place + 8 <= len(data):
-        size = int.from_bytes(data[place : place + 4], "big")
-        size = int.from_bytes(data[place + 8 : place + 16], "big") if size == 1 else size
-        kinds.append(data[place + 4 : place + 8])
-        place += max(size, 8)
-    return place == len(data) and bool(kinds) and (b"moof" not in kinds or kinds[-1] == b"mfra")
+    offset, kinds = 0, []
+    while offset + 8 <= len(data):
+        size = int.from_bytes(data[offset : offset + 4], "big")
+        size = int.from_bytes(data[offset + 8 : offset + 16], "big") if size == 1 else size
+        kinds.append(data[offset + 4 : offset + 8])
+        offset += max(size, 8)
+    return offset == len(data) and bool(kinds) and (b"moof" not in kinds or kinds[-1] == b"mfra")
 
 
 def _mkv_ends(data: bytes) -> bool:

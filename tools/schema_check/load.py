@@ -82,20 +82,20 @@ def _ask(address: str, share: range, images: list[Any], expected: list[Any]) -> 
     seen: Counter[str] = Counter()
     connection = http.client.HTTPConnection(address, timeout=120)
     for number in share:
-        place = number % len(images)
+        index = number % len(images)
         send = (_upload, _tensor)[number // len(images) % 2]
         try:
-            status, mask = send(connection, images[place])
+            status, mask = send(connection, images[index])
             while status in REFUSALS:
                 seen[str(status)] += 1
                 time.sleep(PATIENCE_S)
-                status, mask = send(connection, images[place])
+                status, mask = send(connection, images[index])
         except (OSError, http.client.HTTPException) as error:
             seen[type(error).__name__] += 1
             connection.close()
             continue
         seen[str(status)] += 1
-        seen["wrong"] += mask is not None and not np.array_equal(mask, expected[place])
+        seen["wrong"] += mask is not None and not np.array_equal(mask, expected[index])
     connection.close()
     return seen
 

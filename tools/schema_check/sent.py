@@ -30,8 +30,8 @@ def pictures(draw: st.DrawFn) -> bytes:
         case "cut":
             del data[draw(st.integers(0, len(data))) :]
         case "changed":
-            place = draw(st.integers(0, len(data) - 1))
-            data[place] ^= draw(st.integers(1, 255))
+            index = draw(st.integers(0, len(data) - 1))
+            data[index] ^= draw(st.integers(1, 255))
         case "resized" if suffix == ".png":
             sides = st.sampled_from((0, 1, 65, 5000, 2**20, 2**31 - 1, 2**32 - 1))
             data[16:24] = struct.pack(">II", draw(sides), draw(sides))
