@@ -1,4 +1,4 @@
-"""An exported model to hold in the hand: images and streams in, predictions out. No torch here."""
+"""The Python API of serving: `open_model` returns a `Model` that segments images and streams, without torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rcil_serve.stream.sources.open import open_source
 
 @dataclass(frozen=True, eq=False)
 class StreamFrame:
-    """One frame of a stream with what the model sees in it.
+    """One frame of a stream with its prediction.
 
     Example:
         >>> with rcil_serve.open_model("deployed/model.onnx") as model:
@@ -38,7 +38,7 @@ class StreamFrame:
     image: Image = field(repr=False)
     """RGB [H, W, 3], upright."""
     result: Prediction
-    """What the model sees."""
+    """Prediction of the model for this frame."""
 
 
 def open_model(
@@ -61,8 +61,8 @@ def open_model(
         path: An `.onnx` file, or an `.engine` with its sidecar, of `rcil-export`.
         device: `auto`, `cpu` or `cuda`, for ONNX files; engines run on the GPU.
         threads: Threads of ONNX Runtime on the CPU; as many as there are cores by default.
-        size: Height and width of the input, if the model takes several; by default as close to the image as possible.
-        tile: Side of the squares that large images are cut into; by default images are not cut.
+        size: Height and width of the input, if the model takes several; by default the closest to the image.
+        tile: Side of the square tiles that large images are cut into; by default images are not cut.
         trust: Public keys, one of which must have signed the model; signatures are not checked by default.
     """
     backend = open_backend(Path(path), device, threads, [Path(key) for key in trust])
@@ -84,7 +84,7 @@ class Model:
 
     Args:
         backend: Runs the model; it is closed with this object.
-        layout: How images are put into the model.
+        layout: How images are fitted to the model's input.
     """
 
     def __init__(self, backend: Backend, layout: Layout | None = None) -> None:
@@ -95,7 +95,7 @@ class Model:
 
     @property
     def metadata(self) -> Metadata:
-        """Everything that the file says about the model."""
+        """Metadata that the model file contains."""
         return self._backend.metadata
 
     @property
@@ -110,12 +110,12 @@ class Model:
 
     @property
     def lineage(self) -> tuple[LineageEntry, ...]:
-        """How the model came to be, one entry per step, import or export."""
+        """History of the model: one entry per step, import or export."""
         return self.metadata.lineage
 
     @property
     def device(self) -> str:
-        """Where the model runs, in words."""
+        """Device that the model runs on, for messages."""
         return self._backend.device
 
     def predict(self, image: Image) -> Prediction:
@@ -145,8 +145,8 @@ class Model:
         Args:
             source: A video file, folder of images, pattern, image list (.txt), camera number or address (rtsp, http).
             stride: Use every Nth frame.
-            start: Seconds from the beginning.
-            end: Seconds from the beginning; later frames are left out.
+            start: Seconds from the beginning; earlier frames are skipped.
+            end: Seconds from the beginning; later frames are skipped.
             max_frames: Stop after this many frames.
             rate: Frames per second of image files.
         """
@@ -181,7 +181,7 @@ class Model:
             raise SourceError(f"{source.info.name} gave no frames", "Check start, end and stride.")
 
     def close(self) -> None:
-        """Free what the model holds; calling it twice does no harm."""
+        """Release all resources. May be called twice."""
         self._backend.close()
 
     def __enter__(self) -> Self:

@@ -151,10 +151,10 @@ def line_at(time: float, width: int) -> int:
     return min(width - 1, max(1, round(width * (phase if phase < 1 else 2 - phase))))
 
 
-def fitting(source: tuple[int, int], narrowest: int, widest: int) -> tuple[int, int]:
+def fitting(source: tuple[int, int], min_width: int, max_width: int) -> tuple[int, int]:
     """Height and width with the aspect ratio of the source and a width within these bounds, both even."""
     height, width = source
-    shown = min(max(width, narrowest), widest)
+    shown = min(max(width, min_width), max_width)
     return max(2, 2 * round(height * shown / width / 2)), shown - shown % 2
 
 

@@ -69,7 +69,7 @@ class PromotionArgs:
         return TrialRule(self.promote_after, self.promote_agreement, self.promote_needs_new, min_share)
 
     def promotion(self, trust: list[Path] | None) -> Promotion:
-        """How the new step is put in place."""
+        """How the new step is promoted."""
         from rcil_serve.watch.promotion import Promotion
 
         return Promotion(self.promote_link, self.promote_command, tuple(trust or ()))
