@@ -162,7 +162,7 @@ def test_a_model_that_takes_too_long(model):
         {"queue": -1},
         {"workers": 0},
         {"port": 70000},
-        {"timeout_s": 0},
+        {"timeout": 0},
         {"token": ""},
         {"token": "a\nb"},
         {"token": "é"},
