@@ -178,7 +178,7 @@ class Model:
                 assert failure.error is not None
                 raise failure.error from None
         if not seen:
-            raise SourceError(f"{source.info.name} gave no frames", "Check start, end and stride.")
+            raise SourceError(f"{source.info.name} delivered no frames", "Check start, end and stride.")
 
     def close(self) -> None:
         """Release all resources. May be called twice."""
