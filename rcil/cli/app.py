@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rcil import defaults
 from rcil.cli.classify import classify
 from rcil.cli.completion import CHECKPOINTS, METHODS, files, one_of, some_of
 from rcil.cli.console import make_app, make_notifier, print_dry_run, print_json, progress_line, run
@@ -118,17 +119,17 @@ def import_(
     ] = "",
     output_stride: Annotated[
         int, typer.Option(help="8 or 16. It cannot be inferred from the weights.", autocompletion=one_of("8", "16"))
-    ] = 16,
+    ] = defaults.OUTPUT_STRIDE,
     pool_window: Annotated[
         int, typer.Option(help="Evaluation window of the ASPP image pooling; 0 pools globally.")
-    ] = 32,
+    ] = defaults.POOL_WINDOW,
     norm: Annotated[
         str,
         typer.Option(
             help="'abs' and 'inplace' keep inplace-ABN's arithmetic; 'batch' converts it.",
             autocompletion=one_of(*NORMS),
         ),
-    ] = "abs",
+    ] = defaults.NORM,
     as_json: AsJson = False,
 ) -> None:
     """Convert a weight file of another program into a checkpoint. Code inside the file is never run.
@@ -253,8 +254,8 @@ def eval_(
         ),
     ],
     data: SiteData,
-    split: Annotated[str, typer.Option(help="The split to evaluate.")] = "val",
-    scale: Scale = 1.0,
+    split: Annotated[str, typer.Option(help="The split to evaluate.")] = defaults.SPLIT,
+    scale: Scale = defaults.SCALE,
     device: Device = None,
     output: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rcil import defaults
 from rcil.cli.completion import one_of
 from rcil.cli.console import print_dry_run, print_json, progress_line
 from rcil.cli.options import AsJson, DryRunFlag, MaxImages, NewSite, SiteArgument
@@ -137,10 +138,16 @@ def convert(
 @app.command("make-site")
 def make_site_command(
     target: NewSite,
-    count: Annotated[int, typer.Option(min=5, help="Total number of images: 3/5 train, 1/5 val, 1/5 test.")] = 250,
-    size: Annotated[str, typer.Option(help="Image size as HEIGHTxWIDTH, both even.")] = "240x320",
-    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same pixels.")] = 0,
-    frames: Annotated[int, typer.Option(min=0, help="Length of the video clip in frames; 0 for no clip.")] = 48,
+    count: Annotated[
+        int, typer.Option(min=5, help="Total number of images: 3/5 train, 1/5 val, 1/5 test.")
+    ] = defaults.IMAGES,
+    size: Annotated[str, typer.Option(help="Image size as HEIGHTxWIDTH, both even.")] = "{}x{}".format(
+        *defaults.IMAGE_SIZE
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same pixels.")] = defaults.SEED,
+    frames: Annotated[
+        int, typer.Option(min=0, help="Length of the video clip in frames; 0 for no clip.")
+    ] = defaults.FRAMES,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from rcil.core.images import Image, read_rgb
+from rcil.core.log import Progress
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.data.scan import id_table
@@ -78,7 +79,7 @@ def evaluate(
     model: Model,
     data: SegmentationData,
     samples: Sequence[Sample],
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     *,
     scale: float = 1.0,
 ) -> EvalReport:
@@ -91,7 +92,7 @@ def measure(
     model: Model,
     data: SegmentationData,
     samples: Sequence[Sample],
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     *,
     scale: float = 1.0,
     dtype: torch.dtype = torch.float32,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rcil import defaults
 from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.log import Progress
 from rcil.data.site import read_site
 from rcil.evaluation.evaluate import EvalReport, evaluate
 from rcil.hardware.devices import choose_device
@@ -42,9 +44,9 @@ def evaluate_models(
     data: Path,
     split: str,
     *,
-    scale: float = 1.0,
+    scale: float = defaults.SCALE,
     device: str = "auto",
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> list[Evaluated]:
     """Evaluate checkpoints on a split of a site; the results are ordered by step.
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rcil import defaults
 from rcil.core.documents import parse_json
 from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError, RcilError
@@ -22,7 +23,7 @@ from rcil.core.reading import require_free
 from rcil.scenes.clip import FPS, make_clip, write_clip
 from rcil.scenes.domains import DOMAINS
 from rcil.scenes.occurrence import CLASSES
-from rcil.scenes.scene import SIZE, check_domains, check_size, domain_of, make_scene
+from rcil.scenes.scene import check_domains, check_size, domain_of, make_scene
 
 DESCRIPTION = "dataset.json"
 VERSION = 1
@@ -51,12 +52,12 @@ class SiteSummary:
 def make_site(
     target: Path,
     *,
-    seed: int = 0,
-    images: int = 250,
-    size: tuple[int, int] = SIZE,
+    seed: int = defaults.SEED,
+    images: int = defaults.IMAGES,
+    size: tuple[int, int] = defaults.IMAGE_SIZE,
     domains: Sequence[str] = tuple(DOMAINS),
     image_format: Literal["jpg", "png"] = "jpg",
-    frames: int = 48,
+    frames: int = defaults.FRAMES,
 ) -> SiteSummary:
     """Generate a site folder atomically.
 

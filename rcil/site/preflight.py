@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 
 from rcil.checkpoint.file import load
 from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.log import Progress
 from rcil.core.reading import DataError
 from rcil.data.check import CheckReport, Problem, check_site
 from rcil.data.scan import MaskContent, scan
@@ -37,7 +38,6 @@ PROBED = 20
 """Number of training images that the old model is run on."""
 NOTEWORTHY = 0.001
 """Minimum share of background pixels at which an old class is reported."""
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
+from rcil import defaults
 from rcil.core.documents import write_json
 from rcil.core.drawing import legend, lut_of, overlay
 from rcil.core.dry_run import DryRun
 from rcil.core.files import building, check_writable, replacing
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
+from rcil.core.log import Progress
 from rcil.core.masks import write_mask
 from rcil.core.palette import colour_of
 from rcil.core.reading import DataError, existing_folder, readable, require_free
@@ -32,11 +34,11 @@ def prelabel(
     images: Path,
     output: Path,
     *,
-    min_confidence: float = 0.5,
-    scale: float = 1.0,
+    min_confidence: float = defaults.MIN_CONFIDENCE,
+    scale: float = defaults.SCALE,
     overlays: bool = False,
     device: str = "auto",
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> dict[str, Any]:
     """Create a site folder from images and predictions; returns the content of `prelabel.json`.
 

@@ -18,6 +18,7 @@ from rcil.core.documents import parse_json, write_json
 from rcil.core.errors import TrainingError
 from rcil.core.files import replacing, sha256_of, working_in
 from rcil.core.images import write_image
+from rcil.core.log import Progress
 from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import data_digest
 from rcil.data.site import read_site
@@ -32,7 +33,7 @@ from rcil.model.metadata import LineageEntry, Metadata, recorded
 from rcil.site.background import complete_masks, completed
 from rcil.site.forgetting import Forgetting, Pair, compare
 from rcil.site.picture import draw_difference
-from rcil.site.preflight import Preflight, Progress, Ready, preflight
+from rcil.site.preflight import Preflight, Ready, preflight
 from rcil.site.report import as_markdown, write_html
 from rcil.site.request import Request, check_folder, record_request
 from rcil.training.loader import Crops, CropSettings

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rcil import defaults
 from rcil.checkpoint.importers.backbones import efficientnet_lite0, imagenet_abn, torchvision_resnet
 from rcil.checkpoint.importers.official import segmenter_of
 from rcil.checkpoint.importers.torch_file import read_tensors
@@ -27,9 +28,9 @@ def import_file(
     target: Path,
     *,
     names: Sequence[str] | None = None,
-    output_stride: int = 16,
-    pool_window: int | None = 32,
-    norm: NormKind = "abs",
+    output_stride: int = defaults.OUTPUT_STRIDE,
+    pool_window: int | None = defaults.POOL_WINDOW,
+    norm: NormKind = defaults.NORM,
 ) -> Metadata:
     """Read any known weight file, infer its architecture from its keys, and write a checkpoint.
 

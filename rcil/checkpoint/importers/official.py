@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
+from rcil import defaults
 from rcil.checkpoint.file import check_tensors
 from rcil.checkpoint.norm_convert import convert_norms
 from rcil.core.errors import CheckpointError
@@ -102,9 +103,9 @@ def segmenter_of(
     source: Path,
     *,
     names: Sequence[str] | None = None,
-    output_stride: int = 16,
-    pool_window: int | None = 32,
-    norm: NormKind = "abs",
+    output_stride: int = defaults.OUTPUT_STRIDE,
+    pool_window: int | None = defaults.POOL_WINDOW,
+    norm: NormKind = defaults.NORM,
 ) -> tuple[Segmenter, Metadata]:
     """The network in an official checkpoint, in evaluation mode, and its description; arguments as `import_file`."""
     shape = shape_of(tensors, source)
