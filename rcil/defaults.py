@@ -1,4 +1,4 @@
-"""Defaults that commands share with the Python functions. Importing this module is cheap, so that `--help` stays fast."""
+"""Defaults that commands and Python functions share. Importing this module is cheap, so that `--help` stays fast."""
 
 from typing import Literal
 

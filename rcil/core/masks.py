@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rcil.core.files import replacing
-from rcil.core.image_header import MAX_PIXELS, PNG, is_too_large
+from rcil.core.images import MAX_PIXELS, PNG, is_too_large
 from rcil.core.reading import DataError, read_bytes
 
 Mask = npt.NDArray[np.uint8]

@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.core.image_header import MAX_PIXELS, is_too_large
+from rcil.core.images import MAX_PIXELS, is_too_large
 from rcil.defaults import IMAGE_SIZE
 from rcil.scenes.camera import exposure, lamp_light, record
 from rcil.scenes.domains import DOMAINS

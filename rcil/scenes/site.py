@@ -14,10 +14,10 @@ import numpy as np
 
 from rcil import defaults
 from rcil.core.documents import parse_json
-from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.files import building, check_writable, replacing
 from rcil.core.images import write_image
+from rcil.core.log import DryRun
 from rcil.core.masks import write_mask
 from rcil.core.reading import require_free
 from rcil.scenes.clip import FPS, make_clip, write_clip

@@ -13,17 +13,15 @@ import yaml
 from rcil import defaults
 from rcil.core.documents import write_json
 from rcil.core.drawing import legend, lut_of, overlay
-from rcil.core.dry_run import DryRun
 from rcil.core.files import building, check_writable, replacing
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
-from rcil.core.log import Progress
+from rcil.core.log import DryRun, Progress
 from rcil.core.masks import write_mask
-from rcil.core.palette import colour_of
 from rcil.core.reading import DataError, existing_folder, readable, require_free
 from rcil.data.types import IGNORE
 from rcil.hardware.devices import choose_device
 from rcil.inference import Model, load
-from rcil.model.metadata import ClassInfo
+from rcil.model.metadata import ClassInfo, colour_of
 
 UNSURE = (255, 0, 255)
 """Colour of ignored pixels in overlays."""

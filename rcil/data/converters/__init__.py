@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.files import check_writable
+from rcil.core.log import DryRun
 from rcil.core.reading import DataError, readable, require_free
 from rcil.data.converters import coco, cvat, labelme, yolo
 from rcil.data.converters.annotations import Annotations
