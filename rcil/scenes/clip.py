@@ -14,13 +14,11 @@ import numpy as np
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.masks import write_mask
 from rcil.defaults import FRAMES, IMAGE_SIZE
-from rcil.scenes.camera import exposure, lamp_light, record
 from rcil.scenes.domains import DOMAINS
 from rcil.scenes.ground import paint_backdrop
 from rcil.scenes.layout import Thing, plan
-from rcil.scenes.render import render
-from rcil.scenes.scene import Stream, check_domains, check_size, stream
-from rcil.scenes.types import Scene
+from rcil.scenes.render import exposure, lamp_light, record, render
+from rcil.scenes.scene import Scene, Stream, check_domains, check_size, stream
 
 FPS = 12.0
 CAST = {

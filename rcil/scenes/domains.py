@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rcil.scenes.types import Colour
+from rcil.scenes.objects.materials import Colour
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -10,13 +11,12 @@ import numpy as np
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.images import MAX_PIXELS, is_too_large
 from rcil.defaults import IMAGE_SIZE
-from rcil.scenes.camera import exposure, lamp_light, record
 from rcil.scenes.domains import DOMAINS
 from rcil.scenes.ground import paint_backdrop
 from rcil.scenes.layout import plan
+from rcil.scenes.objects.materials import Bytes
 from rcil.scenes.occurrence import draw_counts
-from rcil.scenes.render import render
-from rcil.scenes.types import Scene
+from rcil.scenes.render import exposure, lamp_light, record, render
 
 MIN_SIDE = 48
 """Minimum pixels per side; most objects would vanish in smaller images."""
@@ -24,6 +24,17 @@ MAX_SIDE = 32_000
 """Maximum pixels per side; OpenCV's remap uses 16-bit coordinates."""
 DOMAIN_RUN = 5
 """Consecutive images that share a domain: one round of the splits, so that every split has every domain."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One image with its mask."""
+
+    image: Bytes
+    """[H, W, 3] RGB."""
+    mask: Bytes
+    """[H, W] class ids, the index into `CLASSES`."""
+    domain: str
 
 
 def make_scene(seed: int, index: int, *, size: tuple[int, int] = IMAGE_SIZE, domain: str | None = None) -> Scene:

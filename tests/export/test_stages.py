@@ -1,10 +1,9 @@
-from rcil.core import log
-
 """The table of stages, and memory that goes back between them."""
 
 import numpy as np
 import pytest
 
+from rcil.core import log
 from rcil.core.log import StageRecord, recorded_stages
 from rcil_export.allocator import give_back_memory
 from rcil_export.stages import part, stages_document, stages_text

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from rcil.scenes.types import Bytes, Colour, Floats
+from rcil.scenes.objects.materials import Bytes, Colour, Floats
 
 Point = tuple[float, float]
 """Metres to the right of the foot and above it."""
