@@ -5,23 +5,30 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rcil.checkpoint.norm_convert import convert_norms, norm_eps
 from rcil.core.errors import CheckpointError
 from rcil.core.files import replacing
 from rcil.core.log import log
 from rcil.model.architecture import Architecture
 from rcil.model.header import METADATA_KEY, Header, read_header
 from rcil.model.metadata import CLASSIFIER_HINT, CostInfo, Metadata
+from rcil.nn.architectures.efficientnet_lite import NORM_EPS
 from rcil.nn.build import build, build_form, plain_twin
 from rcil.nn.cost import cost
 from rcil.nn.segmenter import Segmenter
 from rcil.nn.step import single_branch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rcil.model.architecture import Architecture, NormKind
+
 
 ROWS = ("classifier.weight", "classifier.bias")
 RESTORE = "Restore or import it again."
@@ -226,3 +233,33 @@ def check_shapes(expected: Mapping[str, Shape], present: Mapping[str, Shape], pa
         problems = (("missing", missing), ("unexpected", extra), ("misshapen", sorted(wrong)))
         listed = [f"{what} {keys[0]} ({len(keys)} in all)" for what, keys in problems if keys]
         raise CheckpointError(f"{path} does not fit its architecture: {', '.join(listed)}", hint)
+
+
+def norm_eps(arch: Architecture) -> float:
+    """The eps of the backbone's norms."""
+    return NORM_EPS if arch.backbone == "efficientnet_lite0" else 1e-5
+
+
+def convert_norms(tensors: dict[str, Tensor], source: NormKind, target: NormKind, *, eps: float) -> dict[str, Tensor]:
+    """A copy of a state dict whose norms compute under `target` what they computed under `source`.
+
+    To BatchNorm, gamma becomes |gamma| + eps. To inplace-ABN, a negative scale is not possible; there the channel is
+    negated in the conv before the norm instead, with its running mean. Scales below eps become eps, the smallest that
+    inplace-ABN has.
+    """
+    if (source == "batch") == (target == "batch"):
+        return dict(tensors)
+    result = dict(tensors)
+    for key in [k for k in tensors if k.endswith(".norm.weight")]:
+        gamma, base = tensors[key], key.removesuffix("norm.weight")
+        if target == "batch":
+            result[key] = gamma.abs() + eps
+            continue
+        sign = torch.where(gamma < 0, -1.0, 1.0).to(gamma)
+        result[key] = (gamma.abs() - eps).clamp(min=0)
+        conv, mean = f"{base}conv.weight", f"{base}norm.running_mean"
+        result[conv] = tensors[conv] * sign.view(-1, 1, 1, 1)
+        result[mean] = tensors[mean] * sign
+        if (bias := f"{base}conv.bias") in tensors:
+            result[bias] = tensors[bias] * sign
+    return result

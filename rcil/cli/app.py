@@ -276,7 +276,7 @@ def eval_(
     from rcil.report.models import as_document, evaluate_models
 
     if output is not None:
-        from rcil.report.eval_report import Source, report_paths, write_report
+        from rcil.report.pages import Source, report_paths, write_report
 
         paths = report_paths(output)
     with progress_line("evaluating") as progress:

@@ -52,7 +52,7 @@ def _draw_sheet(report: CheckReport, asked: Path | None) -> Path | None:
     from rcil.core.errors import RcilError
     from rcil.core.images import write_image
     from rcil.core.log import log
-    from rcil.data.contact_sheet import contact_sheet
+    from rcil.data.check import contact_sheet
     from rcil.data.types import SegmentationData
 
     sheet = asked or report.root / "contact_sheet.png"
@@ -80,7 +80,7 @@ def show(
     """
     from rcil.core.errors import ConfigError, did_you_mean
     from rcil.core.images import write_image
-    from rcil.data.contact_sheet import draw_sample
+    from rcil.data.check import draw_sample
     from rcil.data.site import read_site
 
     data = read_site(folder, record=False)

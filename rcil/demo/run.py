@@ -14,9 +14,8 @@ from rcil.core.files import replacing, working_in
 from rcil.core.images import write_image
 from rcil.core.log import Notify
 from rcil.data.site import read_site
-from rcil.demo.browser import photograph_page
 from rcil.demo.picture import draw_grid, pick
-from rcil.demo.programs import deploy, export, show_clip
+from rcil.demo.programs import deploy, export, photograph_page, show_clip
 from rcil.inference import load
 from rcil.report.plots import class_bars
 from rcil.scenes import make_site

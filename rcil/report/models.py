@@ -1,4 +1,4 @@
-"""Evaluate several checkpoints on the same data."""
+"""Evaluate several checkpoints on the same data. Torch is imported only when they are evaluated."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rcil import defaults
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.log import Progress
 from rcil.data.site import read_site
-from rcil.evaluation.evaluate import EvalReport, evaluate
 from rcil.hardware.devices import choose_device
-from rcil.inference import load
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
+
+if TYPE_CHECKING:
+    from rcil.evaluation.evaluate import EvalReport
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ def evaluate_models(
         device: Device of the networks: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of finished images and their total, over all models.
     """
+    from rcil.evaluation.evaluate import evaluate
+    from rcil.inference import load
+
     if not 0 < scale <= 4:
         raise ConfigError(f"scale {scale:g} is out of range", "Give a factor above 0, at most 4.")
     chosen = choose_device(device)

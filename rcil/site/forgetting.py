@@ -15,8 +15,7 @@ from rcil.core.log import Progress
 from rcil.core.masks import read_mask
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE, Sample, SegmentationData
-from rcil.evaluation.evaluate import rows_by_value
-from rcil.evaluation.metrics import Confusion
+from rcil.evaluation.evaluate import Confusion, rows_by_value
 from rcil.hardware.processes import ALONE, Processes
 from rcil.inference import Model
 

@@ -23,8 +23,7 @@ from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import data_digest
 from rcil.data.site import read_site
 from rcil.data.types import IGNORE, Sample, SegmentationData
-from rcil.hardware.determinism import deterministic
-from rcil.hardware.processes import Processes, join, report_once
+from rcil.hardware.processes import Processes, deterministic, join, report_once
 from rcil.inference import Model
 from rcil.methods import StepInfo, make_method
 from rcil.model.architecture import Architecture

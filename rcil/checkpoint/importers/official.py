@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 
 from rcil import defaults
-from rcil.checkpoint.file import check_tensors
-from rcil.checkpoint.norm_convert import convert_norms
+from rcil.checkpoint.file import check_tensors, convert_norms
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
 from rcil.model.architecture import BOTTLENECK, RC, RESNET_BLOCKS, Architecture

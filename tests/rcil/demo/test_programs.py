@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from rcil.demo import browser
+from rcil.demo import programs
 
 pytest.importorskip("playwright")
 
@@ -13,8 +13,8 @@ def test_a_browser_that_does_not_start_costs_the_photograph_only(tmp_path, monke
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(browser, "_serving", lambda *_: contextlib.nullcontext("http://127.0.0.1:9"))
+    monkeypatch.setattr(programs, "_serving", lambda *_: contextlib.nullcontext("http://127.0.0.1:9"))
     with caplog.at_level(logging.WARNING, "rcil"):
-        assert not browser.photograph_page(tmp_path / "page.png", tmp_path / "a.jpg", tmp_path, tmp_path)
+        assert not programs.photograph_page(tmp_path / "page.png", tmp_path / "a.jpg", tmp_path, tmp_path)
     assert "no photograph of the page" in caplog.text
     assert not (tmp_path / "page.png").exists()
