@@ -81,8 +81,8 @@ def add_class(
 
 def _check_request(request: Request, output: Path, *, as_json: bool) -> None:
     """Print what the checks before training find; raise if they find errors."""
+    from rcil.cli.progress import announce_training
     from rcil.cli.tables import print_preflight
-    from rcil.cli.training import announce_training
     from rcil.core.files import check_writable
     from rcil.hardware.processes import device_for, started
     from rcil.site.preflight import preflight
@@ -103,8 +103,8 @@ def _check_request(request: Request, output: Path, *, as_json: bool) -> None:
 
 def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> None:
     """Add the classes and print the report; raise if the new model forgot too much."""
+    from rcil.cli.progress import announce_training, progress
     from rcil.cli.tables import print_preflight, print_report
-    from rcil.cli.training import announce_training, progress
     from rcil.hardware.processes import leave, started
     from rcil.site.run import Display
     from rcil.site.run import add_class as run

@@ -17,8 +17,6 @@ from rcil.core.errors import RcilError, first_line
 from rcil.core.files import replacing
 from rcil.core.images import read_rgb, write_image
 from rcil.core.log import log
-from rcil.data.site import read_site
-from rcil.demo.picture import pick
 from rcil.inference import load
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -26,13 +24,12 @@ SIZE = (1120, 700)
 PATIENCE_MS = 60_000
 
 
-def deploy(output: Path, step1: Path, site: Path, names: tuple[str, ...], force: list[str]) -> dict[str, Any]:
+def deploy(output: Path, step1: Path, image: Path, force: list[str]) -> dict[str, Any]:
     """Fold with `rcil-export` and draw an overlay with `rcil-serve`; returns the report of the fold."""
     deployed = output / "deployed.safetensors"
     _call("rcil_export", "fold", str(step1), "-o", str(deployed), *force)
-    (sample,) = pick(read_site(site), "val", names, 1)
-    write_image(output / "scene_mask.png", load(deployed).segment(read_rgb(sample.image)))
-    files = [str(sample.image), str(output / "scene_mask.png")]
+    write_image(output / "scene_mask.png", load(deployed).segment(read_rgb(image)))
+    files = [str(image), str(output / "scene_mask.png")]
     _call("rcil_serve", "overlay", *files, "--model", str(deployed), "-o", str(output / "scene_overlay.png"))
     result: dict[str, Any] = json.loads(deployed.with_suffix(".fold.json").read_text(encoding="utf-8"))
     return result
@@ -71,7 +68,7 @@ def _call(module: str, *arguments: str) -> None:
         )
 
 
-def photograph_page(target: Path, image: Path, model: Path, previous: Path) -> bool:
+def screenshot_page(target: Path, image: Path, model: Path, previous: Path) -> bool:
     """Serve both models, open an image in the page and save a screenshot; returns False without a working browser.
 
     Args:
@@ -105,7 +102,7 @@ def _screenshot(program: str, address: str, image: Path) -> bytes | None:
             expect(page.locator("#changed")).to_contain_text("%", timeout=PATIENCE_MS)
             return page.screenshot()
     except (Error, AssertionError) as error:
-        log.warning("no photograph of the page: %s", first_line(error))
+        log.warning("no screenshot of the page: %s", first_line(error))
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,8 @@ class Chain:
     file: str
     links: tuple[Link, ...]
     rejected: str | None
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
     """Why the chain does not verify; empty if no key was given."""
-
-    def as_document(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 def links_of(metadata: Metadata, sha256: str | None = None) -> list[Link]:
@@ -100,9 +96,14 @@ def links_of(metadata: Metadata, sha256: str | None = None) -> list[Link]:
 
 
 def _link(entry: LineageEntry, taught: tuple[str, ...], made: str | None, before: dict[str, float]) -> Link:
-    iou = {key.removeprefix("iou "): value for key, value in entry.metrics.items() if key.startswith("iou ")}
-    lost = {key.removeprefix("drop "): value for key, value in entry.metrics.items() if key.startswith("drop ")}
-    rest = {k: v for k, v in entry.metrics.items() if not k.startswith(("iou ", "drop ")) and k not in IMAGES}
+    groups: dict[str, dict[str, float]] = {"iou": {}, "drop": {}, "": {}}
+    for key, value in entry.metrics.items():
+        group, space, name = key.partition(" ")
+        if space and group in groups:
+            groups[group][name] = value
+        elif key not in IMAGES:
+            groups[""][key] = value
+    iou = groups["iou"]
     method = entry.config.get("method", "")
     return Link(
         step=entry.step,
@@ -115,8 +116,8 @@ def _link(entry: LineageEntry, taught: tuple[str, ...], made: str | None, before
         data_sha256=entry.data_sha256,
         images={what: int(entry.metrics[key]) for key, what in IMAGES.items() if key in entry.metrics},
         iou=iou,
-        lost=lost or {name: before[name] - iou[name] for name in before if name in iou},
-        metrics=rest,
+        lost=groups["drop"] or {name: before[name] - iou[name] for name in before if name in iou},
+        metrics=groups[""],
         config=entry.config,
         versions=entry.versions,
     )
@@ -211,7 +212,9 @@ def _facts(link: Link) -> dict[str, str]:
     facts = {}
     if link.taught:
         facts["taught"] = ", ".join(link.taught)
-        facts["data"] = _data_text(link)
+        counted = ", ".join(f"{count} {what}" for what, count in link.images.items())
+        images = f"images: {counted}" if counted else "number of images not recorded"
+        facts["data"] = "not recorded" if link.data_sha256 is None else f"sha256 {link.data_sha256}, {images}"
         facts["IoU"] = ", ".join(f"{name} {value:.1f} %" for name, value in link.iou.items()) or "not recorded"
         if link.parent_sha256 is not None:
             facts["lost"] = lost_text(link)
@@ -220,13 +223,6 @@ def _facts(link: Link) -> dict[str, str]:
     if link.sha256 is not None:
         facts["checkpoint"] = f"sha256 {link.sha256}"
     return facts
-
-
-def _data_text(link: Link) -> str:
-    if link.data_sha256 is None:
-        return "not recorded"
-    counted = ", ".join(f"{count} {what}" for what, count in link.images.items())
-    return f"sha256 {link.data_sha256}, {f'images: {counted}' if counted else 'number of images not recorded'}"
 
 
 def lost_text(link: Link) -> str:

@@ -29,16 +29,7 @@ class Source:
     """Factor by which images were resized for the networks."""
 
 
-@dataclass(frozen=True)
-class ReportPaths:
-    """The files of a report."""
-
-    json: Path
-    page: Path
-    confusion: Path
-
-
-def report_paths(output: Path) -> ReportPaths:
+def report_paths(output: Path) -> tuple[Path, Path, Path]:
     """The files of a report: `report.json`, `report.html` and `report.confusion.png`."""
     if output.suffix.lower() in (".html", ".htm", ".png"):
         raise ConfigError(
@@ -46,10 +37,10 @@ def report_paths(output: Path) -> ReportPaths:
             f"Give -o {output.with_suffix('.json')}; the page and the plot are written next to it.",
         )
     stem = output.stem if output.suffix.lower() == ".json" else output.name
-    return ReportPaths(output, output.with_name(f"{stem}.html"), output.with_name(f"{stem}.confusion.png"))
+    return output, output.with_name(f"{stem}.html"), output.with_name(f"{stem}.confusion.png")
 
 
-def write_report(paths: ReportPaths, models: Sequence[Evaluated], source: Source) -> None:
+def write_report(paths: tuple[Path, Path, Path], models: Sequence[Evaluated], source: Source) -> None:
     """Write the JSON file, the page and the plot.
 
     Args:
@@ -57,14 +48,15 @@ def write_report(paths: ReportPaths, models: Sequence[Evaluated], source: Source
         models: One or more, in the order of their steps; confusion and bars show the last.
         source: The data on which they were evaluated.
     """
-    write_json(paths.json, as_document(models))
+    numbers, page, plot = paths
+    write_json(numbers, as_document(models))
     last = models[-1]
     picture = confusion_plot(last.report.confusion, [c.name for c in last.report.classes], first_new(last))
-    with replacing(paths.confusion) as part:
+    with replacing(plot) as part:
         part.write_bytes(picture)
     title = f"IoU of {last.path.name}" if len(models) == 1 else f"IoU of {len(models)} models"
     subtitle = f"on {last.report.images} images of {source.data}, split {source.split}"
-    write_page(paths.page, title, subtitle, blocks(models, source, picture))
+    write_page(page, title, subtitle, blocks(models, source, picture))
 
 
 def first_new(model: Evaluated) -> int:
@@ -140,16 +132,13 @@ def _bars(models: Sequence[Evaluated], classes: Sequence[ClassHistory]) -> Image
     """The classes of the last model, with the IoU in the first earlier model that knows each class."""
     known = {c.name for c in models[-1].report.classes}
     shown = [c for c in classes if c.name in known]
-    before = [_earliest(c) for c in shown] if len(models) > 1 else None
+    earliest = [next((iou for iou in c.iou[:-1] if not math.isnan(iou)), None) for c in shown]
+    before = earliest if len(models) > 1 else None
     png = class_bars(
         [c.name for c in shown], before, [c.iou[-1] for c in shown], labels=("earliest model", "latest model")
     )
     note = "Earliest: the first of the models above, before the last, that knows the class." if before else ""
     return ImageBlock("Classes", png, "IoU of each class as bars; the table above has the numbers.", note)
-
-
-def _earliest(history: ClassHistory) -> float | None:
-    return next((value for value in history.iou[:-1] if not math.isnan(value)), None)
 
 
 def _facts(models: Sequence[Evaluated], source: Source) -> TextBlock:

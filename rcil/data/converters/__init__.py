@@ -22,11 +22,12 @@ from pathlib import Path, PurePosixPath
 
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.files import building, check_writable, replacing
+from rcil.core.images import read_rgb
 from rcil.core.log import DryRun
 from rcil.core.masks import write_mask
 from rcil.core.reading import DataError, readable, require_free
 from rcil.data.converters import coco, cvat, labelme, yolo
-from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, read_colours
+from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture
 
 __all__ = ["FORMATS", "ConvertSummary", "convert", "dry_run"]
 
@@ -134,10 +135,9 @@ def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
 
 def _write_picture(picture: Picture, site: Path, split: str, name: str) -> bool:
     """Copy the image and write its mask; returns whether it has annotations."""
-    height, width, _ = read_colours(picture.image).shape
-    size = height, width
+    height, width, _ = read_rgb(picture.image).shape
     mask = picture.draw(height, width)
-    if mask.shape != size:
+    if mask.shape != (height, width):
         raise DataError(
             f"{picture.image} is {width} x {height} pixels, its mask {mask.shape[1]} x {mask.shape[0]}",
             "Image and annotation do not belong together.",
