@@ -1,4 +1,7 @@
-"""Parsing of JSON and YAML, where every kind of invalid text raises a `ValueError`."""
+"""Parsing of JSON and YAML, where every kind of invalid text raises a `ValueError`.
+
+PyYAML is imported when it is needed, because commands that only write JSON would start more slowly.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from rcil.core.files import replacing
 
@@ -38,6 +39,8 @@ def parse_yaml(text: str) -> Any:
     PyYAML checks the grammar only: a date in month 13, or a tag that does not fit its value, raises whatever Python
     raises there. Those errors become a `ValueError` too.
     """
+    import yaml
+
     with _as_value_errors():
         document = yaml.safe_load(text)
     _check_size(document)
@@ -50,6 +53,8 @@ def yaml_entries(text: str, key: str) -> list[tuple[str, str]] | None:
 
     `no` stays `no`, and `0` stays `0`. Returns None if the key is missing; any other kind of value is a ValueError.
     """
+    import yaml
+
     with _as_value_errors():
         document = yaml.compose(text, Loader=yaml.BaseLoader)
     pairs = document.value if isinstance(document, yaml.MappingNode) else []
@@ -68,6 +73,8 @@ def yaml_entries(text: str, key: str) -> list[tuple[str, str]] | None:
 
 @contextlib.contextmanager
 def _as_value_errors() -> Iterator[None]:
+    import yaml
+
     try:
         yield
     except yaml.YAMLError as error:

@@ -3,7 +3,7 @@
 A delivered folder has one statement, `model.sig`, over all of its files; a single file has one beside it, `NAME.sig`.
 A statement names the checkpoint that the model was made from by its sha256. A delivered folder also holds the
 statements of earlier steps as `step0.sig`, `step1.sig` and so on. They are signed like any other file, so the newest
-statement vouches for the whole chain.
+statement covers the whole chain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIGNATURE_NAME = "model.sig"
 PARENT_NAME = re.compile(r"step\d+\.sig")
 """The statements of earlier steps in a delivered folder."""
 FAILED_REPORTS = ("report.failed.json", "report.failed.html")
-"""Files of a later export that failed. They may lie in a signed folder without being signed."""
+"""Files of a later export that failed. A signed folder may contain them unsigned."""
 CURVES = ("secp256r1", "secp384r1", "secp521r1")
 SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
 SINGLE_FILE = "."
@@ -103,9 +103,9 @@ def signature_path(target: Path) -> Path:
 
 
 def statement_of(model: Path) -> Path:
-    """The signature file that vouches for a model file or a delivered folder; raises where there is none.
+    """The signature file of a model file or a delivered folder; raises if there is none.
 
-    A file in a delivered folder is vouched for by the folder's statement, which covers its sidecar and report too. An
+    A file in a delivered folder is covered by the folder's statement, which also covers its sidecar and report. An
     engine always needs that one, because its classes are in the sidecar.
     """
     real = model.resolve()
@@ -124,7 +124,7 @@ def statement_of(model: Path) -> Path:
 
 
 def verify(model: Path, keys: Sequence[Path]) -> Statement:
-    """The statement that vouches for a model file or a delivered folder, if one of `keys` made it.
+    """The statement about a model file or a delivered folder; raises unless one of `keys` signed it.
 
     Every file of a delivered folder must be as it was signed, and there must be no other.
 
@@ -142,14 +142,14 @@ def verify(model: Path, keys: Sequence[Path]) -> Statement:
     problems = _differences(root, statement)
     if problems:
         raise TrustError(
-            f"{path} does not vouch for what is there: {'; '.join(problems)}",
+            f"{path} does not match the files: {'; '.join(problems)}",
             "Restore the delivered files, or export and sign them again.",
         )
     return statement
 
 
 def authenticate(path: Path, keys: Sequence[Path]) -> Statement:
-    """The statement in a signature file, if one of `keys` made it; the signed files are not looked at."""
+    """The statement in a signature file; raises unless one of `keys` signed it. The signed files are not read."""
     statement = read_statement(path)
     known = {trusted_fingerprint(key): key for key in keys}
     key = known.get(statement.fingerprint)
