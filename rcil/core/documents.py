@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 
 MAX_PARTS, MAX_DEPTH = 100_000, 50
 """Limits of a YAML document with expanded aliases: a few lines of aliases can expand to more than fits in memory."""
@@ -19,8 +19,7 @@ MAX_PARTS, MAX_DEPTH = 100_000, 50
 
 def write_json(path: Path, document: object) -> None:
     """Write a JSON file atomically."""
-    with replacing(path) as part:
-        part.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(document, indent=2) + "\n")
 
 
 def parse_json(text: str | bytes) -> Any:

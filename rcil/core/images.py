@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 from rcil.core.reading import DataError, read_bytes
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -137,5 +137,4 @@ def write_image(path: Path, pixels: Image, *, quality: int = 95) -> None:
         raise DataError(f"cannot write {path}: the image is empty", "Check its size.")
     options = [] if path.suffix.lower() == ".png" else [cv2.IMWRITE_JPEG_QUALITY, quality]
     data = cv2.imencode(path.suffix, stored, options)[1]
-    with replacing(path) as part:
-        part.write_bytes(data.tobytes())
+    write_file(path, data.tobytes())

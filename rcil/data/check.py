@@ -66,6 +66,10 @@ class CheckReport:
         """Whether there are no errors; warnings do not count."""
         return not any(p.severity == "error" for p in self.problems)
 
+    def add(self, severity: Literal["error", "warning"], place: str | Path, message: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(severity, str(place), message))
+
     def as_document(self) -> dict[str, Any]:
         """JSON-ready."""
         return {
@@ -100,7 +104,7 @@ def check_site(root: Path, progress: Progress = lambda done, total: None) -> Che
             images += content.pixels > 0
         progress(done, len(samples))
     if not samples:
-        report.problems.append(Problem("error", str(root), "there are no images with masks"))
+        report.add("error", root, "there are no images with masks")
     _count(report, pixels, images)
     return report
 
@@ -112,26 +116,24 @@ def _check_sample(data: SegmentationData, sample: Sample, report: CheckReport) -
     try:
         image = read_rgb(sample.image)
     except DataError as error:
-        report.problems.append(Problem("error", str(sample.image), _without_path(error, sample.image)))
+        report.add("error", sample.image, _without_path(error, sample.image))
     try:
         (content,) = scan(data, [sample])
     except DataError as error:
-        report.problems.append(Problem("error", str(sample.mask), _without_path(error, sample.mask)))
+        report.add("error", sample.mask, _without_path(error, sample.mask))
     if content is None:
         return None
     if image is not None and image.shape[:2] != content.size:
         (ih, iw), (mh, mw) = image.shape[:2], content.size
-        report.problems.append(
-            Problem("error", str(sample.mask), f"the mask has {mw}x{mh} pixels, the image {iw}x{ih}")
-        )
+        report.add("error", sample.mask, f"the mask has {mw}x{mh} pixels, the image {iw}x{ih}")
     unknown = sorted(v for v in content.present if v != IGNORE and v >= len(data.classes))
     if unknown:
         listed = ", ".join(f"{v} ({content.pixels[v]} pixels)" for v in unknown[:5])
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         hint = "; this many values look like grey levels or colours, not class ids" if len(unknown) > 20 else ""
-        report.problems.append(Problem("error", str(sample.mask), f"unknown ids: {listed}{more}{hint}"))
+        report.add("error", sample.mask, f"unknown ids: {listed}{more}{hint}")
     if content.present <= {0, IGNORE}:
-        report.problems.append(Problem("warning", str(sample.mask), "contains only background"))
+        report.add("warning", sample.mask, "contains only background")
     if not any(p.severity == "error" for p in report.problems[before:]):
         report.good.append(sample)
     return content
@@ -145,7 +147,7 @@ def _count(report: CheckReport, pixels: NDArray[np.int64], images: NDArray[np.in
         report.counts.append(count)
         if count.images < FEW_IMAGES or count.pixels < FEW_PIXELS:
             text = f"only {count.pixels} pixels in {count.images} images" if count.images else "no pixels"
-            report.problems.append(Problem("warning", f"class {spec.name}", text))
+            report.add("warning", f"class {spec.name}", text)
 
 
 def _without_path(error: DataError, path: Path) -> str:

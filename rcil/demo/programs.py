@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import RcilError, first_line
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 from rcil.core.images import read_rgb, write_image
 from rcil.core.log import log
 from rcil.inference import load
@@ -84,8 +84,7 @@ def screenshot_page(target: Path, image: Path, model: Path, previous: Path) -> b
         picture = _screenshot(program, address, image)
     if picture is None:
         return False
-    with replacing(target) as part:
-        part.write_bytes(picture)
+    write_file(target, picture)
     return True
 
 

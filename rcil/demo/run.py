@@ -10,7 +10,7 @@ from typing import Any
 
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
-from rcil.core.files import replacing, working_in
+from rcil.core.files import working_in, write_file
 from rcil.core.images import write_image
 from rcil.core.log import Notify
 from rcil.data.site import read_site
@@ -161,8 +161,7 @@ def _draw(output: Path, site: Path, first: Path, iou: dict[str, dict[str, float 
         [_share(kept[name]) for name in names],
         labels=("fine-tuning", "RCIL"),
     )
-    with replacing(output / "forgetting.png") as part:
-        part.write_bytes(bars)
+    write_file(output / "forgetting.png", bars)
 
 
 def _share(percent: float | None) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 from rcil.report.html import Block, Cell, ImageBlock, TableBlock, TextBlock, write_page
 from rcil.report.models import ClassHistory, Evaluated, as_document, headings, histories, labelled_by_step, labels
 from rcil.report.plots import Curve, Panel, class_bars, confusion_plot, step_curves
@@ -52,8 +52,7 @@ def write_report(paths: tuple[Path, Path, Path], models: Sequence[Evaluated], so
     write_json(numbers, as_document(models))
     last = models[-1]
     picture = confusion_plot(last.report.confusion, [c.name for c in last.report.classes], first_new(last))
-    with replacing(plot) as part:
-        part.write_bytes(picture)
+    write_file(plot, picture)
     title = f"IoU of {last.path.name}" if len(models) == 1 else f"IoU of {len(models)} models"
     subtitle = f"on {last.report.images} images of {source.data}, split {source.split}"
     write_page(page, title, subtitle, blocks(models, source, picture))
@@ -163,8 +162,7 @@ def write_comparison(folder: Path, document: dict[str, Any]) -> None:
         document: The content of `compare.json`; methods may still be missing.
     """
     curves = comparison_curves(document)
-    with replacing(folder / "curves.png") as part:
-        part.write_bytes(curves)
+    write_file(folder / "curves.png", curves)
     seeds = document["seeds"]
     subtitle = f"mean IoU on the test split, {seeds} {'seed' if seeds == 1 else 'seeds'}"
     write_page(

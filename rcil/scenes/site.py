@@ -15,7 +15,7 @@ import numpy as np
 from rcil import defaults
 from rcil.core.documents import parse_json
 from rcil.core.errors import ConfigError, RcilError
-from rcil.core.files import building, check_writable, replacing
+from rcil.core.files import building, check_writable, write_file
 from rcil.core.images import write_image
 from rcil.core.log import DryRun
 from rcil.core.masks import write_mask
@@ -81,8 +81,7 @@ def make_site(
             (root / "clip_masks").mkdir()
             clip = make_clip(seed, frames, size, domain=domains[0])
             write_clip(root / "clip.mp4", root / "clip_masks", clip, FPS, size)
-        with replacing(root / "classes.txt") as part:
-            part.write_text("".join(f"{name}\n" for name in CLASSES), encoding="utf-8")
+        write_file(root / "classes.txt", "".join(f"{name}\n" for name in CLASSES))
         description = {
             "generator": "rcil.scenes",
             "version": VERSION,
@@ -97,8 +96,7 @@ def make_site(
             "clip": {"frames": frames, "fps": FPS, "domain": domains[0]} if frames else None,
             "image_domains": listing,
         }
-        with replacing(root / DESCRIPTION) as part:
-            part.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        write_file(root / DESCRIPTION, json.dumps(description, indent=1) + "\n")
     splits = dict(Counter(name.split("/")[0] for name in listing))
     return SiteSummary(target, splits, dict(Counter(listing.values())), seen, frames)
 

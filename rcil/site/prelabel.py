@@ -13,7 +13,7 @@ import yaml
 from rcil import defaults
 from rcil.core.documents import write_json
 from rcil.core.drawing import legend, lut_of, overlay
-from rcil.core.files import building, check_writable, replacing
+from rcil.core.files import building, check_writable, replacing, write_file
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
 from rcil.core.log import DryRun, Progress
 from rcil.core.masks import write_mask
@@ -123,8 +123,7 @@ def write_classes(site: Path, classes: Sequence[ClassInfo]) -> str:
             "dataset.yaml",
             yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None),
         )
-    with replacing(site / name) as part:
-        part.write_text(text, encoding="utf-8")
+    write_file(site / name, text)
     return name
 
 

@@ -16,7 +16,7 @@ from rcil import __version__
 from rcil.checkpoint.file import save
 from rcil.core.documents import parse_json, write_json
 from rcil.core.errors import TrainingError
-from rcil.core.files import replacing, sha256_of, working_in
+from rcil.core.files import sha256_of, working_in, write_file
 from rcil.core.images import write_image
 from rcil.core.log import Progress
 from rcil.data.protocol import BACKGROUND
@@ -160,8 +160,7 @@ def _train(request: Request, ready: Ready, folder: Path, processes: Processes, l
 
 def _write_report(output: Path, report: dict[str, Any]) -> None:
     """Write the report as Markdown, HTML and JSON. report.json is last, because it marks the run as finished."""
-    with replacing(output / "report.md") as part:
-        part.write_text(as_markdown(report), encoding="utf-8")
+    write_file(output / "report.md", as_markdown(report))
     write_html(output / "report.html", report, output / "overlays")
     write_json(output / "report.json", report)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.core.files import building, check_writable, replacing
+from rcil.core.files import building, check_writable, replacing, write_file
 from rcil.core.images import read_rgb
 from rcil.core.log import DryRun
 from rcil.core.masks import write_mask
@@ -123,8 +123,7 @@ def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
                 names = _site_names([picture.name for picture in pictures])
                 for name, picture in zip(names, pictures, strict=True):
                     marked += _write_picture(picture, site, split, name)
-            with replacing(site / "classes.txt") as part:
-                part.write_text("".join(f"{name}\n" for name in annotations.classes), encoding="utf-8")
+            write_file(site / "classes.txt", "".join(f"{name}\n" for name in annotations.classes))
     except OSError as error:
         raise DataError(
             f"cannot write {target}: {error.strerror or error}", "Check free space and permissions."
