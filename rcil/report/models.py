@@ -91,12 +91,11 @@ def as_document(models: Sequence[Evaluated]) -> dict[str, Any]:
 
 def labels(models: Sequence[Evaluated]) -> list[str]:
     """Short names of the models: their steps if these are unique, otherwise file names, numbered if necessary."""
-    steps = [str(m.metadata.step) for m in models]
+    if labelled_by_step(models):
+        return [str(m.metadata.step) for m in models]
     files = [m.path.stem for m in models]
-    for names in (steps, files):
-        if len(set(names)) == len(names):
-            return names
-    return [f"{number}: {name}" for number, name in enumerate(files, 1)]
+    unique = len(set(files)) == len(files)
+    return files if unique else [f"{number}: {name}" for number, name in enumerate(files, 1)]
 
 
 def labelled_by_step(models: Sequence[Evaluated]) -> bool:

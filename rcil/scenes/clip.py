@@ -22,17 +22,9 @@ from rcil.scenes.scene import Scene, Stream, check_domains, check_size, stream
 
 FPS = 12.0
 CAST = {
-    "road": 1,
-    "building": 2,
-    "vegetation": 3,
-    "person": 2,
-    "vehicle": 2,
-    "crate": 1,
-    "barrier": 1,
-    "cone": 2,
-    "sign": 1,
-    "ball": 1,
-}
+    "road": 1, "building": 2, "vegetation": 3, "person": 2, "vehicle": 2,
+    "crate": 1, "barrier": 1, "cone": 2, "sign": 1, "ball": 1,
+}  # fmt: skip
 """Objects per class. A clip shows all classes."""
 
 

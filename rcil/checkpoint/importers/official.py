@@ -9,23 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
 from rcil import defaults
 from rcil.checkpoint.file import check_tensors, convert_norms
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
-from rcil.model.architecture import BOTTLENECK, RC, RESNET_BLOCKS, Architecture
+from rcil.model.architecture import BOTTLENECK, RC, RESNET_BLOCKS, Architecture, NormKind
 from rcil.model.metadata import LineageEntry, Metadata, class_table
 from rcil.nn.build import build, build_form
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rcil.model.architecture import NormKind
-    from rcil.nn.segmenter import Segmenter
+from rcil.nn.segmenter import Segmenter
 
 EPS = 1e-5
 OFFICIAL_DROP = 0.33
