@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
@@ -29,7 +29,15 @@ class Source:
     """Factor by which images were resized for the networks."""
 
 
-def report_paths(output: Path) -> tuple[Path, Path, Path]:
+class ReportPaths(NamedTuple):
+    """The files of a report."""
+
+    json: Path
+    page: Path
+    confusion: Path
+
+
+def report_paths(output: Path) -> ReportPaths:
     """The files of a report: `report.json`, `report.html` and `report.confusion.png`."""
     if output.suffix.lower() in (".html", ".htm", ".png"):
         raise ConfigError(
@@ -37,10 +45,10 @@ def report_paths(output: Path) -> tuple[Path, Path, Path]:
             f"Give -o {output.with_suffix('.json')}; the page and the plot are written next to it.",
         )
     stem = output.stem if output.suffix.lower() == ".json" else output.name
-    return output, output.with_name(f"{stem}.html"), output.with_name(f"{stem}.confusion.png")
+    return ReportPaths(output, output.with_name(f"{stem}.html"), output.with_name(f"{stem}.confusion.png"))
 
 
-def write_report(paths: tuple[Path, Path, Path], models: Sequence[Evaluated], source: Source) -> None:
+def write_report(paths: ReportPaths, models: Sequence[Evaluated], source: Source) -> None:
     """Write the JSON file, the page and the plot.
 
     Args:
@@ -48,14 +56,13 @@ def write_report(paths: tuple[Path, Path, Path], models: Sequence[Evaluated], so
         models: One or more, in the order of their steps; confusion and bars show the last.
         source: The data on which they were evaluated.
     """
-    numbers, page, plot = paths
-    write_json(numbers, as_document(models))
+    write_json(paths.json, as_document(models))
     last = models[-1]
     picture = confusion_plot(last.report.confusion, [c.name for c in last.report.classes], first_new(last))
-    write_file(plot, picture)
+    write_file(paths.confusion, picture)
     title = f"IoU of {last.path.name}" if len(models) == 1 else f"IoU of {len(models)} models"
     subtitle = f"on {last.report.images} images of {source.data}, split {source.split}"
-    write_page(page, title, subtitle, blocks(models, source, picture))
+    write_page(paths.page, title, subtitle, blocks(models, source, picture))
 
 
 def first_new(model: Evaluated) -> int:

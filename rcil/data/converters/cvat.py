@@ -79,7 +79,8 @@ def _pictures(source: Path, listing: Path, split: str, images: Path, values: dic
 
 def _draw(path: Path, values: dict[int, int], height: int, width: int) -> Mask:
     """Colours to class ids. The size is the mask's own; the caller compares it with the image."""
-    red, green, blue = np.moveaxis(read_rgb(path).astype(np.int32), 2, 0)
+    image = read_rgb(path).astype(np.int32)
+    red, green, blue = image[..., 0], image[..., 1], image[..., 2]
     colours = red << 16 | green << 8 | blue
     known = np.array(sorted(values), np.int32)
     index = np.minimum(np.searchsorted(known, colours), len(known) - 1)
