@@ -78,21 +78,15 @@ def make_site(
         listing = {f"{_split_of(index)}/{index:06d}": domain_of(index, domains) for index in range(images)}
         seen = _write_images(root, listing, seed, size, image_format)
         if frames:
-            (root / "clip_masks").mkdir()
             clip = make_clip(seed, frames, size, domain=domains[0])
             write_clip(root / "clip.mp4", root / "clip_masks", clip, FPS, size)
         write_file(root / "classes.txt", "".join(f"{name}\n" for name in CLASSES))
+        options = {"images": images, "size": list(size), "domains": list(domains), "image_format": image_format}
         description = {
             "generator": "rcil.scenes",
             "version": VERSION,
             "seed": seed,
-            "options": {
-                "images": images,
-                "size": list(size),
-                "domains": list(domains),
-                "image_format": image_format,
-                "frames": frames,
-            },
+            "options": {**options, "frames": frames},
             "clip": {"frames": frames, "fps": FPS, "domain": domains[0]} if frames else None,
             "image_domains": listing,
         }
@@ -155,9 +149,6 @@ def _write_images(
     root: Path, listing: dict[str, str], seed: int, size: tuple[int, int], image_format: str
 ) -> dict[str, int]:
     """Write every listed image with its mask; returns how many images show each class."""
-    for split in dict.fromkeys(SPLIT_CYCLE):
-        (root / "images" / split).mkdir(parents=True)
-        (root / "masks" / split).mkdir(parents=True)
     seen = dict.fromkeys(CLASSES, 0)
     for index, (name, domain) in enumerate(listing.items()):
         scene = make_scene(seed, index, size=size, domain=domain)

@@ -119,10 +119,8 @@ def write_classes(site: Path, classes: Sequence[ClassInfo]) -> str:
         name, text = "classes.txt", "".join(f"{c.name}\n" for c in classes)
     else:
         document = {"names": [c.name for c in classes], "colours": {c.name: list(c.colour) for c in classes}}
-        name, text = (
-            "dataset.yaml",
-            yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None),
-        )
+        name = "dataset.yaml"
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
     write_file(site / name, text)
     return name
 
