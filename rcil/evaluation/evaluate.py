@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -105,9 +105,7 @@ class EvalReport:
             "images": self.images,
             "miou": {name: _number(getattr(self, name)) for name in ("old", "new", "all")},
             "pixel_accuracy": _number(self.pixel_accuracy),
-            "classes": [
-                {"name": c.name, "step": c.step, "iou": _number(c.iou), "pixels": c.pixels} for c in self.classes
-            ],
+            "classes": [{**asdict(c), "iou": _number(c.iou)} for c in self.classes],
             "unknown_classes": list(self.unknown),
             "confusion": self.confusion.tolist(),
         }

@@ -82,28 +82,20 @@ def links_of(metadata: Metadata, sha256: str | None = None) -> list[Link]:
     """
     entries = metadata.lineage
     links: list[Link] = []
-    taught: set[int] = set()
+    known: set[str] = set()
     for index, entry in enumerate(entries):
         made = entries[index + 1].parent_sha256 if index + 1 < len(entries) else sha256
-        first = entry.step not in taught
-        taught.add(entry.step)
-        until = entry.step if index else -1  # an imported model brings the classes of several steps at once
-        names = [
-            c.name for c in metadata.classes if first and (c.step == until or (not index and c.step <= entry.step))
-        ]
-        links.append(_link(entry, tuple(names), made, links[-1].iou if links else {}))
+        # An imported model has the classes of several steps at once.
+        taught = tuple(c.name for c in metadata.classes if c.step <= entry.step and c.name not in known)
+        known.update(taught)
+        links.append(_link(entry, taught, made, links[-1].iou if links else {}))
     return links
 
 
 def _link(entry: LineageEntry, taught: tuple[str, ...], made: str | None, before: dict[str, float]) -> Link:
-    groups: dict[str, dict[str, float]] = {"iou": {}, "drop": {}, "": {}}
-    for key, value in entry.metrics.items():
-        group, space, name = key.partition(" ")
-        if space and group in groups:
-            groups[group][name] = value
-        elif key not in IMAGES:
-            groups[""][key] = value
-    iou = groups["iou"]
+    iou = {key.removeprefix("iou "): value for key, value in entry.metrics.items() if key.startswith("iou ")}
+    lost = {key.removeprefix("drop "): value for key, value in entry.metrics.items() if key.startswith("drop ")}
+    rest = {k: v for k, v in entry.metrics.items() if not k.startswith(("iou ", "drop ")) and k not in IMAGES}
     method = entry.config.get("method", "")
     return Link(
         step=entry.step,
@@ -116,8 +108,8 @@ def _link(entry: LineageEntry, taught: tuple[str, ...], made: str | None, before
         data_sha256=entry.data_sha256,
         images={what: int(entry.metrics[key]) for key, what in IMAGES.items() if key in entry.metrics},
         iou=iou,
-        lost=groups["drop"] or {name: before[name] - iou[name] for name in before if name in iou},
-        metrics=groups[""],
+        lost=lost or {name: before[name] - iou[name] for name in before if name in iou},
+        metrics=rest,
         config=entry.config,
         versions=entry.versions,
     )
