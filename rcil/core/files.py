@@ -56,6 +56,12 @@ def replacing(path: Path) -> Iterator[Path]:
         os.close(handle)
 
 
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file atomically; text is encoded as UTF-8."""
+    with replacing(path) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 def is_free(folder: Path) -> bool:
     """Whether nothing exists at this path, or only an empty folder."""
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))

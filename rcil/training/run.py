@@ -17,8 +17,7 @@ from rcil.core.files import replacing, sha256_of, working_in
 from rcil.core.log import log, stage
 from rcil.data.protocol import memory_table, training_table
 from rcil.data.scan import data_digest, id_table
-from rcil.hardware.determinism import deterministic
-from rcil.hardware.processes import Processes, join
+from rcil.hardware.processes import Processes, deterministic, join
 from rcil.inference import Model
 from rcil.methods import Method, StepInfo, make_method
 from rcil.model.architecture import Architecture

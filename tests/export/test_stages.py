@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rcil.core import resident
+from rcil.core import log
 from rcil.core.log import StageRecord, recorded_stages
 from rcil_export.allocator import give_back_memory
 from rcil_export.stages import part, stages_document, stages_text
@@ -34,12 +34,12 @@ def test_a_part_is_a_stage():
     assert [record.name for record in stages.records] == ["work"]
 
 
-@pytest.mark.skipif(not resident.STATUS.exists(), reason="read from /proc")
+@pytest.mark.skipif(not log.STATUS.exists(), reason="read from /proc")
 def test_memory_goes_back():
     blocks = [np.ones(60_000, np.uint8) for _ in range(2000)]  # too small to be mapped each on its own
     fence = np.ones(60_000, np.uint8)
-    full = resident.resident_bytes("VmRSS")
+    full = log.resident_bytes("VmRSS")
     del blocks
     give_back_memory()
-    assert resident.resident_bytes("VmRSS") < full - 50 * 2**20
+    assert log.resident_bytes("VmRSS") < full - 50 * 2**20
     assert fence.all()

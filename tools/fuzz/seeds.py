@@ -12,7 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from rcil.core.image_header import PNG
+from rcil.core.images import PNG
 from rcil.model.architecture import RC, Architecture
 from rcil.model.metadata import LineageEntry, Metadata, class_table
 from rcil_export.graph.interface import Interface

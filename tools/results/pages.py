@@ -8,7 +8,7 @@ from typing import Any
 
 from rcil.core.documents import write_json
 from rcil.core.files import replacing
-from rcil.report.compare_report import as_text, comparison_curves
+from rcil.report.pages import as_text, comparison_curves
 from tools.results.cells import Table
 from tools.results.plots import ablation_bars, heat_map
 

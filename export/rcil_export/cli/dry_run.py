@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rcil.classify.checkpoint import load_classifier
-from rcil.core.dry_run import DryRun
+from rcil.core.log import DryRun
 from rcil.core.signing import SIGNATURE_NAME
 from rcil.model.header import read_header
 from rcil_export.checks.outputs.images import images_for

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import typer
 
 from rcil.cli.completion import CHECKPOINTS, DEPLOYED, files, one_of, some_of
 from rcil.cli.options import AsJson, Device, DryRunFlag, MaxImages, Trust
-from rcil_export.graph.interface import OUTPUTS, PRECISIONS, RUNTIMES, InputKind
 from rcil_export.runtime.devices import DEVICES
 
 __all__ = ["AsJson", "Device", "DryRunFlag", "MaxImages", "Trust"]
 
+# Names of `rcil_export.graph.interface`, duplicated here so that `--help` does not import pydantic.
+PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+OUTPUTS = ("mask", "confidence", "logits")
+INPUTS = ("uint8", "float")
+RUNTIMES = ("any", "cpu", "tensorrt")
 ARTEFACTS = files(*CHECKPOINTS, *DEPLOYED)
 Model = Annotated[
     Path,
@@ -44,7 +48,7 @@ InputName = Annotated[
     typer.Option(
         "--input",
         help="uint8 (images as they are) or float (normalised planes).",
-        autocompletion=one_of(*get_args(InputKind)),
+        autocompletion=one_of(*INPUTS),
     ),
 ]
 OpsetNumber = Annotated[int | None, typer.Option("--opset", help="ONNX opset, 18 to 23. [default: 18, for bf16 22]")]

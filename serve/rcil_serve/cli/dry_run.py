@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rcil.core.dry_run import DryRun
 from rcil.core.files import check_writable
+from rcil.core.log import DryRun
 from rcil_serve.diff.transitions import common_classes
 from rcil_serve.diff.views import VIEWS, unknown_view
 from rcil_serve.runtime.painter import Painter

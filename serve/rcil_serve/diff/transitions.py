@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from rcil.core.drawing import Colour
 from rcil.core.errors import ConfigError
 from rcil.core.images import Image
-from rcil.core.palette import colour_of
 from rcil.model.class_match import Rows, match_classes
-from rcil.model.metadata import ClassInfo
+from rcil.model.metadata import ClassInfo, colour_of
 from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import BACKGROUND
 from rcil_serve.runtime.predictor import Predictor, Segmentation

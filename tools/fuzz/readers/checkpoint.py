@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import json
 import struct
 from collections.abc import Collection
@@ -14,8 +16,8 @@ import torch
 from safetensors.torch import save
 
 from rcil.checkpoint.file import load_for_inference
+from rcil.cli.tables import print_model
 from rcil.model.architecture import Architecture
-from rcil.model.describe import as_document, as_tables
 from rcil.model.header import METADATA_KEY, read_header
 from rcil.nn.build import build
 from tools.fuzz.cases import Case, Reader
@@ -33,8 +35,9 @@ def read(folder: Path) -> None:
     """Read it as `rcil info` and everything that loads a model does."""
     path = folder / "m.safetensors"
     header = read_header(path)
-    json.dumps(as_document(path, header))
-    as_tables(path, header)
+    json.dumps(header.as_document(path))
+    with contextlib.redirect_stdout(io.StringIO()):
+        print_model(path, header)
     load_for_inference(path)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from rcil.core.image_header import stated_size
-from rcil.core.images import read_rgb
+from rcil.core.images import read_rgb, stated_size
 from rcil.core.masks import decode_mask, read_mask
 from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.http.protocol.body import decode_image

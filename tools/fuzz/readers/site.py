@@ -8,8 +8,7 @@ from random import Random
 
 import numpy as np
 
-from rcil.data.check import check_site
-from rcil.data.contact_sheet import contact_sheet
+from rcil.data.check import check_site, contact_sheet
 from rcil.data.scan import data_digest, present_classes
 from rcil.data.site import read_site
 from tools.fuzz.cases import Case, Reader

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from rcil.core.log_histogram import LogHistogram
 from rcil.data.types import SegmentationData
-from rcil.evaluation.evaluate import rows_by_value
-from rcil.evaluation.metrics import Confusion, mean_iou
+from rcil.evaluation.evaluate import Confusion, mean_iou, rows_by_value
 from rcil.model.class_match import match_classes
 from rcil.model.metadata import Metadata
 from rcil_export.checks.artefact import Artefact, GraphArtefact, Prediction

@@ -11,8 +11,7 @@ import numpy as np
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from rcil.core.image_header import JPEG, MAX_SCANS, has_too_many_scans, stated_size
-from rcil.core.images import Image, decoded
+from rcil.core.images import JPEG, MAX_SCANS, Image, decoded, has_too_many_scans, stated_size
 from rcil_serve.http.protocol.answers import RefusalError
 
 Body = bytes | bytearray

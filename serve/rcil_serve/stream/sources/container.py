@@ -13,8 +13,7 @@ import av.error
 import cv2
 import numpy as np
 
-from rcil.core.image_header import MAX_PIXELS, is_too_large
-from rcil.core.images import Image
+from rcil.core.images import MAX_PIXELS, Image, is_too_large
 from rcil_serve.runtime.geometry import letterbox
 from rcil_serve.stream.frames import Counts, Frame, Selection, SourceError
 

@@ -2,7 +2,8 @@ import re
 import sys
 from pathlib import Path
 
-from rcil.cli.training import Pace, print_estimate, print_results, progress
+from rcil.cli.progress import Pace, progress
+from rcil.cli.tables import print_estimate, print_results
 from rcil.training.estimate import StepEstimate, duration
 from rcil.training.loop import Event
 
