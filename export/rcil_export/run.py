@@ -37,9 +37,8 @@ from rcil_export.checks.result import Result
 from rcil_export.delivery.card import CARD_NAME
 from rcil_export.delivery.complete import complete
 from rcil_export.delivery.signing_options import Signing
-from rcil_export.engine.build import build_engine
-from rcil_export.engine.options import EngineOptions
-from rcil_export.engine.progress import Listener
+from rcil_export.engine.build import EngineOptions, build_engine
+from rcil_export.engine.callbacks import Listener
 from rcil_export.engine.sidecar import EngineSidecar, sidecar_path
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx

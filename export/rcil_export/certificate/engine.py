@@ -10,9 +10,8 @@ from typing import Any
 
 from rcil.core.errors import ConfigError, MissingDependencyError
 from rcil_export.checks.result import Item
-from rcil_export.engine.build import build_engine
+from rcil_export.engine.build import EngineOptions, build_engine
 from rcil_export.engine.errors import EngineError
-from rcil_export.engine.options import EngineOptions
 from rcil_export.graph.interface import Precision
 
 ENGINE_GPUS = ("sm86",)

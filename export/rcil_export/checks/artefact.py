@@ -200,7 +200,7 @@ class EngineArtefact(GraphArtefact):
     """A TensorRT engine on the first GPU."""
 
     def __init__(self, path: Path) -> None:
-        from rcil_export.engine.running.runner import EngineRunner
+        from rcil_export.engine.runner import EngineRunner
 
         self._stack = contextlib.ExitStack()
         self.runner = self._stack.enter_context(EngineRunner(path))

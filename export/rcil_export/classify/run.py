@@ -30,10 +30,9 @@ from rcil_export.classify.to_onnx import classifier_to_onnx
 from rcil_export.classify.variants import ScoredGraph
 from rcil_export.delivery.complete import complete
 from rcil_export.delivery.signing_options import Signing
-from rcil_export.engine.build import build_engine
+from rcil_export.engine.build import EngineOptions, build_engine
+from rcil_export.engine.callbacks import Listener
 from rcil_export.engine.flavour import FlavourChoice
-from rcil_export.engine.options import EngineOptions
-from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import sidecar_path
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.precision.convert import deployed_metadata

@@ -247,8 +247,7 @@ def engine(
 
     Example: `rcil-export engine model.onnx -o model.engine --gpu sm86,sm89`
     """
-    from rcil_export.engine.build import build_engine
-    from rcil_export.engine.options import EngineOptions
+    from rcil_export.engine.build import EngineOptions, build_engine
     from rcil_export.graph.description import parse_any_description
     from rcil_export.graph.onnx_file import load_document, texts_of
     from rcil_export.runtime.forms import check_engine_form

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -11,12 +11,12 @@ from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import INSTALL, TITLES, Flavour, FlavourName, installed
-from rcil_export.engine.layout import axis_ranges, is_image, sizes_text
 from rcil_export.graph.description import read_described
 from rcil_export.graph.interface import Precision
-from rcil_export.graph.shapes import InputShape
+from rcil_export.graph.shapes import Extent, InputShape
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+CHANNELS = 3
 FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]*[^/\\\x00.][^/\\\x00]*$")]
 """No folder, and more than dots."""
 
@@ -83,6 +83,24 @@ class EngineSidecar(_Strict):
         return self
 
 
+def is_image(shape: tuple[int, ...]) -> bool:
+    """Whether this is [N, H, W, 3] or [N, 3, H, W]; -1 is an open size."""
+    return len(shape) == 4 and CHANNELS in (shape[1], shape[3])
+
+
+def axis_ranges(shape: tuple[int, ...], sizes: InputShape) -> tuple[Extent, Extent, Extent, Extent]:
+    """`sizes` in the axis order of an input: [N, H, W, 3] where the last axis is 3, else [N, 3, H, W]."""
+    colours = Extent.of(CHANNELS)
+    if shape[3] == CHANNELS:
+        return sizes.batch, sizes.height, sizes.width, colours
+    return sizes.batch, colours, sizes.height, sizes.width
+
+
+def sizes_text(shape: tuple[int, ...]) -> str:
+    """For messages, `[1, ?, ?, 3]`."""
+    return f"[{', '.join('?' if size == -1 else str(size) for size in shape)}]"
+
+
 def sidecar_path(engine: Path) -> Path:
     """`model.engine` -> `model.engine.json`."""
     return engine.with_name(f"{engine.name}.json")
@@ -131,3 +149,9 @@ def check_installed(engine: Path, sidecar: EngineSidecar) -> Flavour:
             f"Engines run with their own version only: build it again from {sidecar.onnx_file}.",
         )
     return here[sidecar.flavour]
+
+
+def describe_engine(path: Path) -> dict[str, Any]:
+    """JSON-ready: what the sidecar says, and the size of the engine; raises if the two do not belong together."""
+    sidecar = check_unchanged(path)
+    return {"engine": path.name, "bytes": path.stat().st_size, **sidecar.model_dump(mode="json")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rcil.core.errors import CheckpointError
-from rcil_export.engine.progress import Listener
+from rcil_export.engine.callbacks import Listener
 from rcil_export.precision.converted import Say
 from rcil_export.verification.findings import Findings
 from rcil_export.verification.folder import verify_folder

@@ -119,9 +119,8 @@ def test_a_mask_of_another_size_is_explained(image):
 @pytest.mark.skipif(importlib.util.find_spec("tensorrt_rtx") is None, reason="tensorrt-rtx is not installed")
 @pytest.mark.slow
 def test_an_engine_needs_a_gpu(tmp_path, image):
-    from rcil_export.engine.build import build_engine
+    from rcil_export.engine.build import EngineOptions, build_engine
     from rcil_export.engine.gpu import find_gpus
-    from rcil_export.engine.options import EngineOptions
 
     source = tmp_path / "model.onnx"
     write_onnx(source, models.document(models.folded()))

@@ -3,16 +3,19 @@ import subprocess
 import sys
 
 import pytest
+from onnx_models import segmenter
 from pydantic import ValidationError
 
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
+from rcil_export.engine.build import EngineOptions, build_engine
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.sidecar import (
     EngineSidecar,
     TensorInfo,
     check_installed,
     check_unchanged,
+    describe_engine,
     read_sidecar,
     sidecar_path,
 )
@@ -142,10 +145,32 @@ def test_a_sidecar_does_not_change(engine):
 
 def test_reading_needs_neither_torch_nor_tensorrt_nor_onnx(engine):
     program = (
-        "import sys, pathlib; from rcil_export.engine.inspect import describe_engine;"
+        "import sys, pathlib; from rcil_export.engine.sidecar import describe_engine;"
         "describe_engine(pathlib.Path(sys.argv[1]));"
         "heavy = ('torch', 'tensorrt', 'tensorrt_rtx', 'onnx', 'cuda.bindings');"
         "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program, str(engine)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def built(tmp_path):
+    path = tmp_path / "model.engine"
+    build_engine(segmenter(tmp_path / "model.onnx"), path, EngineOptions(gpus=("sm86",)))
+    return path
+
+
+def test_the_description_is_json_and_has_the_size(built, no_rtx):
+    document = describe_engine(built)
+    assert json.loads(json.dumps(document)) == document
+    assert document["engine"] == "model.engine"
+    assert document["bytes"] == len(built.read_bytes())
+    assert document["gpus"] == ["sm86"]
+    assert document["inputs"] == [{"name": "image", "dtype": "uint8", "shape": [1, 32, 48, 3]}]
+
+
+def test_a_changed_engine_is_not_described(built):
+    built.write_bytes(built.read_bytes()[:-1])
+    with pytest.raises(EngineError, match="is not the file"):
+        describe_engine(built)

@@ -12,16 +12,14 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from rcil.core.errors import ConfigError, RcilError
+from rcil_export.engine.caches import RuntimeCache, runtime_cache_path
+from rcil_export.engine.callbacks import collected_errors, logger_of
+from rcil_export.engine.cuda import Cuda, CudaDriver
 from rcil_export.engine.errors import EngineError, NoGpuError
 from rcil_export.engine.flavour import Flavour
 from rcil_export.engine.gpu import find_gpus
-from rcil_export.engine.layout import axis_ranges
-from rcil_export.engine.log import collected_errors, logger_of
-from rcil_export.engine.running.cuda import Cuda, CudaDriver
-from rcil_export.engine.running.runtime_cache import RuntimeCache, cache_path
-from rcil_export.engine.running.slot import Slot
-from rcil_export.engine.running.slot_pool import SlotPool
-from rcil_export.engine.sidecar import EngineSidecar, check_installed, check_unchanged
+from rcil_export.engine.sidecar import EngineSidecar, axis_ranges, check_installed, check_unchanged
+from rcil_export.engine.slot import Slot, SlotPool
 from rcil_export.graph.shapes import Extent
 
 Array = NDArray[Any]
@@ -82,7 +80,7 @@ class EngineRunner:
         if flavour.name == "rtx":  # which compiles its kernels when it meets the GPU
             runtime_config = loaded.create_runtime_config()
             runtime_config.cuda_graph_strategy = flavour.trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
-            self._cache = RuntimeCache(runtime_config, cache_path(self.engine))
+            self._cache = RuntimeCache(runtime_config, runtime_cache_path(self.engine))
             arguments = (runtime_config,)
 
         def make_context() -> Any:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from rcil.core.errors import MissingDependencyError
-from rcil_export.engine.running import cuda
-from rcil_export.engine.running.cuda import CudaDriver
+from rcil_export.engine import cuda
+from rcil_export.engine.cuda import CudaDriver
 
-SOURCE = Path(__file__).parents[3] / "support" / "fake_libcuda.c"
+SOURCE = Path(__file__).parents[2] / "support" / "fake_libcuda.c"
 ALL_CALLS = """
 import ctypes, json
-from rcil_export.engine.running.cuda import CudaDriver, host_array
+from rcil_export.engine.cuda import CudaDriver, host_array
 from rcil_export.engine.errors import EngineError
 driver = CudaDriver(0)
 driver.use()
@@ -77,7 +77,7 @@ def test_every_call_reaches_the_driver_as_it_should(driver_folder):
 
 def test_without_a_driver_the_remedy_is_the_driver():
     pytest.importorskip("cuda.bindings.driver")
-    code = "from rcil_export.engine.running.cuda import CudaDriver\nCudaDriver()"
+    code = "from rcil_export.engine.cuda import CudaDriver\nCudaDriver()"
     env = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
     if done.returncode == 0:
