@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rcil.core.errors import ConfigError, RcilError
 from rcil_export.engine.caches import RuntimeCache, runtime_cache_path
 from rcil_export.engine.callbacks import collected_errors, logger_of
-from rcil_export.engine.cuda import Cuda, CudaDriver
+from rcil_export.engine.cuda import Cuda
 from rcil_export.engine.errors import EngineError, NoGpuError
 from rcil_export.engine.flavour import Flavour
 from rcil_export.engine.gpu import find_gpus
@@ -36,7 +36,7 @@ class EngineRunner:
         open_cuda: Gives access to that GPU.
     """
 
-    def __init__(self, engine: Path, device: int = 0, open_cuda: Callable[[int], Cuda] = CudaDriver) -> None:
+    def __init__(self, engine: Path, device: int = 0, open_cuda: Callable[[int], Cuda] = Cuda) -> None:
         self.engine = engine
         self.device = device
         self.sidecar = check_unchanged(engine)
