@@ -28,10 +28,10 @@ from rcil_export.checks.limits import limits_for
 from rcil_export.checks.outputs.criterion import Criterion
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
+from rcil_export.graph.nodes import constants_of
 from rcil_export.graph.onnx_file import description_of
 from rcil_export.graph.shapes import InputShape, parse_size
 from rcil_export.precision.feeds import Feed
-from rcil_export.precision.graph import constants_of
 from rcil_export.precision.int8.calibration import CalibrationOptions, Method
 from rcil_export.precision.int8.cpu import for_cpu
 from rcil_export.precision.int8.quantise import calibrate, quantise

@@ -24,10 +24,10 @@ from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
 from rcil_export.checks.structure.tensor_precision import precision_of
 from rcil_export.graph.description import parse_description
-from rcil_export.graph.ends import BY_PIXEL, full_logits
-from rcil_export.graph.image_input import image_input
 from rcil_export.graph.interface import INPUT_NAME, Interface, Precision
 from rcil_export.graph.onnx_file import read_onnx
+from rcil_export.graph.postprocessing import BY_PIXEL, full_logits
+from rcil_export.graph.preprocessing import image_input
 from rcil_export.graph.shapes import InputShape
 from rcil_export.precision.compare import with_rounding
 from rcil_export.precision.int8.cpu_features import kernels_are_exact

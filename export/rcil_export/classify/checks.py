@@ -21,8 +21,8 @@ from rcil_export.checks.artefact import run_session
 from rcil_export.checks.limits import Limits
 from rcil_export.checks.result import Item, Result
 from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.image_input import image_input
 from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.graph.preprocessing import image_input
 from rcil_export.runtime.sessions import open_session
 
 

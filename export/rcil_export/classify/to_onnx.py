@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import onnx
-from onnx import TensorProto, helper
 
 from rcil.classify.network import ImageClassifier
 from rcil.model.metadata import ClassifierMetadata
 from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.ends import label_dims, write_input, write_labels
-from rcil_export.graph.export import finished
+from rcil_export.graph.export import make_document
 from rcil_export.graph.nodes import NodeList
+from rcil_export.graph.postprocessing import write_labels
+from rcil_export.graph.preprocessing import write_input
 from rcil_export.graph.translate import Translator
 
 
@@ -29,11 +29,4 @@ def classifier_to_onnx(
     head = Translator(model, interface.shape, image, stem_scale, nodes).run()
     classes = len(model.names)
     write_labels(nodes, head, classes)
-    integer = TensorProto.UINT8 if classes <= 256 else TensorProto.INT32
-    outputs = [
-        helper.make_tensor_value_info(
-            name, integer if name == "label" else TensorProto.FLOAT, label_dims(name, classes, interface.shape)
-        )
-        for name in interface.outputs
-    ]
-    return finished(nodes, outputs, metadata, interface)
+    return make_document(nodes, classes, metadata, interface)

@@ -20,8 +20,8 @@ from rcil_export.checks.outputs.sizes import affordable, not_run, size_text, siz
 from rcil_export.checks.result import Item
 from rcil_export.classify.checks import run_classifier
 from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.image_input import image_input
 from rcil_export.graph.interface import Interface
+from rcil_export.graph.preprocessing import image_input
 from rcil_export.graph.shapes import InputShape
 from rcil_export.runtime.sessions import open_session
 

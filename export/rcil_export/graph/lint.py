@@ -11,7 +11,7 @@ from onnx import TensorProto, numpy_helper
 from rcil.core.errors import RcilError
 from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.graph.interface import INPUT_NAME, Interface
-from rcil_export.precision.graph import with_declared_constants
+from rcil_export.graph.nodes import with_declared_constants
 
 NETWORK = {"Conv", "LeakyRelu", "Relu", "Clip", "Add", "Concat", "MaxPool", "GlobalAveragePool", "AveragePool", "Pad"}
 """`Pad` replicates the borders of a windowed mean and nothing else."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 from google.protobuf.message import DecodeError
+from onnx import helper
 
 from rcil.core.errors import CheckpointError
 from rcil.core.files import replacing
+from rcil.model.header import METADATA_KEY
 from rcil.model.metadata import Metadata
-from rcil_export.graph.description import Description, parse_description
-from rcil_export.graph.interface import Interface
-from rcil_export.graph.onnx_texts import damaged
+from rcil_export.classify.interface import ClassifierInterface
+from rcil_export.graph.description import Description, damaged, parse_description
+from rcil_export.graph.interface import INTERFACE_KEY, Interface
 
 
-@dataclass(frozen=True)
-class OnnxFile:
+class OnnxFile(NamedTuple):
     """A graph and what it says about itself."""
 
     document: onnx.ModelProto
@@ -61,6 +62,13 @@ def texts_of(document: onnx.ModelProto) -> dict[str, str]:
 def description_of(document: onnx.ModelProto, source: Path | str = "the graph") -> Description:
     """What a graph that rcil-export wrote says about itself."""
     return parse_description(texts_of(document), source)
+
+
+def describe(document: onnx.ModelProto, metadata: Metadata, interface: Interface | ClassifierInterface) -> None:
+    """Replace the descriptions in the file's metadata by these."""
+    helper.set_model_props(
+        document, {METADATA_KEY: metadata.model_dump_json(), INTERFACE_KEY: interface.model_dump_json()}
+    )
 
 
 def write_onnx(path: Path, document: onnx.ModelProto) -> None:

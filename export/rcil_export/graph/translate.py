@@ -1,4 +1,4 @@
-"""Operations of the traced network -> ONNX nodes."""
+"""The network as a list of operations, traced from its forward pass, and their translation to ONNX nodes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,38 @@ from rcil.nn.units.norms import affine_of, is_norm
 from rcil.nn.units.rc import RCConv
 from rcil_export.graph.nodes import NodeList
 from rcil_export.graph.shapes import Extent, InputShape
-from rcil_export.graph.trace import trace, value_name
+
+WHOLE = (nn.Conv2d, ConvNorm, RCConv, FoldedCosine)
+"""Units that are translated as one; their forward pass asks for sizes, which a trace does not have."""
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self) -> None:
+        super().__init__(autowrap_functions=(pool,))
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, WHOLE) or is_norm(m) or super().is_leaf_module(m, module_qualified_name)
+
+
+def trace(model: Segmenter | ImageClassifier) -> fx.GraphModule:
+    """The evaluation pass of `model` from image to full-size logits or scores, as named operations on named values.
+
+    Module calls are named by the module's path, function calls by the function, in the order of execution, so that a
+    network and its folded form give the same names to the same layers.
+    """
+    if model.training:
+        raise ValueError("only the evaluation pass is exported: call eval() first")
+    return fx.GraphModule(model, _Tracer().trace(model, {"maps": None}))
+
+
+def value_name(node: fx.Node) -> str:
+    """The name of an operation and of what it gives."""
+    return str(node.target) if node.op == "call_module" else node.name
 
 
 class Translator:
-    """Walks the trace up to low-resolution logits or a classifier's scores; `ends` writes the ends of the graph.
+    """Walks the trace up to low-resolution logits or a classifier's scores; `preprocessing` and
+    `postprocessing` write the nodes before and after.
 
     Args:
         model: In evaluation mode.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import onnx
 
 from rcil.core.errors import ConfigError
-from rcil_export.graph.export import describe
 from rcil_export.graph.interface import Interface, Precision
 from rcil_export.graph.lint import check_graph
-from rcil_export.graph.onnx_file import description_of
+from rcil_export.graph.onnx_file import describe, description_of
 
 
 def fp32_interface(document: onnx.ModelProto, wanted: Precision) -> Interface:

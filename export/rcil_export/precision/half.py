@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil.core.errors import ConfigError
+from rcil_export.graph.nodes import constants_of, replace_nodes, without_constants
 from rcil_export.precision.document import finish, fp32_interface
-from rcil_export.precision.graph import constants_of, replace_nodes, without_constants
 from rcil_export.precision.ranges import Ranges, float_values
 
 HalfKind = Literal["fp16", "bf16"]

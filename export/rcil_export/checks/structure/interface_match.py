@@ -10,8 +10,9 @@ from onnx import TensorProto
 
 from rcil_export.checks.result import Item
 from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.ends import input_dims, label_dims, output_dims
 from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.graph.postprocessing import output_dims
+from rcil_export.graph.preprocessing import input_dims
 
 Axes = list[int | str]
 ROWS = ("mask", "label")
@@ -43,9 +44,8 @@ def _output_problems(
     document: onnx.ModelProto, interface: Interface | ClassifierInterface, classes: int
 ) -> Iterator[str]:
     integer = TensorProto.UINT8 if classes <= 256 else TensorProto.INT32
-    dims = output_dims if isinstance(interface, Interface) else label_dims
     wanted: dict[str, tuple[int, Axes]] = {
-        name: (integer if name in ROWS else TensorProto.FLOAT, dims(name, classes, interface.shape))
+        name: (integer if name in ROWS else TensorProto.FLOAT, output_dims(name, classes, interface.shape))
         for name in interface.outputs
     }
     yield from _differences("output", document.graph.output, wanted)
