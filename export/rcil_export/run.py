@@ -30,7 +30,6 @@ from rcil_export.checks.layers.rebuild import layer_reference
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.lineage import compare_with_parent
 from rcil_export.checks.outputs.compare import compare_outputs
-from rcil_export.checks.outputs.images import CheckImages
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.report import as_document, write_html
 from rcil_export.checks.result import Result
@@ -42,6 +41,7 @@ from rcil_export.engine.callbacks import Listener
 from rcil_export.engine.sidecar import EngineSidecar, sidecar_path
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
+from rcil_export.images import CheckImages
 from rcil_export.precision.convert import convert, deployed_metadata
 from rcil_export.precision.converted import Converted, Say
 from rcil_export.precision.int8.convert import Vnni

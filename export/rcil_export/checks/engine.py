@@ -8,12 +8,12 @@ from rcil.core.errors import MissingDependencyError
 from rcil_export.checks.artefact import open_artefact
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.outputs.compare import compare_outputs
-from rcil_export.checks.outputs.images import CheckImages
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.result import Item, Result
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.gpu import find_gpus
 from rcil_export.engine.sidecar import EngineSidecar
+from rcil_export.images import CheckImages
 
 KEY = "engine_outputs"
 

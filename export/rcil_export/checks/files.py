@@ -23,13 +23,13 @@ from rcil_export.checks.layers.quantisation import quantisation_result
 from rcil_export.checks.layers.rebuild import layer_reference
 from rcil_export.checks.limits import limits_for, parse_limits
 from rcil_export.checks.outputs.compare import compare_outputs
-from rcil_export.checks.outputs.images import common_shape, fit, images_for
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.result import Item, Result
 from rcil_export.checks.structure.check import structure_result
 from rcil_export.checks.structure.description_match import description_result
 from rcil_export.classify.check import broken, check_classifier, is_classifier
 from rcil_export.graph.onnx_file import read_onnx
+from rcil_export.images import common_shape, fit, images_for
 from rcil_export.runtime.sessions import SessionError
 
 

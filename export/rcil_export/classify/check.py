@@ -12,13 +12,13 @@ from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata
 from rcil_export.checks.document import check_document
 from rcil_export.checks.limits import Limits, limits_for
-from rcil_export.checks.outputs.images import fit, generated_images, images_for
 from rcil_export.checks.result import Item, Result
 from rcil_export.classify.checks import compare_scores
 from rcil_export.classify.variants import ScoredGraph, variant_items
 from rcil_export.graph.description import ClassifierDescription, parse_any_description
 from rcil_export.graph.onnx_file import load_document, texts_of
 from rcil_export.graph.shapes import InputShape
+from rcil_export.images import fit, generated_images, images_for
 from rcil_export.runtime.sessions import SessionError
 
 IMAGES = 32

@@ -15,7 +15,6 @@ from rcil.inference import as_input
 from rcil.model.metadata import ClassifierMetadata
 from rcil_export.checks.limits import Limits
 from rcil_export.checks.outputs.batch import MAX_DIFFERENT, arrangements, different_images
-from rcil_export.checks.outputs.images import CheckImage, CheckImages, fit
 from rcil_export.checks.outputs.sizes import affordable, not_run, size_text, sizes_of
 from rcil_export.checks.result import Item
 from rcil_export.classify.checks import run_classifier
@@ -23,6 +22,7 @@ from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.preprocessing import image_input
 from rcil_export.graph.shapes import InputShape
+from rcil_export.images import CheckImage, CheckImages, fit
 from rcil_export.runtime.sessions import open_session
 
 Scores = NDArray[np.float64]

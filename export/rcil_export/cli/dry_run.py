@@ -6,11 +6,11 @@ from rcil.classify.checkpoint import load_classifier
 from rcil.core.dry_run import DryRun
 from rcil.core.signing import SIGNATURE_NAME
 from rcil.model.header import read_header
-from rcil_export.checks.outputs.images import images_for
 from rcil_export.classify.run import ClassifierRequest
 from rcil_export.delivery.card import CARD_NAME
 from rcil_export.engine.flavour import find_flavour
 from rcil_export.engine.sidecar import sidecar_path
+from rcil_export.images import images_for
 from rcil_export.preflight import MOST_IMAGES, classifier_preflight, preflight
 from rcil_export.run import ENGINE_NAME, HTML_NAME, JSON_NAME, ONNX_NAME, Request
 

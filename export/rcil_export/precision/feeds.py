@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from rcil.core.reading import DataError
 from rcil.model.metadata import Metadata
-from rcil_export.checks.outputs.images import CheckImages, fit, images_for, images_of, photographs_of
 from rcil_export.graph.interface import INPUT_NAME, Interface
 from rcil_export.graph.preprocessing import image_input
 from rcil_export.graph.shapes import InputShape
+from rcil_export.images import CheckImages, fit, images_for, images_of, photographs_of
 
 Feed = dict[str, NDArray[Any]]
 

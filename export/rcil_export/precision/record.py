@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from rcil import __version__
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
-from rcil_export.checks.outputs.images import GENERATED_VERSION
 from rcil_export.graph.description import first_problem
+from rcil_export.images import GENERATED_VERSION
 from rcil_export.precision.feeds import Feeds
 from rcil_export.precision.int8.calibration import CalibrationOptions, Span
 from rcil_export.precision.int8.weights import WeightBits

@@ -10,8 +10,8 @@ import onnx
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
 from rcil.core.reading import DataError, existing_folder
-from rcil_export.checks.outputs.images import GENERATED_VERSION, generated_images, image_files, photographs_of
 from rcil_export.graph.onnx_file import description_of
+from rcil_export.images import GENERATED_VERSION, generated_images, image_files, photographs_of
 from rcil_export.precision.feeds import Feeds, feeds_from
 from rcil_export.precision.half import to_half_keeping
 from rcil_export.precision.half_measured import half_within

@@ -9,10 +9,10 @@ from onnx import numpy_helper
 from rcil.core.errors import CheckpointError, ConfigError, RcilError, RunError
 from rcil.inference import as_input
 from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
-from rcil_export.checks.outputs.images import generated_images
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import InputShape, parse_shape
+from rcil_export.images import generated_images
 from rcil_export.runtime.sessions import SessionError
 
 

@@ -18,8 +18,8 @@ from rcil_export.checks.artefact import Artefact
 from rcil_export.checks.layers.layer_alignment import CLASSIFIER, FULL_SIZE, PlacedNetwork, placed
 from rcil_export.checks.layers.layer_walk import walk
 from rcil_export.checks.limits import limits_for
-from rcil_export.checks.outputs.images import CheckImage, common_shape, fit
 from rcil_export.checks.result import Item, Result
+from rcil_export.images import CheckImage, common_shape, fit
 from rcil_export.runtime.sessions import SessionError
 
 FLAT = 1e-3

@@ -20,7 +20,6 @@ from rcil_export.checks.artefact import Artefact, GraphArtefact, Prediction
 from rcil_export.checks.limits import Limits, limits_for
 from rcil_export.checks.outputs.batch import batch_item
 from rcil_export.checks.outputs.disagreement import Disagreements
-from rcil_export.checks.outputs.images import CheckImage, CheckImages, common_shape, fit
 from rcil_export.checks.outputs.pixels import PixelComparison, compare_pixels
 from rcil_export.checks.outputs.report import (
     PARTS,
@@ -33,6 +32,7 @@ from rcil_export.checks.outputs.report import (
 )
 from rcil_export.checks.outputs.sizes import size_items
 from rcil_export.checks.result import Item
+from rcil_export.images import CheckImage, CheckImages, common_shape, fit
 
 WORST_SIDE = 160
 """Longest side of the pictures that a report keeps."""

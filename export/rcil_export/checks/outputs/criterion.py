@@ -14,8 +14,8 @@ from rcil.core.images import Image
 from rcil_export.checks.artefact import Artefact, Prediction
 from rcil_export.checks.limits import Limits
 from rcil_export.checks.outputs.compare import compare_outputs
-from rcil_export.checks.outputs.images import CheckImages
 from rcil_export.checks.outputs.report import PARTS, OutputsReport
+from rcil_export.images import CheckImages
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rcil.model.metadata import Metadata
-from rcil_export.checks.outputs.images import CheckImages, image_files, images_for, photographs_of, spread
 from rcil_export.graph.interface import Interface
+from rcil_export.images import CheckImages, image_files, images_for, photographs_of, spread
 from rcil_export.precision.feeds import Feeds, feeds_from, find_feeds
 
 MAX_CALIBRATION = 48

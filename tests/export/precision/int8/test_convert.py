@@ -11,10 +11,10 @@ from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.outputs.compare import compare_outputs
 from rcil_export.checks.outputs.criterion import Criterion
-from rcil_export.checks.outputs.images import generated_images
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import description_of
 from rcil_export.graph.shapes import InputShape
+from rcil_export.images import generated_images
 from rcil_export.precision.convert import convert
 from rcil_export.precision.converted import PrecisionError
 from rcil_export.precision.int8 import convert as convert_int8
