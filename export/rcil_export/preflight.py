@@ -13,14 +13,13 @@ from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
 from rcil_export.checks.artefact import CheckpointArtefact
 from rcil_export.checks.lineage import check_parent
+from rcil_export.convert import check_vnni
 from rcil_export.delivery.complete import check_signing
 from rcil_export.engine.flavour import Flavour, choose_gpus, find_flavour
 from rcil_export.fold_checkpoint import load_deployable
 from rcil_export.images import CheckImages, images_for
-from rcil_export.precision.feeds import find_feeds
+from rcil_export.precision.feeds import find_feeds, split_images
 from rcil_export.precision.half import check_op
-from rcil_export.precision.int8.convert import check_vnni
-from rcil_export.precision.int8.split import split_images
 from rcil_export.runtime.forms import check_engine_form
 from rcil_export.timing.interleaved import LatencyOptions
 from rcil_export.triton.repository import check_publishable

@@ -15,6 +15,7 @@ from rcil import __version__
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError, RcilError, did_you_mean
 from rcil.core.files import scratch, sha256_of, working_in
+from rcil.core.log import Notify as Say
 from rcil.core.log import StageRecord, recorded_stages
 from rcil.core.signing import PARENT_NAME, SIGNATURE_NAME
 from rcil.model.metadata import Metadata
@@ -33,6 +34,7 @@ from rcil_export.checks.outputs.compare import compare_outputs
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.report import as_document, write_html
 from rcil_export.checks.result import Result
+from rcil_export.convert import Vnni, convert, deployed_metadata
 from rcil_export.delivery.card import CARD_NAME
 from rcil_export.delivery.complete import complete
 from rcil_export.delivery.signing_options import Signing
@@ -42,10 +44,8 @@ from rcil_export.engine.sidecar import EngineSidecar, sidecar_path
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.images import CheckImages
-from rcil_export.precision.convert import convert, deployed_metadata
-from rcil_export.precision.converted import Converted, Say
-from rcil_export.precision.int8.convert import Vnni
-from rcil_export.precision.int8.quantise import CalibrationOptions
+from rcil_export.precision.record import CalibrationOptions
+from rcil_export.precision.replay import Converted
 from rcil_export.preflight import Prepared, preflight
 from rcil_export.stages import part, stages_document
 from rcil_export.timing.interleaved import LatencyOptions

@@ -13,10 +13,10 @@ from rcil_export import run as run_module
 from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.classify.run import ClassifierRequest, export_classifier
 from rcil_export.cli.dry_run import dry_run
+from rcil_export.convert import deployed_metadata
 from rcil_export.engine import flavour
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
-from rcil_export.precision.convert import deployed_metadata
 from rcil_export.run import Request, run_export
 from rcil_export.triton.repository import publish
 

@@ -23,11 +23,11 @@ from rcil_export.certificate.memory import memory_item
 from rcil_export.certificate.twin import twin_document
 from rcil_export.checks.result import Item, Result
 from rcil_export.classify.interface import ClassifierInterface
+from rcil_export.convert import deployed_metadata
 from rcil_export.graph.interface import Interface, Precision
 from rcil_export.graph.preprocessing import input_dims
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision.convert import deployed_metadata
-from rcil_export.precision.converted import Conversion
+from rcil_export.precision.replay import Conversion
 from rcil_export.stages import part
 from rcil_export.timing.interleaved import LatencyOptions
 

@@ -30,7 +30,7 @@ from rcil_export.graph.postprocessing import BY_PIXEL, full_logits
 from rcil_export.graph.preprocessing import image_input
 from rcil_export.graph.shapes import InputShape
 from rcil_export.precision.compare import with_rounding
-from rcil_export.precision.int8.cpu_features import kernels_are_exact
+from rcil_export.precision.int8.weights import kernels_are_exact
 from rcil_export.runtime.sessions import SessionError, open_session
 
 Logits = NDArray[np.float32]

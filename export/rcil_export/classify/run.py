@@ -15,6 +15,7 @@ from rcil.classify.network import ImageClassifier, fold_classifier
 from rcil.core.documents import write_json
 from rcil.core.files import sha256_of
 from rcil.core.images import Image
+from rcil.core.log import Notify as Say
 from rcil.core.log import recorded_stages
 from rcil.model.metadata import ClassifierMetadata
 from rcil_export.certificate.certify import certify
@@ -28,6 +29,7 @@ from rcil_export.classify.checks import compare_scores
 from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.classify.to_onnx import classifier_to_onnx
 from rcil_export.classify.variants import ScoredGraph
+from rcil_export.convert import deployed_metadata
 from rcil_export.delivery.complete import complete
 from rcil_export.delivery.signing_options import Signing
 from rcil_export.engine.build import EngineOptions, build_engine
@@ -35,8 +37,6 @@ from rcil_export.engine.callbacks import Listener
 from rcil_export.engine.flavour import FlavourChoice
 from rcil_export.engine.sidecar import sidecar_path
 from rcil_export.graph.onnx_file import write_onnx
-from rcil_export.precision.convert import deployed_metadata
-from rcil_export.precision.converted import Say
 from rcil_export.preflight import classifier_preflight
 from rcil_export.run import (
     ENGINE_NAME,

@@ -90,7 +90,7 @@ def export(
     from rcil_export.cli.dry_run import dry_run as dry
     from rcil_export.delivery.signing_options import Signing
     from rcil_export.graph.interface import make_interface
-    from rcil_export.precision.int8.quantise import CalibrationOptions
+    from rcil_export.precision.record import CalibrationOptions
     from rcil_export.run import FAILED_HTML_NAME, CheckFailedError, Request, parse_targets, run_export
     from rcil_export.stages import stages_text
     from rcil_export.triton.serving import Serving, parse_devices
@@ -199,12 +199,11 @@ def onnx(
     Example: `rcil-export onnx step1.safetensors -o model.onnx --dynamic 256x256:512x1024:1024x2048 --batch 1:4:8`
     """
     from rcil_export.checks.limits import limits_for, parse_limits
+    from rcil_export.convert import check_vnni, convert, deployed_metadata
     from rcil_export.fold_checkpoint import load_deployable
     from rcil_export.graph.interface import make_interface
     from rcil_export.graph.onnx_file import write_onnx
-    from rcil_export.precision.convert import convert, deployed_metadata
-    from rcil_export.precision.int8.convert import check_vnni
-    from rcil_export.precision.int8.quantise import CalibrationOptions
+    from rcil_export.precision.record import CalibrationOptions
     from rcil_export.same_file import require_other_file
 
     require_other_file(path, model, "the checkpoint it is made from")

@@ -92,6 +92,13 @@ def activation_after(name: str, readers: dict[str, list[onnx.NodeProto]]) -> onn
     return found[0] if len(found) == 1 and found[0].op_type in ACTIVATIONS else None
 
 
+def set_inputs(node: onnx.NodeProto, names: Iterable[str]) -> None:
+    """Let the node read other values."""
+    kept = list(names)
+    del node.input[:]
+    node.input.extend(kept)
+
+
 def replace_nodes(document: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> None:
     """Put `nodes` into the graph in an order of execution; what leads to no output is left out.
 

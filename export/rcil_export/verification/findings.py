@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import CheckpointError
-from rcil_export.precision.converted import Say
+from rcil.core.log import Notify as Say
 from rcil_export.verification.report import Claim, Difference, claim_of
 
 

@@ -18,9 +18,9 @@ from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, Metadata
 from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.classify.to_onnx import classifier_to_onnx
+from rcil_export.convert import convert, deployed_metadata
 from rcil_export.graph.description import parse_any_description
 from rcil_export.graph.interface import Interface
-from rcil_export.precision.convert import convert, deployed_metadata
 from rcil_export.precision.record import ConversionRecord, read_record
 from rcil_export.precision.replay import replay
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rcil.core.errors import CheckpointError
+from rcil.core.log import Notify as Say
 from rcil_export.engine.callbacks import Listener
-from rcil_export.precision.converted import Say
 from rcil_export.verification.findings import Findings
 from rcil_export.verification.folder import verify_folder
 from rcil_export.verification.onnx_model import verify_onnx

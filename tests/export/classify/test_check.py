@@ -15,9 +15,9 @@ from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.classify.to_onnx import classifier_to_onnx
 from rcil_export.classify.variants import ScoredGraph, variant_items
 from rcil_export.cli.app import app
+from rcil_export.convert import deployed_metadata
 from rcil_export.graph.onnx_file import load_document, write_onnx
 from rcil_export.graph.shapes import parse_shape
-from rcil_export.precision.convert import deployed_metadata
 
 OPEN = ClassifierInterface(shape=parse_shape(None, "32x32:32x48:64x64", "1:2:3"))
 

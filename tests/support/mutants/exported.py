@@ -20,9 +20,9 @@ from rcil.model.metadata import LITE_MEAN, LITE_STD, ClassifierMetadata, Metadat
 from rcil_export.checks.limits import limits_for
 from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.classify.to_onnx import classifier_to_onnx
+from rcil_export.convert import convert, deployed_metadata
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import Extent, InputShape
-from rcil_export.precision.convert import convert, deployed_metadata
 
 FIXED = InputShape.of(48, 64)
 OPEN = InputShape(
