@@ -349,7 +349,8 @@ def bench(
     Example: `rcil-export bench step1.safetensors deployed/model.onnx --size 512x512 --threads 2`
     """
     from rcil_export.graph.interface import make_interface
-    from rcil_export.runtime.devices import gpu_number, provider_of
+    from rcil_export.runtime.devices import gpu_number
+    from rcil_export.runtime.providers import provider_of
     from rcil_export.timing.bench import BenchOptions
     from rcil_export.timing.bench import bench as run_bench
     from rcil_export.timing.interleaved import LatencyOptions

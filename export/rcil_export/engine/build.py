@@ -50,7 +50,7 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
         onnx: The graph; its precision is that of the engine.
         engine: The file to write; the sidecar is written beside it.
         options: What to build.
-        listen: Called with the name of a phase, the steps done and the steps in all.
+        listen: Told about the progress.
     """
     require_other_file(engine, onnx, "the ONNX file it is built from")
     metadata = texts_of(load_document(onnx))
@@ -67,7 +67,8 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
         check_precision(str(onnx), counts, options.precision)
         config = _configure(flavour, builder, gpus)
         profile = add_profile(builder, config, network, onnx, options.profile)
-        with timings_kept(config, _timings(flavour, options)):
+        keeps_timings = flavour.name == "classic" and options.timing_cache  # TensorRT-RTX measures nothing
+        with timings_kept(config, timing_cache_path(flavour, find_gpus()[0]) if keeps_timings else None):
             plan = _compile(flavour, builder, network, config, errors, listen)
         del parser  # it owns the memory of the network's weights until here
         sidecar = EngineSidecar(
@@ -90,7 +91,7 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
 
 
 def _configure(flavour: Flavour, builder: Any, gpus: tuple[str, ...]) -> Any:
-    """Targets, and fp32 that is fp32: TensorRT would round the inputs of fp32 convs to 10 bits (TF32) otherwise."""
+    """Set the target GPUs, and turn off TF32, which would round the inputs of fp32 convs to 10 bits."""
     config = builder.create_builder_config()
     config.clear_flag(flavour.trt.BuilderFlag.TF32)
     if flavour.name == "rtx":
@@ -98,13 +99,6 @@ def _configure(flavour: Flavour, builder: Any, gpus: tuple[str, ...]) -> Any:
         for index, name in enumerate(gpus):
             config.set_compute_capability(flavour.trt.ComputeCapability.__members__[name.upper()], index)
     return config
-
-
-def _timings(flavour: Flavour, options: EngineOptions) -> Path | None:
-    """Where measurements are kept; TensorRT-RTX measures nothing while it builds."""
-    if flavour.name == "rtx" or not options.timing_cache:
-        return None
-    return timing_cache_path(flavour, find_gpus()[0])
 
 
 def _compile(

@@ -38,7 +38,7 @@ class Flavour:
 
     @property
     def title(self) -> str:
-        """For messages."""
+        """Name and version, for messages."""
         return f"{TITLES[self.name]} {self.version}"
 
 
@@ -53,13 +53,14 @@ def installed() -> dict[FlavourName, Flavour]:
     for name in MODULES:
         try:
             flavour = flavour_of(importlib.import_module(name))
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise _broken(name, error) from error
         except (ImportError, OSError) as error:
-            raise _broken(name, error) from error
-        else:
-            found[flavour.name] = flavour
+            if isinstance(error, ModuleNotFoundError) and error.name == name:
+                continue
+            raise MissingDependencyError(
+                f"the package {name} is installed but cannot be imported: {error}",
+                "Install it again; its version must fit this Python and the CUDA driver.",
+            ) from error
+        found[flavour.name] = flavour
     return found
 
 
@@ -77,12 +78,12 @@ def find_flavour(choice: str = "auto") -> Flavour:
             "no TensorRT is installed",
             f"To build without a GPU: {INSTALL['rtx']}. To build on the GPU that will run it: {INSTALL['classic']}.",
         )
-    wanted = _preferred(found) if choice == "auto" else _named(choice)
+    wanted = _preferred(found) if choice == "auto" else "rtx" if choice == "rtx" else "classic"
     if wanted not in found:
         raise MissingDependencyError(f"{TITLES[wanted]} is not installed", f"Install it with: {INSTALL[wanted]}")
     if wanted == "classic" and not find_gpus():
         raise NoGpuError(
-            "TensorRT builds on the GPU that will run the engine, and there is none here",
+            "TensorRT builds on the GPU that will run the engine, and this machine has none",
             f"Build without a GPU with TensorRT-RTX ({INSTALL['rtx']}), or run this command on the target machine.",
         )
     return found[wanted]
@@ -92,17 +93,6 @@ def _preferred(found: dict[FlavourName, Flavour]) -> FlavourName:
     if "rtx" not in found or ("classic" in found and find_gpus()):
         return "classic"
     return "rtx"
-
-
-def _named(choice: str) -> FlavourName:
-    return "rtx" if choice == "rtx" else "classic"
-
-
-def _broken(name: str, error: Exception) -> MissingDependencyError:
-    return MissingDependencyError(
-        f"the package {name} is installed but cannot be imported: {error}",
-        "Install it again; its version must fit this Python and the CUDA driver.",
-    )
 
 
 def known_gpus(flavour: Flavour) -> tuple[str, ...]:

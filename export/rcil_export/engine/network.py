@@ -10,7 +10,7 @@ from rcil.core.errors import ConfigError
 from rcil_export.engine.callbacks import logger_of
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import Flavour
-from rcil_export.engine.sidecar import TensorInfo, axis_ranges, is_image, sizes_text
+from rcil_export.engine.sidecar import TensorInfo, axis_ranges, fits_profile, is_image, sizes_text
 from rcil_export.graph.interface import INPUT_NAME, PRECISIONS, Precision
 from rcil_export.graph.shapes import InputShape
 
@@ -115,15 +115,14 @@ def add_profile(builder: Any, config: Any, network: Any, onnx: Path, asked: Inpu
                 "Give a profile of the smallest, usual and largest sizes.",
             )
         return None
-    ranges = axis_ranges(shape, asked)
-    fixed = [(size, extent) for size, extent in zip(shape, ranges, strict=True) if size != -1]
-    if any((extent.low, extent.high) != (size, size) for size, extent in fixed):
+    if not fits_profile(shape, asked):
         raise ConfigError(
             f"{onnx} takes '{image.name}' as {sizes_text(shape)}, which the profile {asked} does not fit",
             "Change the profile where the graph's sizes are fixed, or export the model with them open.",
         )
     if not is_open:
         return None
+    ranges = axis_ranges(shape, asked)
     profile = builder.create_optimization_profile()
     profile.set_shape(image.name, *([getattr(extent, end) for extent in ranges] for end in ("low", "usual", "high")))
     config.add_optimization_profile(profile)

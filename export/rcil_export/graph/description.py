@@ -30,14 +30,14 @@ MAX_VARINT_BYTES = 10
 
 
 class ClassifierDescription(NamedTuple):
-    """Of a classifier of whole images; see `Description`."""
+    """What the graph of a classifier of whole images says about itself; see `Description`."""
 
     metadata: ClassifierMetadata
     interface: ClassifierInterface
 
 
 class Description(NamedTuple):
-    """Both halves."""
+    """What the graph of a segmenter says about itself."""
 
     metadata: Metadata
     """What the network is: classes, colours, mean and std, lineage."""
@@ -46,12 +46,12 @@ class Description(NamedTuple):
 
 
 def parse_description(texts: Mapping[str, str], source: Path | str) -> Description:
-    """Read the texts of `source`; all that does not describe what gives masks is a `CheckpointError` that names it."""
+    """Parse the texts of `source`; a `CheckpointError` names a file that does not describe a segmenter."""
     return Description(_parsed(texts, METADATA_KEY, Metadata, source), _parsed(texts, INTERFACE_KEY, Interface, source))
 
 
 def parse_any_description(texts: Mapping[str, str], source: Path | str) -> Description | ClassifierDescription:
-    """As `parse_description`, and for classifiers of whole images too."""
+    """Like `parse_description`, but also for classifiers of whole images."""
     if _kind_of(texts.get(METADATA_KEY, "")) != "classifier":
         return parse_description(texts, source)
     return ClassifierDescription(
@@ -61,7 +61,7 @@ def parse_any_description(texts: Mapping[str, str], source: Path | str) -> Descr
 
 
 def _kind_of(text: str) -> object:
-    """What a description says it describes, whatever else is wrong with it."""
+    """The kind of model that a description names, whatever else is wrong with it."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -72,7 +72,7 @@ def _kind_of(text: str) -> object:
 def _parsed(texts: Mapping[str, str], key: str, kind: type[M], source: Path | str) -> M:
     if key not in texts:
         raise CheckpointError(
-            f"{source} has no description of RCIL's, so its classes are unknown",
+            f"{source} has no description by rcil-export, so its classes are unknown",
             "Export it from a checkpoint with rcil-export.",
         )
     try:
@@ -86,14 +86,14 @@ def _parsed(texts: Mapping[str, str], key: str, kind: type[M], source: Path | st
 
 
 def read_described(path: Path, kind: type[M], what: str, missing: str, wrong: str) -> M:
-    """A JSON file that describes something.
+    """Read a JSON file that describes something.
 
     Args:
         path: The file.
-        kind: What it must hold.
-        what: What it describes, for the message.
-        missing: What to do if there is no file.
-        wrong: What to do if it holds something else.
+        kind: The pydantic model of its content.
+        what: The thing it describes, for the message.
+        missing: The remedy if there is no file.
+        wrong: The remedy if the content is wrong.
     """
     try:
         return kind.model_validate_json(path.read_bytes())
@@ -104,23 +104,23 @@ def read_described(path: Path, kind: type[M], what: str, missing: str, wrong: st
 
 
 def first_problem(error: ValidationError) -> str:
-    """Where and what the first mistake is."""
+    """The field of the first mistake, and the mistake."""
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))
     return f"{f'{where}: ' if where else ''}{first['msg']}"
 
 
 def damaged(path: Path) -> CheckpointError:
-    """The error for a file that is no ONNX."""
+    """The error for a file that is not ONNX."""
     return CheckpointError(f"{path} is not an ONNX file, or damaged", "Export it again with rcil-export.")
 
 
 def read_texts(path: Path, content: bytes | None = None) -> dict[str, str]:
-    """Keys and values of the file's metadata; a `CheckpointError` names a file that is no ONNX.
+    """Keys and values of the file's metadata; a `CheckpointError` names a file that is not ONNX.
 
     Args:
         path: The file.
-        content: Its bytes, where they were read before.
+        content: Its bytes, if they were read before.
     """
     try:
         with path.open("rb") if content is None else io.BytesIO(content) as file:
@@ -132,13 +132,13 @@ def read_texts(path: Path, content: bytes | None = None) -> dict[str, str]:
 
 
 def _entry(data: bytes) -> tuple[str, str]:
-    """Key and value of one entry; either may be left out, which means an empty text."""
+    """Key and value of one entry; a missing one is an empty text."""
     found = {number: value.decode() for number, value in _fields(io.BytesIO(data))}
     return found.get(1, ""), found.get(2, "")
 
 
 def _fields(file: BinaryIO, wanted: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of every length-prefixed field, of those of one number if it is given; raises `ValueError`."""
+    """Number and bytes of every length-prefixed field, or of those with the number `wanted`; raises `ValueError`."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     while file.tell() < size:
@@ -159,7 +159,7 @@ def _fields(file: BinaryIO, wanted: int | None = None) -> Iterator[tuple[int, by
 
 
 def _varint(file: BinaryIO) -> int:
-    """A number in groups of seven bits, the lowest first; the top bit says that another follows."""
+    """A number in groups of seven bits, the lowest first; the top bit says that another group follows."""
     value = 0
     for position in range(MAX_VARINT_BYTES):
         byte = file.read(1)

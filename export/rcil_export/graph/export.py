@@ -19,7 +19,7 @@ from rcil_export.graph.translate import Translator
 
 
 def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.ModelProto:
-    """The graph of `model` in evaluation mode, checked; fp32, whatever `interface.precision` will be in the end.
+    """The graph of `model` in evaluation mode, checked; always fp32, whatever `interface.precision` says.
 
     The same network, description and interface give the same bytes.
 

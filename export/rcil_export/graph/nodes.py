@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,20 @@ from onnx import TensorProto, helper, numpy_helper
 ACTIVATIONS = frozenset({"LeakyRelu", "Relu", "Clip"})
 
 
+@dataclass
 class NodeList:
     """Nodes in the order of execution; every node has one output, named like the node."""
 
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, onnx.TensorProto] = {}
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
 
     def add(self, op: str, inputs: list[str], name: str, **attributes: Any) -> str:
-        """Append a node; returns the name of its output. An empty input name leaves an optional input out."""
+        """Append a node; returns the name of its output. An empty input name omits an optional input."""
         self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
         return name
 
     def constant(self, name: str, values: NDArray[Any]) -> str:
-        """A constant by name; the same name twice is the same constant."""
+        """Add a constant and return its name; the same name twice is the same constant."""
         self.constants.setdefault(name, numpy_helper.from_array(np.ascontiguousarray(values), name))
         return name
 
@@ -37,7 +38,7 @@ def constants_of(document: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
 
 
 def without_constants(document: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of all but the constants, which are nearly all of a file's bytes."""
+    """A copy without the constants, which are nearly all of a file's bytes."""
     light = onnx.ModelProto()
     _copy_fields(document, light, "graph")
     _copy_fields(document.graph, light.graph, "initializer")
@@ -45,21 +46,21 @@ def without_constants(document: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _copy_fields(source: Any, target: Any, left_out: str) -> None:
-    for field, value in source.ListFields():
-        if field.name == left_out:
+    for entry, value in source.ListFields():
+        if entry.name == left_out:
             continue
         if isinstance(value, str | bytes | int | float):
-            setattr(target, field.name, value)
+            setattr(target, entry.name, value)
         elif isinstance(value, Iterable):
-            getattr(target, field.name).extend(value)
+            getattr(target, entry.name).extend(value)
         else:
-            getattr(target, field.name).CopyFrom(value)
+            getattr(target, entry.name).CopyFrom(value)
 
 
 def with_declared_constants(document: onnx.ModelProto, min_bytes: int = 0) -> onnx.ModelProto:
-    """A copy whose constants are inputs of the same type and shape, so that looking at types copies no weights.
+    """A copy whose constants are inputs of the same type and shape, so that inferring types copies no weights.
 
-    Integers of 64 bits, on which shapes may depend, stay constants, and so do those that are inputs or exist twice.
+    Constants of int64 stay, because shapes may depend on them, and so do those that are inputs or exist twice.
 
     Args:
         document: Any graph.
@@ -77,7 +78,7 @@ def with_declared_constants(document: onnx.ModelProto, min_bytes: int = 0) -> on
 
 
 def readers_of(nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
-    """Who reads a value, by the value's name."""
+    """The nodes that read a value, by the value's name."""
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in nodes:
         for name in dict.fromkeys(node.input):
@@ -87,7 +88,7 @@ def readers_of(nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto
 
 
 def activation_after(name: str, readers: dict[str, list[onnx.NodeProto]]) -> onnx.NodeProto | None:
-    """The activation that alone reads the value `name`, if it is so."""
+    """The activation that is the only reader of the value `name`; None if there is none."""
     found = readers.get(name, [])
     return found[0] if len(found) == 1 and found[0].op_type in ACTIVATIONS else None
 
@@ -100,9 +101,9 @@ def set_inputs(node: onnx.NodeProto, names: Iterable[str]) -> None:
 
 
 def replace_nodes(document: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> None:
-    """Put `nodes` into the graph in an order of execution; what leads to no output is left out.
+    """Replace the nodes of the graph by `nodes`, in an order of execution; nodes that lead to no output are left out.
 
-    Nodes keep the order they have, but for those that stand behind their reader: they move in front of it.
+    Nodes keep their order, except that a node after its reader moves in front of it.
     """
     graph = document.graph
     ordered = [
@@ -116,23 +117,30 @@ def replace_nodes(document: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) ->
     graph.initializer.extend(onnx.TensorProto.FromString(constant) for constant in constants)
 
 
-def _in_order(nodes: list[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
-    """Nodes that lead to a wanted value, each behind what it reads."""
-    writer = {name: at for at, node in enumerate(nodes) for name in node.output}
-    needed: set[int] = set()
-    names = list(wanted)
-    while names:
-        at = writer.get(names.pop())
-        if at is not None and at not in needed:
-            needed.add(at)
-            names += nodes[at].input
+def needed_values(nodes: Iterable[onnx.NodeProto], outputs: Iterable[str]) -> set[str]:
+    """Names of all values that the values `outputs` are computed from, and of these themselves."""
+    writer = {name: node for node in nodes for name in node.output}
+    needed: set[str] = set()
+    waiting = list(outputs)
+    while waiting:
+        name = waiting.pop()
+        if name and name not in needed:
+            needed.add(name)
+            waiting += writer[name].input if name in writer else []
+    return needed
+
+
+def _in_order(nodes: list[onnx.NodeProto], outputs: set[str]) -> list[onnx.NodeProto]:
+    """The nodes that lead to an output, each after the nodes that it reads from."""
+    needed = needed_values(nodes, outputs)
+    writer = {name: index for index, node in enumerate(nodes) for name in node.output}
     ordered: dict[int, None] = {}
-    waiting = sorted(needed, reverse=True)
+    waiting = [index for index, node in enumerate(nodes) if needed.intersection(node.output)][::-1]
     while waiting:
         sources = [writer[name] for name in nodes[waiting[-1]].input if name in writer]
-        missing = [at for at in sources if at not in ordered]
+        missing = [index for index in sources if index not in ordered]
         if missing:
             waiting += reversed(missing)
         else:
             ordered.setdefault(waiting.pop())
-    return [nodes[at] for at in ordered]
+    return [nodes[index] for index in ordered]

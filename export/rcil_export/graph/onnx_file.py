@@ -28,13 +28,13 @@ class OnnxFile(NamedTuple):
 
 
 def read_onnx(path: Path) -> OnnxFile:
-    """Read an exported file; every way it can be wrong gives a `CheckpointError` that names it."""
+    """Read an exported file; a `CheckpointError` names the file and what is wrong with it."""
     document = load_document(path)
     return OnnxFile(document, *description_of(document, path))
 
 
 def load_document(path: Path) -> onnx.ModelProto:
-    """Any ONNX file; a `CheckpointError` names what is none."""
+    """Load any ONNX file; a `CheckpointError` names a file that is not ONNX."""
     try:
         document = onnx.load(path, format="protobuf")  # whatever its name says: .json and .pbtxt are other formats
         if any(isinstance(text, bytes) for text in _texts(document)):
@@ -47,7 +47,7 @@ def load_document(path: Path) -> onnx.ModelProto:
 
 
 def _texts(document: onnx.ModelProto) -> Iterator[str | bytes]:
-    """All that is read as text."""
+    """Everything in the file that is read as text."""
     for entry in document.metadata_props:
         yield from (entry.key, entry.value)
     for node in document.graph.node:
@@ -55,7 +55,7 @@ def _texts(document: onnx.ModelProto) -> Iterator[str | bytes]:
 
 
 def texts_of(document: onnx.ModelProto) -> dict[str, str]:
-    """What is written into a file beside its graph, in the order of the keys."""
+    """The texts in a file's metadata, in the order of their keys."""
     return {entry.key: entry.value for entry in sorted(document.metadata_props, key=lambda entry: entry.key)}
 
 
@@ -72,6 +72,6 @@ def describe(document: onnx.ModelProto, metadata: Metadata, interface: Interface
 
 
 def write_onnx(path: Path, document: onnx.ModelProto) -> None:
-    """Write a graph, whole or not at all; the same graph gives the same bytes."""
+    """Write a graph atomically; the same graph gives the same bytes."""
     with replacing(path) as part:
         part.write_bytes(document.SerializeToString(deterministic=True))

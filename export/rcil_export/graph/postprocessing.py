@@ -51,13 +51,13 @@ def write_labels(nodes: NodeList, scores: str, classes: int) -> None:
 
 
 def full_logits(document: onnx.ModelProto) -> tuple[str, int]:
-    """The value with the logits at the size of the image, and the axis of its classes."""
+    """The name of the value with the full-size logits, and the axis of its classes."""
     made = {name for node in document.graph.node for name in node.output}
     return (BY_PIXEL, 3) if BY_PIXEL in made else ("logits", 1)
 
 
 def _full_size(nodes: NodeList, classes: int, interface: Interface) -> str:
-    """[N, H, W, classes] or [N, classes, H, W]: a constant, or read off the image where sizes vary."""
+    """[N, H, W, classes] or [N, classes, H, W]: a constant, or computed from the image if sizes vary."""
     batch, height, width = interface.shape.usual
     by_pixel = interface.runtime == "cpu"
     if interface.shape.static:

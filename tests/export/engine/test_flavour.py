@@ -57,7 +57,7 @@ def test_classic_is_not_installed():
 
 @pytest.mark.parametrize("choice", ["classic", "auto"])
 def test_classic_without_a_gpu(classic, no_rtx, choice):
-    with pytest.raises(NoGpuError, match=r"there is none here\n.*rcil\[rtx\]"):
+    with pytest.raises(NoGpuError, match=r"this machine has none\n.*rcil\[rtx\]"):
         find_flavour(choice)
 
 

@@ -45,7 +45,7 @@ def gpu_of(monkeypatch, set_gpus):
 def test_no_gpu_names_the_onnx_file_to_use(engine):
     with pytest.raises(NoGpuError) as caught, EngineRunner(engine):
         pass
-    assert caught.value.message == f"{engine} needs an NVIDIA GPU with its driver, and there is none here"
+    assert caught.value.message == f"{engine} needs an NVIDIA GPU with its driver, and this machine has none"
     assert str(engine.with_name("model.onnx")) in caught.value.hint
 
 
@@ -72,7 +72,7 @@ def test_a_second_gpu_is_asked_for_by_its_number(engine, set_gpus):
     with pytest.raises(EngineError, match="stop here"), EngineRunner(engine, 1, open_cuda):
         pass
     assert cudas == [1]
-    with pytest.raises(ConfigError, match="no GPU number 2 here, only 2"), EngineRunner(engine, 2):
+    with pytest.raises(ConfigError, match="no GPU number 2, only 2"), EngineRunner(engine, 2):
         pass
 
 

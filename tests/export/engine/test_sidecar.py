@@ -93,7 +93,7 @@ def test_the_engine_was_changed(engine):
         ({"onnx_file": ".."}, "onnx_file: String should match"),
         ({"onnx_file": ""}, "onnx_file: String should match"),
         ({"inputs": []}, "inputs: Tuple should have at least 1 item"),
-        ({"inputs": [IMAGE | {"shape": [4, 6]}]}, r"Value error, inputs: \[4, 6\] is no batch of images"),
+        ({"inputs": [IMAGE | {"shape": [4, 6]}]}, r"Value error, inputs: \[4, 6\] is not a batch of images"),
         ({"inputs": [IMAGE | {"shape": [1, 0, 6, 3]}]}, r"inputs\.0\.shape\.1: Value error, a side of 0"),
         ({"inputs": [IMAGE | {"shape": [-1, 4, 6, 3]}]}, r"Value error, the profile is missing, and the input \[\?"),
         ({"profile": profile_of("4x6")}, r"Value error, the profile is 1 x 4 x 6, and the input \[1, 4"),
@@ -120,7 +120,7 @@ def test_another_version_of_tensorrt(engine):
     write(engine, version="1.2.3")
     with pytest.raises(EngineError) as caught:
         check_installed(engine, read_sidecar(engine))
-    assert f"was built with TensorRT-RTX 1.2.3, and installed is TensorRT-RTX {trt.__version__}" in caught.value.message
+    assert f"was built with TensorRT-RTX 1.2.3, but TensorRT-RTX {trt.__version__} is installed" in caught.value.message
     assert "build it again from model.onnx" in caught.value.hint
     check_unchanged(engine)
 
@@ -128,13 +128,13 @@ def test_another_version_of_tensorrt(engine):
 def test_another_flavour(engine):
     write(engine, flavour="classic", version="10.3.0")
     with pytest.raises(
-        EngineError, match=r"needs TensorRT 10\.3\.0, and installed is TensorRT-RTX .*\n.*rcil\[tensorrt\]"
+        EngineError, match=r"needs TensorRT 10\.3\.0, but TensorRT-RTX .* is installed\n.*rcil\[tensorrt\]"
     ):
         check_installed(engine, read_sidecar(engine))
 
 
 def test_no_tensorrt(engine, no_rtx):
-    with pytest.raises(EngineError, match=r"and installed is no TensorRT\n.*rcil\[rtx\]"):
+    with pytest.raises(EngineError, match=r"but no TensorRT is installed\n.*rcil\[rtx\]"):
         check_installed(engine, read_sidecar(engine))
 
 
