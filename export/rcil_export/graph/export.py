@@ -25,8 +25,8 @@ def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.
 
     Args:
         model: Folded, unless `interface.folded` says otherwise.
-        metadata: Travels along in the file; its class table names the rows.
-        interface: What the graph takes and gives.
+        metadata: Is stored in the file; its class table names the rows.
+        interface: Inputs and outputs of the graph.
     """
     nodes = NodeList()
     image, stem_scale = write_input(nodes, metadata, interface)

@@ -1,4 +1,4 @@
-"""What an exported graph takes and gives, and how the file says so. No torch here: serving reads it."""
+"""The inputs and outputs of an exported graph, as its file describes them. No torch here: serving reads it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def make_interface(
     opset: int | None,
     runtime: str,
 ) -> Interface:
-    """The interface that the options of these names ask for; see `parse_shape` for the first three."""
+    """The interface for the options of these names; see `parse_shape` for the first three."""
     named = (("precision", precision, PRECISIONS), ("input", kind, get_args(InputKind)), ("runtime", runtime, RUNTIMES))
     for what, value, known in named:
         if value not in known:

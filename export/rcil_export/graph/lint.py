@@ -13,18 +13,7 @@ from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.graph.interface import INPUT_NAME, Interface
 from rcil_export.graph.nodes import constants_of, needed_values, with_declared_constants
 
-LAYER_OPS = {
-    "Conv",
-    "LeakyRelu",
-    "Relu",
-    "Clip",
-    "Add",
-    "Concat",
-    "MaxPool",
-    "GlobalAveragePool",
-    "AveragePool",
-    "Pad",
-}
+LAYER_OPS = {"Conv", "LeakyRelu", "Relu", "Clip", "Add", "Concat", "MaxPool", "GlobalAveragePool", "AveragePool", "Pad"}
 """Operators of the network itself. `Pad` replicates the borders of a windowed mean."""
 PRE_AND_POSTPROCESSING = {"Cast", "Transpose", "Sub", "Resize", "ArgMax"}
 BY_OUTPUT = {

@@ -74,6 +74,6 @@ def check_engine_form(interface: Interface | ClassifierInterface, source: Path |
     """Raise for a graph that TensorRT cannot build an engine from."""
     if isinstance(interface, Interface) and interface.runtime == "cpu":
         raise ConfigError(
-            f"{source} was exported with `--for cpu`, and no engine is built from that form",
+            f"{source} is written for CPUs (`--for cpu`), and no engine is built from that form",
             f"{WRITE_AGAIN}, which engines and CPUs take, and build the engine from that.",
         )
