@@ -61,11 +61,6 @@ class Feeds:
     """The folder that the names of the images are relative to; None for generated images."""
 
     @property
-    def generated(self) -> bool:
-        """Whether the images are generated, so that ranges say little about a site."""
-        return self.root is None
-
-    @property
     def count(self) -> int:
         """Number of images."""
         return len(self.images)
