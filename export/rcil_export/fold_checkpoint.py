@@ -12,13 +12,12 @@ from onnx import TensorProto
 
 from rcil.checkpoint.file import load_for_inference, save
 from rcil.core.errors import GateError, RcilError
-from rcil.core.files import sha256_of
+from rcil.core.files import check_other_file, sha256_of
 from rcil.hardware.devices import choose_device
 from rcil.model.metadata import LineageEntry, Metadata
 from rcil.nn import Segmenter, cost, fold, plain_twin
 from rcil_export.certificate.difference import MAX_ULPS, distances
 from rcil_export.certificate.weights import deployed_weights, open_tensors
-from rcil_export.same_file import require_other_file
 
 TOLERANCE = 1e-4
 """Largest allowed error of fp32 logits, as a share of their range."""
@@ -87,7 +86,7 @@ def fold_checkpoint(
         device: Where both networks are compared: `auto`, `cpu`, `cuda` or `cuda:N`. Folding itself is exact anywhere.
     """
     chosen = choose_device(device)
-    require_other_file(target, source, "the checkpoint it is folded from")
+    check_other_file(target, source, "the checkpoint it is folded from")
     model, metadata = load_deployable(source, force=force)
     if metadata.architecture.folded:
         raise RcilError(f"{source} is folded already", "Use it as it is, or fold the checkpoint it came from.")

@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import itertools
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from rcil.core.errors import CheckpointError, RcilError
+from rcil.core.errors import CheckpointError, ConfigError, MissingDependencyError, RcilError
 from rcil.core.files import sha256_of
 from rcil.model.header import read_header
 from rcil_export.certificate.counts import Counts, deployed_counts
 from rcil_export.certificate.difference import first_difference, weight_differences, with_weights_of
-from rcil_export.certificate.engine import ENGINE_GPUS, engine_item
 from rcil_export.certificate.graph import canonical, parameters_and_macs, with_fixed_size
 from rcil_export.certificate.latency import latency_item
 from rcil_export.certificate.memory import memory_item
 from rcil_export.certificate.twin import twin_document
 from rcil_export.checks.result import Item, Result
-from rcil_export.classify.interface import ClassifierInterface
+from rcil_export.engine.build import build_engine
+from rcil_export.engine.errors import EngineError
+from rcil_export.engine.options import EngineOptions
 from rcil_export.graph.ends import input_dims
-from rcil_export.graph.interface import Interface, Precision
+from rcil_export.graph.interface import GraphInterface, Precision
 from rcil_export.graph.shapes import InputShape
 from rcil_export.precision.convert import deployed_metadata
 from rcil_export.precision.converted import Conversion
-from rcil_export.stages import part
+from rcil_export.resources import part
 from rcil_export.timing.interleaved import LatencyOptions
 
 TITLE = "No extra cost over a plain network"
 MAX_LISTED = 3
 """Layers with other weights that a line lists; the document has more."""
 MAX_IN_DOCUMENT = 50
+ENGINE_GPUS = ("sm86",)
+"""Compute capabilities to build for, where the user names none."""
 
 
 def certify(
     delivered: Path,
     checkpoint: Path,
-    interface: Interface | ClassifierInterface,
+    interface: GraphInterface,
     *,
     engine: bool,
     latency: LatencyOptions | None,
@@ -193,3 +199,58 @@ def _not_replayed(precision: Precision) -> list[Item]:
             "equal but for the last bit",
         ),
     ]
+
+
+def engine_item(
+    own: Path, plain: Path, precision: Precision, gpus: tuple[str, ...], *, build_both: bool = False
+) -> Item:
+    """Whether TensorRT-RTX builds the same bytes from both.
+
+    Two files with the same bytes are one input of a builder that gives the same bytes for the same input, so a single
+    build speaks for both.
+
+    Args:
+        own: A file with the delivered graph in canonical form: engines contain the names of nodes.
+        plain: One with the twin's, with the same weights.
+        precision: Of both.
+        gpus: Compute capabilities to build for.
+        build_both: Also build twice from equal files, to test the builder.
+    """
+    key, title, required = f"engine_{precision}", f"Same TensorRT-RTX engine in {precision}", "the same bytes"
+    options = EngineOptions(precision=precision, flavour="rtx", gpus=gpus)
+    with tempfile.TemporaryDirectory(prefix="rcil-certificate-") as folder:
+        try:
+            first = _built(own, Path(folder) / "built.engine", options)
+            one_input = not build_both and filecmp.cmp(own, plain, shallow=False)
+            second = first if one_input else _built(plain, Path(folder) / "built.engine", options)
+        except (MissingDependencyError, ConfigError) as error:  # not here, or not for these GPUs
+            return Item(key, title, None, f"not built: {error.message}", required, {"remedy": error.hint})
+        except EngineError as error:
+            return Item(key, title, False, f"not built: {error.message}", required, {"remedy": error.hint})
+    same = first["sha256"] == second["sha256"]
+    how = ""
+    if not same:
+        how = f"; the plain network's: {second['bytes']:,} bytes, {second['sha256'][:12]}"
+    elif one_input:
+        how = f"; both canonical graphs are the same bytes, sha256 {first['onnx_sha256'][:12]}, and were built once"
+    return Item(
+        key,
+        title,
+        same,
+        f"{first['bytes']:,} bytes for {', '.join(gpus)}, sha256 {first['sha256'][:12]}{how}",
+        required,
+        {"gpus": list(gpus), "delivered": first, "plain": second, "same_input": one_input},
+        kind="proved",
+    )
+
+
+def _built(source: Path, target: Path, options: EngineOptions) -> dict[str, Any]:
+    start = time.perf_counter()
+    sidecar = build_engine(source, target, options)
+    return {
+        "sha256": sidecar.engine_sha256,
+        "bytes": target.stat().st_size,
+        "onnx_sha256": sidecar.onnx_sha256,
+        "version": sidecar.version,
+        "seconds": round(time.perf_counter() - start, 2),
+    }

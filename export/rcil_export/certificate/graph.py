@@ -225,7 +225,7 @@ class GraphView:
 
     def dims(self, name: str) -> list[int | str]:
         """Inferred shape of a value."""
-        return _dims(self.values[name])
+        return dims_of(self.values[name])
 
     def type_of(self, name: str) -> str:
         """Inferred type and shape of a value."""
@@ -259,7 +259,8 @@ def _without_weights(plain: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _dims(value: onnx.ValueInfoProto) -> list[int | str]:
+def dims_of(value: onnx.ValueInfoProto) -> list[int | str]:
+    """Lengths or names of the axes that a value declares; `?` for an axis without either."""
     shape: Iterable[Any] = value.type.tensor_type.shape.dim
     return [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in shape]
 
@@ -269,7 +270,7 @@ def type_of(value: onnx.ValueInfoProto) -> str:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return f"{TensorProto.DataType.Name(tensor.elem_type).lower()} of any shape"
-    return type_and_dims(tensor.elem_type, _dims(value))
+    return type_and_dims(tensor.elem_type, dims_of(value))
 
 
 def type_and_dims(kind: int, dims: Sequence[int | str]) -> str:

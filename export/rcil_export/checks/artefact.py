@@ -22,7 +22,7 @@ from rcil.core.images import Image
 from rcil.inference import as_input
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
-from rcil_export.checks.structure.tensor_precision import precision_of
+from rcil_export.checks.tensor_precision import precision_of
 from rcil_export.graph.description import parse_description
 from rcil_export.graph.ends import BY_PIXEL, full_logits
 from rcil_export.graph.image_input import image_input

@@ -71,8 +71,7 @@ def parse_limits(text: str) -> dict[str, float]:
     changes: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if name not in Limits.model_fields:
-            raise ConfigError(f"there is no limit '{name}'", did_you_mean(name, Limits.model_fields))
+        _check_name(name)
         try:
             changes[name] = float(value)
         except ValueError as error:
@@ -83,7 +82,14 @@ def parse_limits(text: str) -> dict[str, float]:
     return changes
 
 
+def _check_name(name: str) -> None:
+    if name not in Limits.model_fields:
+        raise ConfigError(f"unknown limit '{name}'", did_you_mean(name, Limits.model_fields))
+
+
 def _checked(values: dict[str, Any]) -> Limits:
+    for name in values:
+        _check_name(name)
     try:
         return Limits.model_validate(values)
     except ValidationError as error:

@@ -15,8 +15,8 @@ from rcil.core.files import sha256_of
 from rcil.model.class_match import match_classes
 from rcil.nn import Segmenter, fold
 from rcil_export.checks.artefact import CheckpointArtefact, open_artefact
-from rcil_export.checks.layers.bisect import check_same_network
-from rcil_export.checks.layers.layer_alignment import unit_paths
+from rcil_export.checks.bisect import check_same_network
+from rcil_export.checks.layer_alignment import unit_paths
 from rcil_export.checks.limits import Limits
 from rcil_export.checks.outputs.compare import compare_outputs
 from rcil_export.checks.outputs.images import CheckImages

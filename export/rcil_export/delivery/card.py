@@ -11,7 +11,6 @@ from rcil.core.files import sha256_of
 from rcil.model.chain import Link, links_of, lost_text
 from rcil.model.metadata import Metadata
 
-CARD_NAME = "model_card.md"
 NOT_MEASURED = "not measured"
 INFORMATION = "for information"
 VERDICTS = {True: "passed", False: "FAILED", None: "not decided"}

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from rcil.core.files import replacing, sha256_of
+from rcil.core.files import check_other_file, replacing, sha256_of
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import Flavour, find_flavour
 from rcil_export.engine.gpu import find_gpus
@@ -21,7 +21,6 @@ from rcil_export.engine.targets import choose_gpus
 from rcil_export.engine.timing_cache import timing_cache_path, timings_kept
 from rcil_export.graph.interface import INPUT_NAME
 from rcil_export.graph.onnx_file import load_document, texts_of
-from rcil_export.same_file import require_other_file
 
 _NUMPY_NAMES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}
 
@@ -40,7 +39,7 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
         options: What to build.
         listen: Called with the name of a phase, the steps done and the steps in all.
     """
-    require_other_file(engine, onnx, "the ONNX file it is built from")
+    check_other_file(engine, onnx, "the ONNX file it is built from")
     metadata = texts_of(load_document(onnx))
     flavour = find_flavour(options.flavour)
     gpus = choose_gpus(flavour, options.gpus, options.precision)

@@ -12,21 +12,13 @@ from pydantic import BaseModel, ValidationError
 from rcil.core.errors import CheckpointError
 from rcil.model.header import METADATA_KEY
 from rcil.model.metadata import ClassifierMetadata, Metadata
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.interface import INTERFACE_KEY, Interface
+from rcil_export.graph.interface import INTERFACE_KEY, ClassifierInterface, GraphInterface, Interface
 
 M = TypeVar("M", bound=BaseModel)
 
 
-class ClassifierDescription(NamedTuple):
-    """Of a classifier of whole images; see `Description`."""
-
-    metadata: ClassifierMetadata
-    interface: ClassifierInterface
-
-
 class Description(NamedTuple):
-    """Both halves."""
+    """What a segmenter's graph says about itself."""
 
     metadata: Metadata
     """What the network is: classes, colours, mean and std, lineage."""
@@ -34,16 +26,23 @@ class Description(NamedTuple):
     """What the graph takes and gives."""
 
 
+class AnyDescription(NamedTuple):
+    """What the graph of any network says about itself; see `Description`."""
+
+    metadata: Metadata
+    interface: GraphInterface
+
+
 def parse_description(texts: Mapping[str, str], source: Path | str) -> Description:
     """Read the texts of `source`; all that does not describe what gives masks is a `CheckpointError` that names it."""
     return Description(_parsed(texts, METADATA_KEY, Metadata, source), _parsed(texts, INTERFACE_KEY, Interface, source))
 
 
-def parse_any_description(texts: Mapping[str, str], source: Path | str) -> Description | ClassifierDescription:
+def parse_any_description(texts: Mapping[str, str], source: Path | str) -> AnyDescription:
     """As `parse_description`, and for classifiers of whole images too."""
     if _kind_of(texts.get(METADATA_KEY, "")) != "classifier":
-        return parse_description(texts, source)
-    return ClassifierDescription(
+        return AnyDescription(*parse_description(texts, source))
+    return AnyDescription(
         _parsed(texts, METADATA_KEY, ClassifierMetadata, source),
         _parsed(texts, INTERFACE_KEY, ClassifierInterface, source),
     )

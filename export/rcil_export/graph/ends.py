@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from rcil.model.metadata import Metadata
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.nodes import NodeList
 from rcil_export.graph.shapes import InputShape
 
@@ -25,7 +24,7 @@ BY_PIXEL = "logits_full"
 
 
 def write_input(
-    nodes: NodeList, metadata: Metadata, interface: Interface | ClassifierInterface
+    nodes: NodeList, metadata: Metadata, interface: GraphInterface
 ) -> tuple[str, NDArray[np.float64] | None]:
     """Nodes before the stem; returns the value that the stem reads, and the scale that its kernel must take over.
 
@@ -41,9 +40,12 @@ def write_input(
     return centred, 1 / (255 * np.array(metadata.std))
 
 
-def write_outputs(nodes: NodeList, logits: str, classes: int, interface: Interface) -> None:
-    """Nodes after the classifier, from its logits [N, classes, h, w]."""
-    by_pixel = interface.runtime == "cpu"
+def write_outputs(nodes: NodeList, logits: str, classes: int, interface: GraphInterface) -> None:
+    """Nodes after the classifier, from its logits [N, classes, h, w], or from a list of scores [N, classes, ...]."""
+    if "label" in interface.outputs:
+        _write_labels(nodes, logits, classes)
+        return
+    by_pixel = interface.for_cpu
     axis = 3 if by_pixel else 1
     small = nodes.add("Transpose", [logits], "logits_nhwc", perm=NCHW_TO_NHWC) if by_pixel else logits
     full = nodes.add(
@@ -55,7 +57,7 @@ def write_outputs(nodes: NodeList, logits: str, classes: int, interface: Interfa
     )
     if "mask" in interface.outputs:
         rows = nodes.add("ArgMax", [full], "rows", axis=axis, keepdims=0)
-        nodes.add("Cast", [rows], "mask", to=TensorProto.UINT8 if classes <= 256 else TensorProto.INT32)
+        nodes.add("Cast", [rows], "mask", to=output_type("mask", classes))
     if "confidence" in interface.outputs:
         chances = nodes.add("Softmax", [full], "chances", axis=axis)
         nodes.add(
@@ -65,11 +67,11 @@ def write_outputs(nodes: NodeList, logits: str, classes: int, interface: Interfa
         nodes.add("Transpose", [full], "logits", perm=NHWC_TO_NCHW)
 
 
-def write_labels(nodes: NodeList, scores: str, classes: int) -> None:
+def _write_labels(nodes: NodeList, scores: str, classes: int) -> None:
     """Nodes after a classifier's head, which gives [N, classes, ...]: the scores as a list, the row of the largest."""
     flat = nodes.add("Flatten", [scores], "scores", axis=1)
     rows = nodes.add("ArgMax", [flat], "rows", axis=1, keepdims=0)
-    nodes.add("Cast", [rows], "label", to=TensorProto.UINT8 if classes <= 256 else TensorProto.INT32)
+    nodes.add("Cast", [rows], "label", to=output_type("label", classes))
 
 
 def full_logits(document: onnx.ModelProto) -> tuple[str, int]:
@@ -78,10 +80,10 @@ def full_logits(document: onnx.ModelProto) -> tuple[str, int]:
     return (BY_PIXEL, 3) if BY_PIXEL in made else ("logits", 1)
 
 
-def _full_size(nodes: NodeList, classes: int, interface: Interface) -> str:
+def _full_size(nodes: NodeList, classes: int, interface: GraphInterface) -> str:
     """[N, H, W, classes] or [N, classes, H, W]: a constant, or read off the image where sizes vary."""
     batch, height, width = interface.shape.usual
-    by_pixel = interface.runtime == "cpu"
+    by_pixel = interface.for_cpu
     if interface.shape.static:
         sides = [batch, height, width, classes] if by_pixel else [batch, classes, height, width]
         return nodes.constant("full_size", np.array(sides, np.int64))
@@ -98,7 +100,7 @@ def _full_size(nodes: NodeList, classes: int, interface: Interface) -> str:
     return nodes.add("Concat", parts, "full_size", axis=0)
 
 
-def input_dims(shape: InputShape, interface: Interface | ClassifierInterface) -> list[int | str]:
+def input_dims(shape: InputShape, interface: GraphInterface) -> list[int | str]:
     """Axes of the input as ONNX declares them; what varies has a name."""
     batch, height, width = _sides(shape)
     return [batch, height, width, 3] if interface.input == "uint8" else [batch, 3, height, width]
@@ -107,13 +109,15 @@ def input_dims(shape: InputShape, interface: Interface | ClassifierInterface) ->
 def output_dims(name: str, classes: int, shape: InputShape) -> list[int | str]:
     """Axes of an output as ONNX declares them."""
     batch, height, width = _sides(shape)
-    return [batch, classes, height, width] if name == "logits" else [batch, height, width]
+    by_class = {"logits": [batch, classes, height, width], "scores": [batch, classes], "label": [batch]}
+    return by_class.get(name, [batch, height, width])
 
 
-def label_dims(name: str, classes: int, shape: InputShape) -> list[int | str]:
-    """Axes of a classifier's output as ONNX declares them."""
-    batch = _sides(shape)[0]
-    return [batch, classes] if name == "scores" else [batch]
+def output_type(name: str, classes: int) -> int:
+    """Element type of an output: integers for class rows, else floats."""
+    if name not in ("mask", "label"):
+        return TensorProto.FLOAT
+    return TensorProto.UINT8 if classes <= 256 else TensorProto.INT32
 
 
 def _sides(shape: InputShape) -> list[int | str]:

@@ -8,24 +8,24 @@ import onnx
 from onnx import TensorProto, helper
 
 from rcil import __version__
+from rcil.classify.network import ImageClassifier
 from rcil.model.header import METADATA_KEY
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.ends import input_dims, output_dims, write_input, write_outputs
-from rcil_export.graph.interface import INPUT_NAME, INTERFACE_KEY, Interface
+from rcil_export.graph.ends import input_dims, output_dims, output_type, write_input, write_outputs
+from rcil_export.graph.interface import INPUT_NAME, INTERFACE_KEY, GraphInterface
 from rcil_export.graph.lint import check_graph
 from rcil_export.graph.nodes import NodeList
 from rcil_export.graph.translate import Translator
 
 
-def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.ModelProto:
+def to_onnx(model: Segmenter | ImageClassifier, metadata: Metadata, interface: GraphInterface) -> onnx.ModelProto:
     """The graph of `model` in evaluation mode, checked; fp32, whatever `interface.precision` will be in the end.
 
     The same network, description and interface give the same bytes.
 
     Args:
-        model: Folded, unless `interface.folded` says otherwise.
+        model: Folded, unless the interface of a segmenter says otherwise.
         metadata: Travels along in the file; its class table names the rows.
         interface: What the graph takes and gives.
     """
@@ -34,11 +34,8 @@ def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.
     logits = Translator(model, interface.shape, image, stem_scale, nodes).run()
     classes = len(model.names)
     write_outputs(nodes, logits, classes, interface)
-    integer = TensorProto.UINT8 if classes <= 256 else TensorProto.INT32
     outputs = [
-        helper.make_tensor_value_info(
-            name, integer if name == "mask" else TensorProto.FLOAT, output_dims(name, classes, interface.shape)
-        )
+        helper.make_tensor_value_info(name, output_type(name, classes), output_dims(name, classes, interface.shape))
         for name in interface.outputs
     ]
     return finished(nodes, outputs, metadata, interface)
@@ -48,7 +45,7 @@ def finished(
     nodes: NodeList,
     outputs: Sequence[onnx.ValueInfoProto],
     metadata: Metadata,
-    interface: Interface | ClassifierInterface,
+    interface: GraphInterface,
 ) -> onnx.ModelProto:
     """The model of these nodes with its description, checked; the list of nodes gives its constants away."""
     kind = TensorProto.UINT8 if interface.input == "uint8" else TensorProto.FLOAT
@@ -68,7 +65,7 @@ def finished(
     return document
 
 
-def describe(document: onnx.ModelProto, metadata: Metadata, interface: Interface | ClassifierInterface) -> None:
+def describe(document: onnx.ModelProto, metadata: Metadata, interface: GraphInterface) -> None:
     """Put both descriptions into the file's metadata, in place of what stands there."""
     helper.set_model_props(
         document, {METADATA_KEY: metadata.model_dump_json(), INTERFACE_KEY: interface.model_dump_json()}

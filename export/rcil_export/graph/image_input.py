@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from rcil.core.images import Image
 from rcil.model.metadata import Metadata
-from rcil_export.graph.interface import Interface
+from rcil_export.graph.interface import GraphInterface
 
 
-def image_input(metadata: Metadata, interface: Interface, image: Image) -> NDArray[Any]:
+def image_input(metadata: Metadata, interface: GraphInterface, image: Image) -> NDArray[Any]:
     """An RGB image [H, W, 3] as [H, W, 3] uint8 in the model's colour order, or as normalised float32 [3, H, W]."""
     ordered = image if metadata.colour_order == "RGB" else image[..., ::-1]
     if interface.input == "uint8":

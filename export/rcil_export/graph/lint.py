@@ -9,8 +9,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from rcil.core.errors import RcilError
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.precision.graph import with_declared_constants
 
 NETWORK = {"Conv", "LeakyRelu", "Relu", "Clip", "Add", "Concat", "MaxPool", "GlobalAveragePool", "AveragePool", "Pad"}
@@ -35,7 +34,7 @@ class GraphError(RcilError):
     exit_code = 5
 
 
-def check_graph(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> None:
+def check_graph(document: onnx.ModelProto, interface: GraphInterface) -> None:
     """Raise `GraphError` for the first thing that `lint` or ONNX's own checker finds."""
     problems = lint(document, interface)
     if problems:
@@ -60,7 +59,7 @@ def invalid_onnx(document: onnx.ModelProto) -> str | None:
     return None
 
 
-def lint(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> list[str]:
+def lint(document: onnx.ModelProto, interface: GraphInterface) -> list[str]:
     """Everything that is wrong, in words that name the node."""
     allowed = _allowed(interface)
     constants = {tensor.name: tensor for tensor in document.graph.initializer}
@@ -77,7 +76,7 @@ def lint(document: onnx.ModelProto, interface: Interface | ClassifierInterface) 
             problems.append(f"{_named(node)} ({node.op_type}) computes a constant")
         if not needed.intersection(node.output):
             problems.append(f"nobody reads {_named(node)} ({node.op_type})")
-        if interface.folded:
+        if not interface.shows_branches:
             problems += _left_by_a_norm(node, constants)
     problems += _doubled(document.graph, constants)
     problems += [f"the constant {name} is not used" for name in sorted(constants.keys() - used)]
@@ -93,17 +92,17 @@ def _op(node: onnx.NodeProto) -> str:
     return ".".join(filter(None, (node.domain, node.op_type)))
 
 
-def _wrong(opset: onnx.OperatorSetIdProto, interface: Interface | ClassifierInterface) -> bool:
+def _wrong(opset: onnx.OperatorSetIdProto, interface: GraphInterface) -> bool:
     return opset.domain in ("", "ai.onnx") and opset.version != interface.opset
 
 
-def _allowed(interface: Interface | ClassifierInterface) -> set[str]:
+def _allowed(interface: GraphInterface) -> set[str]:
     allowed = NETWORK | ENDS
     for output in interface.outputs:
         allowed |= BY_OUTPUT.get(output, set())
     if not interface.shape.static:
         allowed |= VARYING
-    if not interface.folded:
+    if interface.shows_branches:
         allowed |= BRANCHES
     if interface.precision == "int8":
         allowed |= QUANTISED
@@ -183,7 +182,7 @@ def _same_constants(a: onnx.NodeProto, b: onnx.NodeProto, constants: dict[str, o
     )
 
 
-def _first_cast(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> list[str]:
+def _first_cast(document: onnx.ModelProto, interface: GraphInterface) -> list[str]:
     """TensorRT takes uint8 only where a Cast reads it."""
     readers = [node for node in document.graph.node if INPUT_NAME in node.input and node.op_type != "Shape"]
     if interface.input == "uint8" and [node.op_type for node in readers] != ["Cast"]:

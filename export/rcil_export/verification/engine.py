@@ -20,9 +20,8 @@ from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import EngineSidecar, read_sidecar, sidecar_path
 from rcil_export.graph.onnx_file import texts_of
 from rcil_export.verification.fields import compare_documents
-from rcil_export.verification.findings import Findings
 from rcil_export.verification.onnx_model import VerifiedGraph
-from rcil_export.verification.report import Difference
+from rcil_export.verification.report import Difference, Findings
 
 SIDECAR, ENGINE = "Sidecar of this engine and graph", "Same engine as a fresh build"
 
@@ -107,7 +106,7 @@ def _built(
         if here is None or here.version != sidecar.version:
             has = "is not installed" if here is None else f"is {here.version} here"
             return None, f"built with {TITLES[sidecar.flavour]} {sidecar.version}, which {has}"
-        findings.say(f"engine: building again for {', '.join(sidecar.gpus)}")
+        findings.notify(f"engine: building again for {', '.join(sidecar.gpus)}")
         options = EngineOptions(
             precision=graph.interface.precision,
             flavour=sidecar.flavour,

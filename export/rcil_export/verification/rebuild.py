@@ -9,22 +9,17 @@ from pathlib import Path
 
 import onnx
 
-from rcil.checkpoint.file import load_for_inference
-from rcil.classify.checkpoint import load_classifier
-from rcil.classify.network import fold_classifier
 from rcil.core.errors import CheckpointError, ConfigError, RcilError, first_line
 from rcil.core.files import sha256_of
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, Metadata
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.classify.to_onnx import classifier_to_onnx
 from rcil_export.graph.description import parse_any_description
-from rcil_export.graph.interface import Interface
-from rcil_export.precision.convert import convert, deployed_metadata
+from rcil_export.graph.interface import GraphInterface
+from rcil_export.precision.convert import deployed_metadata
 from rcil_export.precision.record import ConversionRecord, read_record
 from rcil_export.precision.replay import replay
+from rcil_export.run import exportable_kind
 
-AnyInterface = Interface | ClassifierInterface
 AGAIN = "Export it again with this version of rcil-export."
 
 
@@ -69,7 +64,7 @@ class Source:
         """What a graph of this checkpoint carries."""
         return deployed_metadata(read_header(self.path).metadata, self.path)
 
-    def interface_of(self, texts: Mapping[str, str], source: str) -> AnyInterface:
+    def interface_of(self, texts: Mapping[str, str], source: str) -> GraphInterface:
         """What a delivered graph or sidecar states, read as a graph of this checkpoint."""
         metadata, interface = parse_any_description(texts, source)
         if isinstance(metadata, ClassifierMetadata) != isinstance(self.metadata, ClassifierMetadata):
@@ -79,7 +74,7 @@ class Source:
             )
         return interface
 
-    def rebuilt(self, delivered: onnx.ModelProto, interface: AnyInterface) -> Rebuilt:
+    def rebuilt(self, delivered: onnx.ModelProto, interface: GraphInterface) -> Rebuilt:
         """The graph again in the precision that the delivered one states, converted as its record says."""
         exact = self.exact(interface)
         if interface.precision == "fp32":
@@ -93,13 +88,7 @@ class Source:
             why = error.message if isinstance(error, RcilError) else first_line(error)
             raise RecordError(f"the conversion cannot be repeated: {why}", AGAIN) from error
 
-    def exact(self, interface: AnyInterface) -> onnx.ModelProto:
+    def exact(self, interface: GraphInterface) -> onnx.ModelProto:
         """The fp32 graph with this interface, folded and exported again."""
-        if isinstance(interface, ClassifierInterface):
-            assert isinstance(self.metadata, ClassifierMetadata)
-            classifier, _ = load_classifier(self.path)
-            folded = classifier if classifier.arch.folded else fold_classifier(classifier)[0]
-            return classifier_to_onnx(folded, self.metadata, interface)
         plain = interface.model_copy(update={"precision": "fp32", "folded": True})
-        model, _ = load_for_inference(self.path)
-        return convert(model, self.metadata, plain).document
+        return exportable_kind(self.metadata).exact_document(self.path, self.metadata, plain)

@@ -10,19 +10,17 @@ from typing import Any
 
 from rcil_export.certificate.certify import cost_items
 from rcil_export.certificate.counts import deployed_counts
-from rcil_export.engine.sidecar import sidecar_path
+from rcil_export.delivery import ENGINE_NAME, ONNX_NAME, SIDECAR_NAME
 from rcil_export.graph.ends import input_dims
 from rcil_export.graph.shapes import InputShape
-from rcil_export.run import ENGINE_NAME, ONNX_NAME
 from rcil_export.verification.fields import compare_documents
-from rcil_export.verification.findings import Findings
 from rcil_export.verification.onnx_model import VerifiedGraph
 from rcil_export.verification.rebuild import Source
-from rcil_export.verification.report import Difference
+from rcil_export.verification.report import Difference, Findings
 
 REPORT, NUMBERS = "Report of these files", "Measurements"
 PROVED = "its hashes, facts and costs are those of the files, its verdict that of its items"
-MADE = (ONNX_NAME, ENGINE_NAME, sidecar_path(Path(ENGINE_NAME)).name)
+MADE = (ONNX_NAME, ENGINE_NAME, SIDECAR_NAME)
 HASH = re.compile(r"sha256 ([0-9a-f]{12,64})")
 
 

@@ -19,9 +19,8 @@ from rcil.model.metadata import Metadata
 from rcil_export.checks.artefact import Artefact, GraphArtefact, Prediction
 from rcil_export.checks.limits import Limits, limits_for
 from rcil_export.checks.outputs.batch import batch_item
-from rcil_export.checks.outputs.disagreement import Disagreements
 from rcil_export.checks.outputs.images import CheckImage, CheckImages, common_shape, fit
-from rcil_export.checks.outputs.pixels import PixelComparison, compare_pixels
+from rcil_export.checks.outputs.pixels import Disagreements, PixelComparison, compare_pixels
 from rcil_export.checks.outputs.report import (
     PARTS,
     Agreement,

@@ -13,7 +13,7 @@ from rcil.core.images import Image
 from rcil.core.log_histogram import LogHistogram
 from rcil.model.class_match import ClassMatch
 from rcil_export.checks.limits import Limits
-from rcil_export.checks.outputs.disagreement import Swap
+from rcil_export.checks.outputs.pixels import Swap
 from rcil_export.checks.result import Item, Result
 
 PARTS = ("all", "old", "new")

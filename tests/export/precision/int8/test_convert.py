@@ -23,7 +23,8 @@ from rcil_export.precision.int8.convert import check_vnni, weight_bits_for
 from rcil_export.precision.int8.cpu_features import has_vnni, kernels_are_exact
 from rcil_export.precision.int8.search import search
 from rcil_export.precision.int8.split import split_images
-from rcil_export.run import Request, run_export
+from rcil_export.request import Request
+from rcil_export.run import run_export
 
 NAMES = ("background", "ball", "other", "cone")
 LENIENT = limits_for("fp32", "int8", {"agreement": 0, "agreement_old_new": 0, "miou_drop": 100})
