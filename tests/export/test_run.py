@@ -178,6 +178,11 @@ def engine_result(exported):
     return next(result for result in exported.document["results"] if result["key"] == "engine_outputs")
 
 
+def engine_item(exported):
+    (item,) = next(result for result in exported.results if result.key == "engine_outputs").items
+    return item
+
+
 def test_where_there_is_a_gpu_the_engine_is_compared_before_it_is_published(checkpoint, tmp_path, engine):
     out = tmp_path / "out"
     request = Request(checkpoint, out, INTERFACE, targets=("onnx", "engine"), rounds=0)
@@ -203,7 +208,7 @@ def test_where_there_is_a_gpu_the_engine_is_compared_before_it_is_published(chec
 def test_an_engine_that_cannot_run_here_is_told_and_not_judged(checkpoint, tmp_path, engine, gpu, why):
     engine(wrong=100, gpu=gpu)
     exported = run_export(Request(checkpoint, tmp_path / "out", INTERFACE, targets=("onnx", "engine"), rounds=0))
-    (item,) = exported.results[-1].items
+    item = engine_item(exported)
     assert exported.ok and item.passed is None and why in item.measured
 
 
@@ -214,7 +219,7 @@ def test_an_engine_that_fails_on_the_gpu_is_not_published(checkpoint, tmp_path, 
     engine()
     monkeypatch.setattr(Shifted, "run", fail)
     exported = run_export(Request(checkpoint, tmp_path / "out", INTERFACE, targets=("onnx", "engine"), rounds=0))
-    (item,) = exported.results[-1].items
+    item = engine_item(exported)
     assert item.passed is False and "failed on the GPU" in item.measured
     assert not (tmp_path / "out" / "model.engine").exists()
 
