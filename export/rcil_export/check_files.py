@@ -16,13 +16,13 @@ from rcil_export.checks.bisect import check_same_network
 from rcil_export.checks.description_match import description_result
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.outputs.compare import compare_outputs
-from rcil_export.checks.outputs.images import common_shape, fit, images_for
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.quantisation import layer_reference, quantisation_result
 from rcil_export.checks.result import Item, Result
 from rcil_export.checks.structure import check_document, structure_result
 from rcil_export.classify.export import check_files_of_classifier, is_classifier, scores_result
 from rcil_export.graph.onnx_file import read_onnx
+from rcil_export.images import common_shape, fit, images_for
 from rcil_export.request import MAX_CHECK_IMAGES
 from rcil_export.runtime.sessions import SessionError
 

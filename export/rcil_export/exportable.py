@@ -12,15 +12,14 @@ from rcil.core.files import check_writable
 from rcil.core.log import Notify
 from rcil.model.metadata import Metadata
 from rcil_export.checks.limits import limits_for
-from rcil_export.checks.outputs.images import CheckImages
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.result import Result
 from rcil_export.delivery.signing import check_signing
-from rcil_export.engine.flavour import find_flavour
+from rcil_export.engine.flavour import choose_gpus, find_flavour
 from rcil_export.engine.sidecar import EngineSidecar
-from rcil_export.engine.targets import choose_gpus
 from rcil_export.graph.interface import GraphInterface, GraphOptions
-from rcil_export.precision.converted import Converted
+from rcil_export.images import CheckImages
+from rcil_export.precision.replay import Converted
 from rcil_export.request import Request
 from rcil_export.runtime.forms import check_engine_form
 from rcil_export.timing.interleaved import LatencyOptions

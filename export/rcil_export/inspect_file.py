@@ -10,7 +10,7 @@ from typing import Any
 from rcil.core.errors import CheckpointError
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
-from rcil_export.engine.inspect import describe_engine
+from rcil_export.engine.sidecar import describe_engine
 from rcil_export.graph.description import parse_any_description
 
 

@@ -22,22 +22,21 @@ from rcil.model.metadata import ClassifierMetadata, Metadata
 from rcil_export.certificate.certify import ENGINE_GPUS, certify
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.lineage import compare_with_parent
-from rcil_export.checks.outputs.images import CheckImages
 from rcil_export.checks.report import as_document, write_html
 from rcil_export.checks.result import Result
 from rcil_export.classify.export import ClassifierExport
+from rcil_export.convert import deployed_metadata
 from rcil_export.delivery import CARD_NAME, ENGINE_NAME, HTML_NAME, JSON_NAME, ONNX_NAME, SIDECAR_NAME
 from rcil_export.delivery.folder import complete, deliver, report_paths, working_folder
-from rcil_export.engine.build import build_engine
+from rcil_export.engine.build import EngineOptions, build_engine
+from rcil_export.engine.callbacks import Listener
 from rcil_export.engine.flavour import find_flavour
-from rcil_export.engine.options import EngineOptions
-from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import EngineSidecar
 from rcil_export.exportable import Exportable, check_request
 from rcil_export.graph.interface import GraphInterface, GraphOptions, Interface
 from rcil_export.graph.onnx_file import write_onnx
-from rcil_export.precision.convert import deployed_metadata
-from rcil_export.precision.converted import Converted
+from rcil_export.images import CheckImages
+from rcil_export.precision.replay import Converted
 from rcil_export.request import Request
 from rcil_export.resources import part, stages_document
 from rcil_export.segmenter import SegmenterExport

@@ -16,11 +16,11 @@ from rcil_export.checks.bisect import bisect
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.lineage import check_parent
 from rcil_export.checks.outputs.compare import compare_outputs
-from rcil_export.checks.outputs.images import CheckImages, images_for
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.quantisation import layer_reference, quantisation_result
 from rcil_export.checks.result import Item, Result
 from rcil_export.checks.structure import check_document
+from rcil_export.convert import check_vnni, convert
 from rcil_export.delivery import ENGINE_NAME
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import find_flavour
@@ -29,13 +29,11 @@ from rcil_export.engine.sidecar import EngineSidecar
 from rcil_export.exportable import MAX_IMAGES, check_output
 from rcil_export.fold_checkpoint import load_deployable
 from rcil_export.graph.interface import GraphInterface, GraphOptions, Interface, make_interface
-from rcil_export.precision.convert import convert
-from rcil_export.precision.converted import Converted
-from rcil_export.precision.feeds import find_feeds
+from rcil_export.images import CheckImages, images_for
+from rcil_export.precision.feeds import find_feeds, split_images
 from rcil_export.precision.half import check_op
-from rcil_export.precision.int8.convert import check_vnni
-from rcil_export.precision.int8.quantise import CalibrationOptions
-from rcil_export.precision.int8.split import split_images
+from rcil_export.precision.record import CalibrationOptions
+from rcil_export.precision.replay import Converted
 from rcil_export.request import Request
 from rcil_export.resources import part
 from rcil_export.triton.repository import check_publishable

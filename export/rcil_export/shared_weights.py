@@ -16,7 +16,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from rcil_export.precision.graph import without_constants
+from rcil_export.graph.nodes import without_constants
 
 MIN_BYTES = 4096
 """Smaller constants stay in the graph: sizes and axes, which ONNX Runtime reads while it loads."""

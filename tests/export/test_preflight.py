@@ -10,10 +10,10 @@ from rcil.core.images import write_image
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
 from rcil_export import segmenter
+from rcil_export.convert import deployed_metadata
 from rcil_export.engine import flavour
 from rcil_export.graph.interface import ClassifierInterface, Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
-from rcil_export.precision.convert import deployed_metadata
 from rcil_export.request import Request
 from rcil_export.run import dry_run, run_export
 from rcil_export.triton.repository import publish

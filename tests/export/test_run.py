@@ -12,6 +12,7 @@ from rcil.core.errors import ConfigError, GateError, RcilError
 from rcil.core.files import sha256_of
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build, fold
+from rcil_export import convert as convert_module
 from rcil_export import exportable, segmenter
 from rcil_export import run as run_module
 from rcil_export.checks.artefact import OnnxArtefact
@@ -22,7 +23,6 @@ from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import description_of, read_onnx
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision import convert as convert_module
 from rcil_export.request import Request, parse_targets
 from rcil_export.run import run_export
 

@@ -24,14 +24,13 @@ from rcil_export.certificate.latency import latency_item
 from rcil_export.certificate.memory import memory_item
 from rcil_export.certificate.twin import twin_document
 from rcil_export.checks.result import Item, Result
-from rcil_export.engine.build import build_engine
+from rcil_export.convert import deployed_metadata
+from rcil_export.engine.build import EngineOptions, build_engine
 from rcil_export.engine.errors import EngineError
-from rcil_export.engine.options import EngineOptions
-from rcil_export.graph.ends import input_dims
 from rcil_export.graph.interface import GraphInterface, Precision
+from rcil_export.graph.preprocessing import input_dims
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision.convert import deployed_metadata
-from rcil_export.precision.converted import Conversion
+from rcil_export.precision.replay import Conversion
 from rcil_export.resources import part
 from rcil_export.timing.interleaved import LatencyOptions
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from rcil_export.checks.result import Item
-from rcil_export.runtime.sessions import CPU, open_session
+from rcil_export.runtime.providers import CPU
+from rcil_export.runtime.sessions import open_session
 from rcil_export.timing.interleaved import CLOCKS, Clock, LatencyOptions, interleaved_by, run_of
 
 LATENCY_LIMIT = 0.02

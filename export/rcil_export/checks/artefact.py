@@ -24,13 +24,13 @@ from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
 from rcil_export.checks.tensor_precision import precision_of
 from rcil_export.graph.description import parse_description
-from rcil_export.graph.ends import BY_PIXEL, full_logits
-from rcil_export.graph.image_input import image_input
 from rcil_export.graph.interface import INPUT_NAME, Interface, Precision
 from rcil_export.graph.onnx_file import read_onnx
+from rcil_export.graph.postprocessing import BY_PIXEL, full_logits
+from rcil_export.graph.preprocessing import image_input
 from rcil_export.graph.shapes import InputShape
 from rcil_export.precision.compare import with_rounding
-from rcil_export.precision.int8.cpu_features import kernels_are_exact
+from rcil_export.precision.int8.weights import kernels_are_exact
 from rcil_export.runtime.sessions import SessionError, open_session
 
 Logits = NDArray[np.float32]
@@ -200,7 +200,7 @@ class EngineArtefact(GraphArtefact):
     """A TensorRT engine on the first GPU."""
 
     def __init__(self, path: Path) -> None:
-        from rcil_export.engine.running.runner import EngineRunner
+        from rcil_export.engine.runner import EngineRunner
 
         self._stack = contextlib.ExitStack()
         self.runner = self._stack.enter_context(EngineRunner(path))

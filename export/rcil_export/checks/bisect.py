@@ -18,8 +18,8 @@ from rcil.model.class_match import ClassMatch, match_classes
 from rcil_export.checks.artefact import Artefact
 from rcil_export.checks.layer_alignment import CLASSIFIER, FULL_SIZE, PlacedNetwork, placed
 from rcil_export.checks.limits import limits_for
-from rcil_export.checks.outputs.images import CheckImage, common_shape, fit
 from rcil_export.checks.result import Item, Result
+from rcil_export.images import CheckImage, common_shape, fit
 from rcil_export.resources import give_back_memory
 from rcil_export.runtime.sessions import SessionError
 

@@ -35,11 +35,11 @@ from rcil_export.checks.artefact import (
     OnnxArtefact,
     run_session,
 )
-from rcil_export.graph.ends import BY_PIXEL
-from rcil_export.graph.image_input import image_input
 from rcil_export.graph.interface import INPUT_NAME
-from rcil_export.graph.trace import trace, value_name
-from rcil_export.precision.graph import with_declared_constants
+from rcil_export.graph.nodes import with_declared_constants
+from rcil_export.graph.postprocessing import BY_PIXEL
+from rcil_export.graph.preprocessing import image_input
+from rcil_export.graph.translate import trace, value_name
 from rcil_export.runtime.sessions import open_session
 
 Array = NDArray[Any]

@@ -19,9 +19,9 @@ from rcil_export.checks.bisect import check_same_network
 from rcil_export.checks.layer_alignment import unit_paths
 from rcil_export.checks.limits import Limits
 from rcil_export.checks.outputs.compare import compare_outputs
-from rcil_export.checks.outputs.images import CheckImages
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.result import FOR_INFORMATION, Item, Result
+from rcil_export.images import CheckImages
 
 RowChange = Literal["unchanged", "changed", "new", "gone"]
 

@@ -24,10 +24,9 @@ from rcil_export.checks.result import Item, Result
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.onnx_file import description_of
 from rcil_export.precision.feeds import find_feeds
-from rcil_export.precision.int8.calibration import Span
 from rcil_export.precision.int8.quantise import calibrate
 from rcil_export.precision.int8.weights import weight_scales
-from rcil_export.precision.record import ConversionRecord, read_record
+from rcil_export.precision.record import ConversionRecord, Span, read_record
 from rcil_export.precision.replay import remeasure, replay
 
 Array = NDArray[Any]

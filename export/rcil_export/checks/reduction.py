@@ -21,7 +21,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil_export.graph.interface import GraphInterface
-from rcil_export.precision.graph import ACTIVATIONS, constants_of, readers_of
+from rcil_export.graph.nodes import ACTIVATIONS, constants_of, readers_of
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 ROUNDS = ("QuantizeLinear", "DequantizeLinear")

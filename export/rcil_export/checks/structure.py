@@ -21,11 +21,12 @@ from rcil_export.checks.reduction import reduce
 from rcil_export.checks.result import Item, Result
 from rcil_export.checks.tensor_precision import precision_item, precision_of
 from rcil_export.graph.description import parse_any_description
-from rcil_export.graph.ends import input_dims, output_dims, output_type
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.lint import invalid_onnx, lint
 from rcil_export.graph.onnx_file import load_document, texts_of
+from rcil_export.graph.postprocessing import output_dims, output_type
+from rcil_export.graph.preprocessing import input_dims
 from rcil_export.resources import part
 
 Axes = list[int | str]

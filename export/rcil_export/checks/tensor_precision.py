@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from rcil_export.checks.result import Item
 from rcil_export.graph.interface import PRECISIONS, Precision
-from rcil_export.precision.graph import constants_of
+from rcil_export.graph.nodes import constants_of
 
 CONVERSION_KEY = "rcil.conversion"
 """In the ONNX file's metadata: what a conversion to fewer bits depended on, as JSON."""

@@ -14,7 +14,6 @@ from rcil.core.log import Notify
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, Metadata
 from rcil_export.checks.limits import limits_for
-from rcil_export.checks.outputs.images import CheckImages, generated_images, images_for
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.result import Result
 from rcil_export.checks.structure import check_document
@@ -32,7 +31,8 @@ from rcil_export.graph.interface import (
 )
 from rcil_export.graph.onnx_file import load_document, texts_of
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision.converted import Converted
+from rcil_export.images import CheckImages, generated_images, images_for
+from rcil_export.precision.replay import Converted
 from rcil_export.request import Request
 from rcil_export.resources import part
 from rcil_export.triton.serving import Serving

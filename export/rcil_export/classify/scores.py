@@ -17,12 +17,12 @@ from rcil.model.metadata import Metadata
 from rcil_export.checks.artefact import run_session
 from rcil_export.checks.limits import Limits
 from rcil_export.checks.outputs.batch import MAX_DIFFERENT, arrangements, different_images
-from rcil_export.checks.outputs.images import CheckImage, CheckImages, fit
 from rcil_export.checks.outputs.sizes import affordable, not_run, size_text, sizes_of
 from rcil_export.checks.result import Item, Result
-from rcil_export.graph.image_input import image_input
 from rcil_export.graph.interface import INPUT_NAME, GraphInterface
+from rcil_export.graph.preprocessing import image_input
 from rcil_export.graph.shapes import InputShape
+from rcil_export.images import CheckImage, CheckImages, fit
 from rcil_export.runtime.sessions import open_session
 
 Scores = NDArray[np.float64]

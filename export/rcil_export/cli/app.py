@@ -192,12 +192,11 @@ def onnx(
     """
     from rcil.core.files import check_other_file
     from rcil_export.checks.limits import limits_for, parse_limits
+    from rcil_export.convert import check_vnni, convert, deployed_metadata
     from rcil_export.fold_checkpoint import load_deployable
     from rcil_export.graph.interface import make_interface
     from rcil_export.graph.onnx_file import write_onnx
-    from rcil_export.precision.convert import convert, deployed_metadata
-    from rcil_export.precision.int8.convert import check_vnni
-    from rcil_export.precision.int8.quantise import CalibrationOptions
+    from rcil_export.precision.record import CalibrationOptions
 
     check_other_file(path, model, "the checkpoint it is made from")
     interface = make_interface(GraphOptions(size, dynamic, batch, precision, outputs, kind, opset, runtime))
@@ -239,8 +238,7 @@ def engine(
 
     Example: `rcil-export engine model.onnx -o model.engine --gpu sm86,sm89`
     """
-    from rcil_export.engine.build import build_engine
-    from rcil_export.engine.options import EngineOptions
+    from rcil_export.engine.build import EngineOptions, build_engine
     from rcil_export.graph.description import parse_any_description
     from rcil_export.graph.onnx_file import load_document, texts_of
     from rcil_export.runtime.forms import check_engine_form
@@ -345,7 +343,8 @@ def bench(
     Example: `rcil-export bench step1.safetensors deployed/model.onnx --size 512x512 --threads 2`
     """
     from rcil_export.graph.interface import make_interface
-    from rcil_export.runtime.devices import gpu_number, provider_of
+    from rcil_export.runtime.devices import gpu_number
+    from rcil_export.runtime.providers import provider_of
     from rcil_export.timing.bench import BenchOptions
     from rcil_export.timing.bench import bench as run_bench
     from rcil_export.timing.interleaved import LatencyOptions

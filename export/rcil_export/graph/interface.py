@@ -25,10 +25,10 @@ DEFAULT_RUNTIME: Final = "any"
 OPSETS = (18, 23)
 """First and last opset that can be written."""
 DEFAULT_OPSETS: dict[str, int] = {"bf16": 22}
-"""Where 18 is not enough: ONNX has no bf16 convs before."""
+"""By precision, where 18 is not enough: ONNX has bf16 convs from opset 22 on."""
 INPUT_NAME = "image"
 INTERFACE_KEY = "rcil.interface"
-"""In the ONNX file's metadata, beside the model's own."""
+"""Key in the ONNX file's metadata, beside that of the model's own metadata."""
 Opset = Annotated[int, Field(ge=OPSETS[0], le=OPSETS[1])]
 
 
@@ -102,7 +102,7 @@ def parse_outputs(text: str) -> tuple[Output, ...]:
     for name in names:
         if name not in OUTPUTS:
             raise ConfigError(
-                f"there is no output '{name}'", f"{did_you_mean(name, OUTPUTS)} The folder to write to is -o."
+                f"unknown output '{name}'", f"{did_you_mean(name, OUTPUTS)} The folder to write to is -o."
             )
     if not names:
         raise ConfigError("no output is named", f"Known: {', '.join(OUTPUTS)}.")

@@ -9,9 +9,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from rcil_export.graph.ends import full_logits
+from rcil_export.graph.nodes import without_constants
+from rcil_export.graph.postprocessing import full_logits
 from rcil_export.precision.feeds import Feed
-from rcil_export.precision.graph import without_constants
 from rcil_export.precision.ranges import float_values
 from rcil_export.runtime.sessions import open_session
 

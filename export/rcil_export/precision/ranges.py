@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from rcil_export.graph.nodes import with_declared_constants, without_constants
 from rcil_export.precision.feeds import Feed
-from rcil_export.precision.graph import with_declared_constants, without_constants
 from rcil_export.runtime.sessions import open_session
 
 SUMS = ("Conv", "GlobalAveragePool", "AveragePool")

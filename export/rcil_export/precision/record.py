@@ -5,6 +5,7 @@ No torch and no ONNX Runtime here: `rcil-export inspect` reads records.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal, Self
 
@@ -12,19 +13,35 @@ import onnx
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from rcil import __version__
-from rcil.core.errors import CheckpointError
-from rcil.core.files import sha256_of
-from rcil_export.checks.outputs.images import GENERATED_VERSION
+from rcil.core.errors import CheckpointError, ConfigError
 from rcil_export.graph.description import first_problem
-from rcil_export.precision.feeds import Feeds
-from rcil_export.precision.int8.calibration import CalibrationOptions, Span
-from rcil_export.precision.int8.weights import WeightBits
+from rcil_export.graph.interface import Interface, Precision
+from rcil_export.graph.lint import check_graph
+from rcil_export.graph.onnx_file import describe, description_of
+from rcil_export.images import GENERATED_VERSION
 
 CONVERSION_KEY = "rcil.conversion"
 """In the ONNX file's metadata, beside the model's own."""
 PACKAGES = ("onnx", "onnxruntime", "onnxruntime-gpu", "numpy")
 Form = Literal["cpu", "qdq"]
 """`cpu`: uint8 values, as ONNX Runtime's CPU kernels want them. `qdq`: symmetric int8, as TensorRT wants it."""
+WeightBits = Literal[7, 8]
+Method = Literal["percentile", "entropy"]
+Span = tuple[float, float]
+"""The lower and the upper end of a range; numbers that float32 holds exactly."""
+
+
+@dataclass(frozen=True)
+class CalibrationOptions:
+    """How ranges of values are chosen."""
+
+    method: Method = "percentile"
+    percentile: float = 99.99
+    """Share of values, in percent, that the range covers; larger ones are clipped."""
+
+    def __post_init__(self) -> None:
+        if not 50 < self.percentile <= 100:
+            raise ConfigError(f"percentile {self.percentile} makes no range", "Choose one above 50, up to 100.")
 
 
 class _Frozen(BaseModel):
@@ -91,17 +108,6 @@ class ConversionRecord(_Frozen):
         return {**told, "versions": dict(self.versions)}
 
 
-def recorded_images(feeds: Feeds) -> tuple[RecordedImage, ...] | GeneratedImages:
-    """The names and hashes of the images of `feeds`."""
-    if feeds.root is None:
-        _, height, width = feeds.interface.shape.usual
-        return GeneratedImages(count=feeds.count, size=(height, width))
-    root = feeds.root
-    return tuple(
-        RecordedImage(name=path.relative_to(root).as_posix(), sha256=sha256_of(path)) for path in feeds.images.files
-    )
-
-
 def package_versions() -> dict[str, str]:
     """Versions of what takes part in a conversion, by package."""
     found = {"rcil": __version__}
@@ -135,3 +141,23 @@ def read_record(document: onnx.ModelProto, source: object = "the graph") -> Conv
             f"{source}: the record of its conversion is damaged: {first_problem(error)}",
             "Export it again with rcil-export.",
         ) from error
+
+
+def fp32_interface(document: onnx.ModelProto, wanted: Precision) -> Interface:
+    """The interface of a graph that is about to be converted, which must not have been converted before."""
+    interface = description_of(document)[1]
+    if interface.precision != "fp32":
+        raise ConfigError(
+            f"the graph is in {interface.precision} already, so it cannot become {wanted}",
+            "Export the checkpoint in fp32 and convert that.",
+        )
+    return interface
+
+
+def finish(document: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
+    """Store the precision in the description and check the graph."""
+    metadata, interface = description_of(document)
+    interface = interface.model_copy(update={"precision": precision})
+    describe(document, metadata, interface)
+    check_graph(document, interface)
+    return document

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import onnx
 
 from rcil.core.errors import CheckpointError
-from rcil.core.files import sha256_of
-from rcil.core.reading import DataError, existing_folder
-from rcil_export.checks.outputs.images import GENERATED_VERSION, generated_images, image_files, photographs_of
-from rcil_export.graph.onnx_file import description_of
-from rcil_export.precision.feeds import Feeds, feeds_from
-from rcil_export.precision.half import to_half_keeping
-from rcil_export.precision.half_measured import half_within
+from rcil_export.graph.interface import Precision
+from rcil_export.precision.feeds import recorded_feeds
+from rcil_export.precision.half import half_within, to_half_keeping
 from rcil_export.precision.int8.cpu import in_form
 from rcil_export.precision.int8.quantise import Calibration, calibrate, quantise
 from rcil_export.precision.ranges import measure_ranges
-from rcil_export.precision.record import (
-    ConversionRecord,
-    GeneratedImages,
-    RecordedImage,
-    package_versions,
-    store_record,
-)
+from rcil_export.precision.record import ConversionRecord, package_versions, store_record
 
+Conversion = Callable[[onnx.ModelProto], onnx.ModelProto]
+"""An fp32 graph -> the same graph in another precision."""
 AGREEMENT_BATCHES = 2
 """Batches that decide what half precision leaves in fp32."""
 
@@ -68,55 +62,10 @@ def remeasure(document: onnx.ModelProto, record: ConversionRecord, folder: Path 
     else:
         ranges = measure_ranges(document, feeds) if record.precision == "fp16" else None
         half = half_within(document, record.precision, feeds.first(AGREEMENT_BATCHES), ranges)
-        changes = {"kept_fp32": {node.node: node.reason for node in half.report.kept}}
+        changes = {"kept_fp32": half.kept}
         if ranges is not None:
             changes |= {"magnitudes": ranges.values, "sums": ranges.accumulated}
     return record.model_copy(update={**changes, "versions": package_versions()})
-
-
-def recorded_feeds(document: onnx.ModelProto, record: ConversionRecord, folder: Path | None) -> Feeds:
-    """The images that the record names, in their order; an error names the first that is missing or changed."""
-    metadata, interface = description_of(document)
-    if isinstance(record.images, GeneratedImages):
-        asked = record.images
-        if asked.version != GENERATED_VERSION:
-            raise CheckpointError(
-                f"the file was measured on generated images of version {asked.version}; this rcil draws version "
-                f"{GENERATED_VERSION}",
-                f"Use rcil {record.versions.get('rcil', 'of that time')}, or export the file again.",
-            )
-        images = generated_images(asked.count, asked.size, seed=asked.seed)
-        return Feeds(metadata, interface, images, generated=True)
-    if folder is None:
-        raise DataError(
-            f"the file was measured on {len(record.images)} images, and no folder with them was given",
-            "Give the folder with --calibrate.",
-        )
-    root = photographs_of(existing_folder(folder, "Give the folder with the calibration images."))
-    return feeds_from(root, _found(root, record.images), metadata, interface)
-
-
-def _found(root: Path, wanted: Iterable[RecordedImage]) -> list[str]:
-    """The names under which the recorded images are below `root`: their own, or those of files with the same bytes."""
-    by_hash: dict[str, str] | None = None
-    names = []
-    for image in wanted:
-        path = root / image.name
-        inside = not Path(image.name).is_absolute() and ".." not in Path(image.name).parts
-        there = inside and path.is_file()
-        if there and sha256_of(path) == image.sha256:
-            names.append(image.name)
-            continue
-        if by_hash is None:
-            by_hash = {sha256_of(other): other.relative_to(root).as_posix() for other in image_files(root)}
-        if image.sha256 not in by_hash:
-            what = "has changed since the conversion" if there else "is missing"
-            raise DataError(
-                f"{path}: this calibration image {what} (sha256 {image.sha256[:12]} was recorded)",
-                "Give the folder with the images that the file was calibrated on.",
-            )
-        names.append(by_hash[image.sha256])
-    return names
 
 
 def _check_ranges(document: onnx.ModelProto, record: ConversionRecord) -> None:
@@ -128,3 +77,24 @@ def _check_ranges(document: onnx.ModelProto, record: ConversionRecord) -> None:
             f"the record of the conversion has no range of {unknown[0]}, so it is of another graph",
             "Give the checkpoint that the file was exported from.",
         )
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A graph, and what its precision cost."""
+
+    document: onnx.ModelProto
+    notes: dict[str, Any] = field(default_factory=dict)
+    """JSON-ready: nodes left in fp32 and why, layers left out of the quantisation, and so on."""
+    repeat: dict[Precision, Conversion] = field(default_factory=dict)
+    """The same conversion with the same choices, for another fp32 graph with the same names; for every precision but
+    fp32."""
+    record: ConversionRecord | None = None
+    """What the conversion depended on, as the document says too; None in fp32."""
+
+
+def recorded(document: onnx.ModelProto, record: ConversionRecord, notes: dict[str, Any]) -> Converted:
+    """A converted graph that says what its conversion depended on, and how to repeat it."""
+    return Converted(
+        store_record(document, record), notes, {record.precision: lambda other: replay(other, record)}, record
+    )

@@ -20,14 +20,15 @@ from rcil.checkpoint.file import load_for_inference
 from rcil.core.errors import ConfigError
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter, fold, plain_twin
-from rcil_export.graph.ends import input_dims
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import read_onnx
+from rcil_export.graph.preprocessing import input_dims
 from rcil_export.graph.shapes import InputShape
 from rcil_export.runtime.devices import PROVIDERS
 from rcil_export.runtime.forms import check_provider_form, needs_wide_sums
-from rcil_export.runtime.sessions import CPU, check_providers, open_session
+from rcil_export.runtime.providers import CPU
+from rcil_export.runtime.sessions import check_providers, open_session
 from rcil_export.timing.interleaved import (
     CLOCKS,
     Clock,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rcil.core.errors import ConfigError
 from rcil_export.graph.interface import InputKind
-from rcil_export.runtime.sessions import CPU
+from rcil_export.runtime.providers import CPU
 
 RESAMPLES = 2000
 Clock = Literal["wall", "processor"]

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from rcil_export.graph.interface import Precision
 from rcil_export.graph.shapes import InputShape
 from rcil_export.triton.serving import Serving, serving_text
-from rcil_export.triton.signature import Signature, Tensor
-from rcil_export.triton.step_file import Backend
+from rcil_export.triton.step_file import Backend, Signature, Tensor
 
 MODEL_FILES: dict[Backend, str] = {"onnxruntime": "model.onnx", "tensorrt": "model.plan"}
 LABELS = "labels.txt"

@@ -17,11 +17,9 @@ from rcil_export.engine.flavour import TITLES
 from rcil_export.engine.sidecar import check_unchanged
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import Extent
-from rcil_export.triton import step_file
 from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
 from rcil_export.triton.serving import Serving, check_serving
-from rcil_export.triton.signature import Signature, signature_of
-from rcil_export.triton.step_file import Backend, StepFile, read_step_file
+from rcil_export.triton.step_file import FILE_NAME, Backend, Signature, StepFile, read_step_file, signature_of
 
 CONFIG = "config.pbtxt"
 BACKENDS: dict[str, Backend] = {".onnx": "onnxruntime", ".plan": "tensorrt", ".engine": "tensorrt"}
@@ -70,26 +68,14 @@ def publish(
             _restore(folder)
             check_publishable(metadata, interface, repository, name=name, backend=backend, force=force)
             with _absent_on_error(folder), _appearing(version) as part:
-                shutil.copyfile(model, part / MODEL_FILES[backend])
-                signature = signature_of(interface, len(metadata.classes))
-                description = StepFile(
-                    step=metadata.step,
-                    classes=metadata.classes,
-                    colour_order=metadata.colour_order,
-                    backend=backend,
-                    signature=signature,
-                    batch=interface.shape.batch,
-                    model_sha256=sha256_of(part / MODEL_FILES[backend]),
-                )
-                if signed is not None and description.model_sha256 not in signed.values():
+                step = _write_version(part, model, metadata, interface, backend)
+                if signed is not None and step.model_sha256 not in signed.values():
                     raise TrustError(f"{model} was changed while it was published", "Try again.")
-                text = description.model_dump_json(indent=1) + "\n"
-                (part / step_file.FILE_NAME).write_text(text, encoding="utf-8")
                 if metadata.step >= max(_versions(folder), default=0):
                     _write(folder / LABELS, "".join(f"{c.name}\n" for c in metadata.classes))
                 text = config_text(
                     name,
-                    signature,
+                    step.signature,
                     interface.shape,
                     backend=backend,
                     queue=queue or Queue(),
@@ -102,6 +88,23 @@ def publish(
             f"cannot write {version}: {error.strerror or error}", "Check free space and permissions."
         ) from error
     return version
+
+
+def _write_version(folder: Path, model: Path, metadata: Metadata, interface: Interface, backend: Backend) -> StepFile:
+    """Fill the folder of a version: the model, and the file that explains it."""
+    target = folder / MODEL_FILES[backend]
+    shutil.copyfile(model, target)
+    step = StepFile(
+        step=metadata.step,
+        classes=metadata.classes,
+        colour_order=metadata.colour_order,
+        backend=backend,
+        signature=signature_of(interface, len(metadata.classes)),
+        batch=interface.shape.batch,
+        model_sha256=sha256_of(target),
+    )
+    (folder / FILE_NAME).write_text(step.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return step
 
 
 def check_publishable(

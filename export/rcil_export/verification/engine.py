@@ -12,11 +12,10 @@ from typing import Any
 from onnx import helper
 
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError
-from rcil_export.engine.build import build_engine
+from rcil_export.engine.build import EngineOptions, build_engine
+from rcil_export.engine.callbacks import Listener
 from rcil_export.engine.errors import EngineError, NoGpuError
 from rcil_export.engine.flavour import TITLES, installed
-from rcil_export.engine.options import EngineOptions
-from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import EngineSidecar, read_sidecar, sidecar_path
 from rcil_export.graph.onnx_file import texts_of
 from rcil_export.verification.fields import compare_documents

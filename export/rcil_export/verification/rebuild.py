@@ -13,9 +13,9 @@ from rcil.core.errors import CheckpointError, ConfigError, RcilError, first_line
 from rcil.core.files import sha256_of
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, Metadata
+from rcil_export.convert import deployed_metadata
 from rcil_export.graph.description import parse_any_description
 from rcil_export.graph.interface import GraphInterface
-from rcil_export.precision.convert import deployed_metadata
 from rcil_export.precision.record import ConversionRecord, read_record
 from rcil_export.precision.replay import replay
 from rcil_export.run import exportable_kind

@@ -11,7 +11,7 @@ from typing import Any
 from rcil_export.certificate.certify import cost_items
 from rcil_export.certificate.counts import deployed_counts
 from rcil_export.delivery import ENGINE_NAME, ONNX_NAME, SIDECAR_NAME
-from rcil_export.graph.ends import input_dims
+from rcil_export.graph.preprocessing import input_dims
 from rcil_export.graph.shapes import InputShape
 from rcil_export.verification.fields import compare_documents
 from rcil_export.verification.onnx_model import VerifiedGraph

@@ -20,8 +20,8 @@ from rcil_export.delivery import (
     SIDECAR_NAME,
 )
 from rcil_export.delivery.card import card_text
-from rcil_export.engine.progress import Listener
-from rcil_export.engine.running.runtime_cache import cache_path
+from rcil_export.engine.caches import runtime_cache_path
+from rcil_export.engine.callbacks import Listener
 from rcil_export.verification.engine import verify_engine
 from rcil_export.verification.fields import compare_lines
 from rcil_export.verification.onnx_model import verify_onnx
@@ -105,7 +105,7 @@ def verify_folder(folder: Path, source: Source, findings: Findings, listen: List
             findings.not_proved(path, "signature", SIGNED, "rcil-export verify-signature does that, with a key")
     for path in extra_files(folder, {*DELIVERED, *REPORTS}):
         if not PARENT_NAME.fullmatch(path.name) or path.is_symlink() or path.is_dir():
-            own = cache_path(engine).name == path.name
+            own = runtime_cache_path(engine).name == path.name
             findings.wrong(path, "extra", EXTRA, "kernels of one machine: delete it" if own else "an unknown file")
 
 

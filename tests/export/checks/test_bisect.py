@@ -13,9 +13,9 @@ from rcil.nn.units.rc import RCConv
 from rcil_export.checks.artefact import Artefact, OnnxArtefact
 from rcil_export.checks.bisect import bisect
 from rcil_export.checks.layer_alignment import unit_paths
-from rcil_export.checks.outputs.images import generated_images
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
+from rcil_export.images import generated_images
 from rcil_export.precision.half import to_half
 from rcil_export.precision.ranges import measure_ranges
 

@@ -12,12 +12,12 @@ from rcil_export.check_files import check_files
 from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact
 from rcil_export.checks.bisect import bisect
 from rcil_export.checks.limits import limits_for
-from rcil_export.checks.outputs.images import generated_images
 from rcil_export.checks.quantisation import layer_reference, quantisation_result, rebuild
+from rcil_export.convert import convert
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import description_of, write_onnx
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision.convert import convert
+from rcil_export.images import generated_images
 from rcil_export.precision.record import CONVERSION_KEY, read_record, store_record
 from rcil_export.precision.replay import replay
 

@@ -13,14 +13,14 @@ from rcil.model.architecture import Architecture
 from rcil.model.metadata import ClassifierMetadata, class_table
 from rcil_export.check_files import check_files
 from rcil_export.checks.limits import DEFAULTS
-from rcil_export.checks.outputs.images import CheckImage, CheckImages
 from rcil_export.classify.scores import ScoredGraph, batch_items, size_items
 from rcil_export.cli.app import app
+from rcil_export.convert import deployed_metadata
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import ClassifierInterface
 from rcil_export.graph.onnx_file import load_document, write_onnx
 from rcil_export.graph.shapes import parse_shape
-from rcil_export.precision.convert import deployed_metadata
+from rcil_export.images import CheckImage, CheckImages
 
 OPEN = ClassifierInterface(shape=parse_shape(None, "32x32:32x48:64x64", "1:2:3"))
 

@@ -21,7 +21,6 @@ from rcil_export.certificate import certify as certify_module
 from rcil_export.certificate.certify import certify
 from rcil_export.certificate.difference import first_difference
 from rcil_export.checks.limits import limits_for
-from rcil_export.checks.outputs.images import CheckImage, CheckImages
 from rcil_export.checks.result import Item, Result
 from rcil_export.classify import export as module
 from rcil_export.classify.scores import ScoredGraph, compare_scores
@@ -31,6 +30,7 @@ from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import ClassifierInterface
 from rcil_export.graph.onnx_file import read_onnx
 from rcil_export.graph.shapes import Extent, InputShape
+from rcil_export.images import CheckImage, CheckImages
 from rcil_export.request import Request
 from rcil_export.run import run_export
 from rcil_serve.runtime.backends.onnx import OnnxBackend

@@ -77,7 +77,7 @@ def test_stage_by_stage(checkpoint, tmp_path):
         (["-o", "x", "--precision", "fp8"], "unknown precision 'fp8'"),
         (["-o", "x", "--for", "gpu"], "unknown runtime 'gpu'"),
         (["-o", "x", "--for", "cpu", "--target", "onnx,engine"], "no engine is built from that form"),
-        (["-o", "x", "--outputs", "masks"], "there is no output 'masks'"),
+        (["-o", "x", "--outputs", "masks"], "unknown output 'masks'"),
         (["-o", "x", "--opset", "12"], "opset 12 cannot be written"),
         (["-o", "x", "--target", "plan"], "unknown target 'plan'"),
         (["-o", "x", "--limits", "agree=1"], "unknown limit 'agree'"),

@@ -18,9 +18,9 @@ from rcil.model.architecture import Architecture
 from rcil.model.metadata import ClassifierMetadata, Metadata, class_table
 from rcil.nn import build
 from rcil_export import run as run_module
+from rcil_export.convert import deployed_metadata
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision.convert import deployed_metadata
 from rcil_export.triton.repository import publish
 
 INTERFACE = Interface(shape=InputShape.of(48, 64))

@@ -6,7 +6,7 @@ from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape
 from rcil_export.triton.config import Queue, config_text
 from rcil_export.triton.serving import Serving, check_serving, parse_devices, serving_text, stated_serving
-from rcil_export.triton.signature import signature_of
+from rcil_export.triton.step_file import signature_of
 
 
 def parsed(precision="fp32", **options):

@@ -7,11 +7,11 @@ from mutants import DELIVERIES, FOLDS
 from mutants.exported import INTERFACES, checkpoint_of
 
 from rcil.checkpoint.file import load_for_inference
+from rcil_export import convert as convert_module
 from rcil_export.check_files import check_files
+from rcil_export.convert import convert, deployed_metadata
 from rcil_export.graph import export as graph_export
 from rcil_export.graph.onnx_file import write_onnx
-from rcil_export.precision import convert as convert_module
-from rcil_export.precision.convert import convert, deployed_metadata
 from rcil_export.verification.run import verify
 
 

@@ -18,10 +18,10 @@ from rcil.classify.network import HeadSpec, build_classifier, fold_classifier, n
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import LITE_MEAN, LITE_STD, ClassifierMetadata, Metadata, class_table
 from rcil_export.checks.limits import limits_for
+from rcil_export.convert import convert, deployed_metadata
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import ClassifierInterface, Interface
 from rcil_export.graph.shapes import Extent, InputShape
-from rcil_export.precision.convert import convert, deployed_metadata
 
 FIXED = InputShape.of(48, 64)
 OPEN = InputShape(

@@ -13,10 +13,10 @@ from rcil.core.images import Image
 from rcil.model.class_match import match_classes
 from rcil_export.checks.artefact import GraphArtefact, Prediction
 from rcil_export.checks.limits import DEFAULTS, Limits
-from rcil_export.checks.outputs.images import CheckImages, fit
 from rcil_export.checks.outputs.pixels import compare_pixels
 from rcil_export.checks.result import Item
 from rcil_export.graph.shapes import InputShape
+from rcil_export.images import CheckImages, fit
 
 KEY, TITLE = "batch", "Different images of a batch"
 REQUIRED = "every row as its image alone, within the limits of this precision"

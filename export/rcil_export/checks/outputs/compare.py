@@ -19,7 +19,6 @@ from rcil.model.metadata import Metadata
 from rcil_export.checks.artefact import Artefact, GraphArtefact, Prediction
 from rcil_export.checks.limits import Limits, limits_for
 from rcil_export.checks.outputs.batch import batch_item
-from rcil_export.checks.outputs.images import CheckImage, CheckImages, common_shape, fit
 from rcil_export.checks.outputs.pixels import Disagreements, PixelComparison, compare_pixels
 from rcil_export.checks.outputs.report import (
     PARTS,
@@ -32,6 +31,7 @@ from rcil_export.checks.outputs.report import (
 )
 from rcil_export.checks.outputs.sizes import size_items
 from rcil_export.checks.result import Item
+from rcil_export.images import CheckImage, CheckImages, common_shape, fit
 
 WORST_SIDE = 160
 """Longest side of the pictures that a report keeps."""

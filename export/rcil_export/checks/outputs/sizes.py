@@ -12,10 +12,10 @@ from rcil.model.class_match import match_classes
 from rcil.training.memory import free_memory
 from rcil_export.checks.artefact import Artefact, GraphArtefact
 from rcil_export.checks.limits import Limits
-from rcil_export.checks.outputs.images import CheckImage, common_shape, fit
 from rcil_export.checks.outputs.pixels import compare_pixels
 from rcil_export.checks.result import Item
 from rcil_export.graph.shapes import Extent, InputShape
+from rcil_export.images import CheckImage, common_shape, fit
 
 KEY, TITLE = "sizes", "Other sizes"
 REQUIRED = "within the limits of this precision at every size"

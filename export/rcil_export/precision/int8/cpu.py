@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from rcil_export.precision.graph import constants_of, replace_nodes
+from rcil_export.graph.nodes import constants_of, replace_nodes
 from rcil_export.precision.record import Form
 
 

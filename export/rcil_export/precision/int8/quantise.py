@@ -24,13 +24,11 @@ from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import TENSOR_NAME_QUANT_SUFFIX
 
 from rcil.core.errors import ConfigError, RcilError, did_you_mean
-from rcil_export.precision.document import finish, fp32_interface
+from rcil_export.graph.nodes import activation_after, constants_of, readers_of, replace_nodes
 from rcil_export.precision.feeds import Feed
-from rcil_export.precision.graph import activation_after, constants_of, readers_of, replace_nodes
-from rcil_export.precision.int8.calibration import CalibrationOptions as CalibrationOptions
-from rcil_export.precision.int8.calibration import Span
-from rcil_export.precision.int8.weights import WeightBits, round_weights, weight_scales
+from rcil_export.precision.int8.weights import round_weights, weight_scales
 from rcil_export.precision.ranges import float_values
+from rcil_export.precision.record import CalibrationOptions, Span, WeightBits, finish, fp32_interface
 
 QUANTISED_OPS = (
     "Add",

@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import onnx
 
-from rcil_export.checks.outputs.criterion import Judgement
 from rcil_export.precision.compare import logits_of
 from rcil_export.precision.feeds import Feed
 from rcil_export.precision.int8.quantise import Quantised, conv_names
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One number that is limited."""
+
+    limit: str
+    """Name of the limit, as for `--limits`."""
+    classes: str
+    """`all`, `old` or `new`."""
+    value: float
+    """Percent of pixels with the same class, or points of mIoU lost."""
+    excess: float
+    """Points beyond the limit; at most 0 passes."""
+
+    def __str__(self) -> str:
+        what = (
+            f"{self.value:.2f} % same class" if self.limit != "miou_drop" else f"{self.value:.2f} points of mIoU lost"
+        )
+        return f"{what}, {self.classes} classes"
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
 
 Judge = Callable[[onnx.ModelProto], Judgement]
 """The number of a graph that is furthest beyond its limit, or least within."""

@@ -13,10 +13,10 @@ from rcil_export.checks.artefact import Artefact, OnnxArtefact, Prediction
 from rcil_export.checks.limits import DEFAULTS
 from rcil_export.checks.outputs import batch as batch_module
 from rcil_export.checks.outputs.compare import compare_outputs, shrink
-from rcil_export.checks.outputs.images import CheckImage, CheckImages, generated_images, images_for
 from rcil_export.checks.outputs.pixels import compare_pixels
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
+from rcil_export.images import CheckImage, CheckImages, generated_images, images_for
 
 STEPS = [["background", "car"], ["crate"]]
 

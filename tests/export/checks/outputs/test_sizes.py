@@ -6,10 +6,10 @@ from onnx import numpy_helper
 from rcil_export.checks.artefact import OnnxArtefact
 from rcil_export.checks.limits import DEFAULTS
 from rcil_export.checks.outputs import sizes as module
-from rcil_export.checks.outputs.images import generated_images
 from rcil_export.checks.outputs.sizes import size_items, sizes_of
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
+from rcil_export.images import generated_images
 
 OPEN = parse_shape(None, "48x48:64x80:96x112")
 INTERFACE = Interface(shape=OPEN, runtime="cpu")

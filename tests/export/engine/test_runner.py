@@ -8,12 +8,11 @@ from onnx_models import segmenter
 
 from rcil.core.errors import ConfigError, RcilError
 from rcil_export.engine import gpu
-from rcil_export.engine.build import build_engine
+from rcil_export.engine import runner as run
+from rcil_export.engine.build import EngineOptions, build_engine
+from rcil_export.engine.caches import runtime_cache_path
 from rcil_export.engine.errors import EngineError, NoGpuError
-from rcil_export.engine.options import EngineOptions
-from rcil_export.engine.running import runner as run
-from rcil_export.engine.running.runner import EngineRunner, check_image
-from rcil_export.engine.running.runtime_cache import cache_path
+from rcil_export.engine.runner import EngineRunner, check_image
 from rcil_export.graph.shapes import parse_shape
 
 trt = pytest.importorskip("tensorrt_rtx")
@@ -46,7 +45,7 @@ def gpu_of(monkeypatch, set_gpus):
 def test_no_gpu_names_the_onnx_file_to_use(engine):
     with pytest.raises(NoGpuError) as caught, EngineRunner(engine):
         pass
-    assert caught.value.message == f"{engine} needs an NVIDIA GPU with its driver, and there is none here"
+    assert caught.value.message == f"{engine} needs an NVIDIA GPU with its driver, and this machine has none"
     assert str(engine.with_name("model.onnx")) in caught.value.hint
 
 
@@ -73,7 +72,7 @@ def test_a_second_gpu_is_asked_for_by_its_number(engine, set_gpus):
     with pytest.raises(EngineError, match="stop here"), EngineRunner(engine, 1, open_cuda):
         pass
     assert cudas == [1]
-    with pytest.raises(ConfigError, match="no GPU number 2 here, only 2"), EngineRunner(engine, 2):
+    with pytest.raises(ConfigError, match="no GPU number 2, only 2"), EngineRunner(engine, 2):
         pass
 
 
@@ -92,7 +91,7 @@ def test_rtx_keeps_its_kernels_and_captures_graphs(engine, gpu_of):
     cuda, loaded = gpu_of()
     with EngineRunner(engine, open_cuda=lambda device: cuda) as runner:
         runner.run(IMAGE)
-        assert cache_path(engine).read_bytes() == b"kernels", "a process that is killed leaves them too"
+        assert runtime_cache_path(engine).read_bytes() == b"kernels", "a process that is killed leaves them too"
     (config,) = loaded.made.configs
     assert config.cuda_graph_strategy == trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
     assert loaded.made.arguments == [(config,)]

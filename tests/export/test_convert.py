@@ -7,22 +7,20 @@ from sites import make_site
 
 from rcil.checkpoint.file import save
 from rcil.core.errors import ConfigError
+from rcil_export import convert as convert_module
 from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.outputs.compare import compare_outputs
 from rcil_export.checks.outputs.criterion import Criterion
-from rcil_export.checks.outputs.images import generated_images
+from rcil_export.convert import PrecisionError, check_vnni, convert, weight_bits_for
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import description_of
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision.convert import convert
-from rcil_export.precision.converted import PrecisionError
-from rcil_export.precision.int8 import convert as convert_int8
-from rcil_export.precision.int8 import cpu_features
-from rcil_export.precision.int8.convert import check_vnni, weight_bits_for
-from rcil_export.precision.int8.cpu_features import has_vnni, kernels_are_exact
+from rcil_export.images import generated_images
+from rcil_export.precision.feeds import split_images
+from rcil_export.precision.int8 import weights
 from rcil_export.precision.int8.search import search
-from rcil_export.precision.int8.split import split_images
+from rcil_export.precision.int8.weights import has_vnni, kernels_are_exact
 from rcil_export.request import Request
 from rcil_export.run import run_export
 
@@ -90,7 +88,7 @@ def test_what_int8_may_lose_counts_for_old_and_new_classes_apart(monkeypatch):
         tried["worst"] = judge(quantised.without([]))
         return search(quantised, judge, errors, evaluations=1, **options)
 
-    monkeypatch.setattr(convert_int8, "search", spy)
+    monkeypatch.setattr(convert_module, "search", spy)
     limits = limits_for("fp32", "int8", {"agreement": 0, "agreement_old_new": 1})
     with pytest.raises(PrecisionError) as caught:
         convert(model, metadata, int8(), limits=limits, vnni="no")
@@ -120,7 +118,7 @@ def test_vnni_is_a_question_of_the_cpu_form_alone():
     ],
 )
 def test_vnni_is_read_from_the_flags_of_the_cpu(tmp_path, text, found, monkeypatch):
-    monkeypatch.setattr(cpu_features.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(weights.platform, "system", lambda: "Linux")
     (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
     assert has_vnni(tmp_path / "cpuinfo") is found
     assert not has_vnni(tmp_path / "missing")
@@ -129,9 +127,9 @@ def test_vnni_is_read_from_the_flags_of_the_cpu(tmp_path, text, found, monkeypat
 def test_weights_for_vnni_run_as_written_where_there_is_none(monkeypatch):
     model, metadata = described("resnet18", 1)
     documents = {vnni: convert(model, metadata, int8(), limits=LENIENT, vnni=vnni).document for vnni in ("yes", "no")}
-    monkeypatch.setattr(convert_int8, "has_vnni", lambda: False)
+    monkeypatch.setattr(convert_module, "has_vnni", lambda: False)
     assert weight_bits_for("cpu", "auto") == 7 and weight_bits_for("qdq", "auto") == 8
-    monkeypatch.setattr(cpu_features, "has_vnni", lambda: False)
+    monkeypatch.setattr(weights, "has_vnni", lambda: False)
     assert kernels_are_exact(documents["no"]) and not kernels_are_exact(documents["yes"])
     image = next(iter(generated_images(1, (48, 64)))).pixels
     with OnnxArtefact("int8", documents["yes"], *description_of(documents["yes"])) as artefact:

@@ -5,8 +5,8 @@ import pytest
 from served import FIXED, write_model
 
 from rcil.core.errors import CheckpointError
+from rcil_export.graph.description import read_texts
 from rcil_export.graph.onnx_file import load_document, texts_of
-from rcil_export.graph.onnx_texts import read_texts
 
 
 @pytest.fixture(scope="module")

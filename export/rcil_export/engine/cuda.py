@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,57 +26,8 @@ PORTABLE = 1
 """CU_MEMHOSTALLOC_PORTABLE: the memory is pinned for all contexts of the process."""
 
 
-class Cuda(Protocol):
-    """What `Slot` needs of a GPU. Addresses and handles are plain numbers; every failure is an `EngineError`."""
-
-    def use(self) -> None:
-        """Make the GPU's context current in the calling thread."""
-
-    def device_memory(self, size: int) -> int:
-        """Allocate `size` bytes on the GPU; returns the address."""
-
-    def free_device(self, address: int) -> None:
-        """Free what `device_memory` gave."""
-
-    def pinned_memory(self, size: int) -> int:
-        """Allocate `size` bytes of page-locked host memory, which the GPU reads and writes by itself."""
-
-    def free_pinned(self, address: int) -> None:
-        """Free what `pinned_memory` gave."""
-
-    def stream(self) -> int:
-        """Create a stream."""
-
-    def destroy_stream(self, stream: int) -> None:
-        """Destroy a stream."""
-
-    def copy_in(self, device: int, host: int, size: int, stream: int) -> None:
-        """Start a copy from pinned memory to the GPU."""
-
-    def copy_out(self, host: int, device: int, size: int, stream: int) -> None:
-        """Start a copy from the GPU to pinned memory."""
-
-    def wait(self, stream: int) -> None:
-        """Block until all work of the stream is done."""
-
-    def begin_capture(self, stream: int) -> None:
-        """Record the work that this thread gives to the stream, instead of running it."""
-
-    def end_capture(self, stream: int) -> int:
-        """End the recording; returns a graph that can be launched."""
-
-    def launch(self, graph: int, stream: int) -> None:
-        """Start all recorded work at once."""
-
-    def destroy_graph(self, graph: int) -> None:
-        """Destroy a graph."""
-
-    def close(self) -> None:
-        """Give the context back."""
-
-
-class CudaDriver:
-    """`Cuda` on a real GPU.
+class Cuda:
+    """One GPU. Addresses and handles are plain numbers; every failure is an `EngineError`.
 
     Args:
         device: The number of the GPU, in CUDA's order.
@@ -95,52 +46,52 @@ class CudaDriver:
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
 
     def use(self) -> None:
-        """See `Cuda.use`."""
+        """Make the GPU's context current in the calling thread."""
         self._call("cuCtxSetCurrent", self._context)
 
     def device_memory(self, size: int) -> int:
-        """See `Cuda.device_memory`."""
+        """Allocate `size` bytes on the GPU; returns the address."""
         return int(self._call("cuMemAlloc", size))
 
     def free_device(self, address: int) -> None:
-        """See `Cuda.free_device`."""
+        """Free what `device_memory` gave."""
         self._call("cuMemFree", address)
 
     def pinned_memory(self, size: int) -> int:
-        """See `Cuda.pinned_memory`."""
+        """Allocate `size` bytes of page-locked host memory, which the GPU reads and writes by itself."""
         return int(self._call("cuMemHostAlloc", size, PORTABLE))
 
     def free_pinned(self, address: int) -> None:
-        """See `Cuda.free_pinned`."""
+        """Free what `pinned_memory` gave."""
         self._call("cuMemFreeHost", address)
 
     def stream(self) -> int:
-        """See `Cuda.stream`."""
+        """Create a stream."""
         return int(self._call("cuStreamCreate", NON_BLOCKING_STREAM))
 
     def destroy_stream(self, stream: int) -> None:
-        """See `Cuda.destroy_stream`."""
+        """Destroy a stream."""
         self._call("cuStreamDestroy", stream)
 
     def copy_in(self, device: int, host: int, size: int, stream: int) -> None:
-        """See `Cuda.copy_in`."""
+        """Start a copy from pinned memory to the GPU."""
         self._call("cuMemcpyHtoDAsync", device, host, size, stream)
 
     def copy_out(self, host: int, device: int, size: int, stream: int) -> None:
-        """See `Cuda.copy_out`."""
+        """Start a copy from the GPU to pinned memory."""
         self._call("cuMemcpyDtoHAsync", host, device, size, stream)
 
     def wait(self, stream: int) -> None:
-        """See `Cuda.wait`."""
+        """Block until all work of the stream is done."""
         self._call("cuStreamSynchronize", stream)
 
     def begin_capture(self, stream: int) -> None:
-        """See `Cuda.begin_capture`."""
+        """Record the work that this thread gives to the stream, instead of running it."""
         mode = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._call("cuStreamBeginCapture", stream, mode)
 
     def end_capture(self, stream: int) -> int:
-        """See `Cuda.end_capture`."""
+        """End the recording; returns a graph that can be launched."""
         recorded = self._call("cuStreamEndCapture", stream)
         try:
             return int(self._call("cuGraphInstantiate", recorded, 0))
@@ -148,15 +99,15 @@ class CudaDriver:
             self._call("cuGraphDestroy", recorded)
 
     def launch(self, graph: int, stream: int) -> None:
-        """See `Cuda.launch`."""
+        """Start all recorded work at once."""
         self._call("cuGraphLaunch", graph, stream)
 
     def destroy_graph(self, graph: int) -> None:
-        """See `Cuda.destroy_graph`."""
+        """Destroy a graph."""
         self._call("cuGraphExecDestroy", graph)
 
     def close(self) -> None:
-        """See `Cuda.close`."""
+        """Give the context back."""
         self._call("cuDevicePrimaryCtxRelease", self._device)
 
     def _call(self, name: str, *arguments: Any) -> Any:

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from rcil.core.errors import MissingDependencyError
-from rcil_export.engine.running import cuda
-from rcil_export.engine.running.cuda import CudaDriver
+from rcil_export.engine import cuda
+from rcil_export.engine.cuda import Cuda
 
-SOURCE = Path(__file__).parents[3] / "support" / "fake_libcuda.c"
+SOURCE = Path(__file__).parents[2] / "support" / "fake_libcuda.c"
 ALL_CALLS = """
 import ctypes, json
-from rcil_export.engine.running.cuda import CudaDriver, host_array
+from rcil_export.engine.cuda import Cuda, host_array
 from rcil_export.engine.errors import EngineError
-driver = CudaDriver(0)
+driver = Cuda(0)
 driver.use()
 device, host, stream = driver.device_memory(64), driver.pinned_memory(64), driver.stream()
 host_array(host, 64)[:] = range(64)
@@ -36,7 +36,7 @@ try:
 except EngineError as problem:
     error = [problem.message, problem.hint]
 try:
-    CudaDriver(1)
+    Cuda(1)
     other = None
 except EngineError as problem:
     other = problem.message
@@ -77,7 +77,7 @@ def test_every_call_reaches_the_driver_as_it_should(driver_folder):
 
 def test_without_a_driver_the_remedy_is_the_driver():
     pytest.importorskip("cuda.bindings.driver")
-    code = "from rcil_export.engine.running.cuda import CudaDriver\nCudaDriver()"
+    code = "from rcil_export.engine.cuda import Cuda\nCuda()"
     env = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
     if done.returncode == 0:
@@ -91,7 +91,7 @@ def test_without_a_driver_the_remedy_is_the_driver():
 def test_without_the_package_the_pip_line_is_named(monkeypatch):
     monkeypatch.setattr(cuda, "PACKAGE", "cuda.bindings.no_such_module")
     with pytest.raises(MissingDependencyError, match=r"cuda-bindings(.|\n)*pip install cuda-bindings"):
-        CudaDriver()
+        Cuda()
 
 
 def test_a_package_whose_libraries_are_missing(monkeypatch):
@@ -100,4 +100,4 @@ def test_a_package_whose_libraries_are_missing(monkeypatch):
 
     monkeypatch.setattr(cuda.importlib, "import_module", fail)
     with pytest.raises(MissingDependencyError, match="libstdc"):
-        CudaDriver()
+        Cuda()

@@ -1,9 +1,10 @@
-"""One frame in flight on a GPU: an execution context with a stream and buffers of its own."""
+"""Frames in flight on a GPU: each has a slot, which is an execution context with a stream and buffers of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.log import log
+from rcil_export.engine.cuda import Cuda, host_array
 from rcil_export.engine.errors import EngineError
-from rcil_export.engine.running.cuda import Cuda, host_array
 from rcil_export.engine.sidecar import EngineSidecar
 
 Array = NDArray[Any]
@@ -24,7 +25,7 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class Output:
-    """Where an output lies in the block that all outputs share."""
+    """An output and its offset in the block of memory that all outputs share."""
 
     name: str
     dtype: np.dtype[Any]
@@ -33,7 +34,7 @@ class Output:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -45,7 +46,7 @@ class Memory:
         self.size = self.device = self.host = 0
 
     def reserve(self, size: int) -> None:
-        """Have at least `size` bytes; what was in the blocks is lost when they grow."""
+        """Have at least `size` bytes; the content of the blocks is lost when they grow."""
         if size <= self.size:
             return
         self.free()
@@ -54,7 +55,7 @@ class Memory:
         self.size = size
 
     def free(self) -> None:
-        """Give both blocks back; harmless when there are none."""
+        """Free both blocks; harmless if there are none."""
         device, host = self.device, self.host
         self.size = self.device = self.host = 0
         if device:
@@ -91,7 +92,7 @@ class Slot:
         self._stream: int | None = cuda.stream()
 
     def run(self, image: Array) -> dict[str, Array]:
-        """The outputs by name, as arrays of their own."""
+        """The outputs by name, as new arrays."""
         stream = self._stream
         assert stream is not None, "the slot is closed"
         self._cuda.use()
@@ -111,7 +112,7 @@ class Slot:
         }
 
     def _set_shape(self, shape: Shape, size: int) -> None:
-        """Make room for images of this shape, and tell TensorRT where everything lies."""
+        """Allocate memory for images of this shape, and give TensorRT the addresses."""
         self._shape = ()  # until all of this succeeded
         self._drop_graph()
         self._check(self._context.set_input_shape(self._image, shape), f"the shape {list(shape)}")
@@ -134,9 +135,9 @@ class Slot:
             offset += -(-out.size // ALIGNMENT) * ALIGNMENT
 
     def _execute(self, stream: int) -> None:
-        """Start the network; from the second frame of a shape on as one graph, if graphs are to be captured.
+        """Start the network; with `capture` as one CUDA graph from the second frame of a shape on.
 
-        The first frame runs without: TensorRT finishes its preparations for a shape then.
+        The first frame runs without a graph, because TensorRT finishes its preparations for a shape then.
         """
         if self._capture and self._ran and self._graph is None:
             self._record(stream)
@@ -172,7 +173,7 @@ class Slot:
             raise EngineError(f"TensorRT refused {what}", "Build the engine again, or use the ONNX file.")
 
     def close(self) -> None:
-        """Give everything back, as far as a broken GPU still takes it; harmless when called twice."""
+        """Free everything, as far as a broken GPU still allows it; harmless when called twice."""
         stream, self._stream = self._stream, None
         if stream is None:
             return
@@ -187,3 +188,64 @@ class Slot:
         for step in steps:
             with contextlib.suppress(EngineError):
                 step()
+
+
+class SlotPool:
+    """At most `limit` slots. A thread that finds all of them in use waits for one.
+
+    Args:
+        make: Creates a slot, or raises.
+        limit: Each slot takes memory of the GPU, and more than two frames in flight gain nothing.
+    """
+
+    def __init__(self, make: Callable[[], Slot], limit: int) -> None:
+        self._make = make
+        self._limit = limit
+        self._changed = threading.Condition()
+        self._free: list[Slot] = []
+        self._in_use = 0
+        self._closed = False
+
+    @contextlib.contextmanager
+    def slot(self) -> Iterator[Slot]:
+        """A slot for the exclusive use of the block."""
+        slot = self._take()
+        try:
+            yield slot
+        finally:
+            with self._changed:
+                self._free.append(slot)
+                self._in_use -= 1
+                self._changed.notify_all()
+
+    def _take(self) -> Slot:
+        with self._changed:
+            while True:
+                self._changed.wait_for(lambda: self._closed or self._free or self._in_use < self._limit)
+                if self._closed:
+                    raise EngineError("the engine is closed", "Open it again.")
+                slot = self._free.pop() if self._free else self._made()
+                if slot is not None:
+                    self._in_use += 1
+                    return slot
+
+    def _made(self) -> Slot | None:
+        """A new slot; None if the GPU has no memory for another one, so that those in use must suffice."""
+        try:
+            return self._make()
+        except EngineError as error:
+            if not self._in_use:
+                raise
+            self._limit = self._in_use
+            log.info("%d frames in flight at most: %s", self._limit, error.message)
+            return None
+
+    def close(self) -> None:
+        """Wait for the frames in flight, refuse new ones, and free everything; harmless when called twice."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._in_use)
+            free, self._free = self._free, []
+        for slot in free:
+            slot.close()

@@ -1,8 +1,8 @@
 import torch
 from exports import described
+from intermediates import intermediates
 
 from rcil.nn import fold
-from rcil_export.graph.trace import intermediates
 
 
 def test_places_of_a_network_and_of_its_folded_form_have_the_same_names():

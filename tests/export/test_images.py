@@ -5,8 +5,8 @@ from sites import make_site
 
 from rcil.core.errors import RcilError
 from rcil.core.reading import DataError
-from rcil_export.checks.outputs.images import CheckImage, common_shape, fit, generated_images, images_for
 from rcil_export.graph.shapes import InputShape, parse_shape
+from rcil_export.images import CheckImage, common_shape, fit, generated_images, images_for
 
 
 def test_generated_images_repeat_and_look_like_something():

@@ -1,33 +1,125 @@
-"""int8: risk per layer, calibration, and the layers that must stay out so that the masks stay right."""
+"""From a network to an ONNX graph of the wanted precision."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Literal
 
 import onnx
 
-from rcil.core.errors import ConfigError
-from rcil.nn import Segmenter
+from rcil.core.errors import ConfigError, RcilError
+from rcil.core.files import sha256_of
+from rcil.core.log import Notify
+from rcil.model.metadata import LineageEntry, Metadata
+from rcil.nn import Segmenter, fold
 from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact
-from rcil_export.checks.limits import Limits
-from rcil_export.checks.outputs.criterion import Criterion, Judgement
-from rcil_export.graph.interface import Interface
+from rcil_export.checks.limits import Limits, limits_for
+from rcil_export.checks.outputs.criterion import Criterion
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import INPUT_NAME, Interface
 from rcil_export.graph.onnx_file import description_of
-from rcil_export.precision.converted import Converted, PrecisionError, Say, recorded
+from rcil_export.precision.feeds import Feeds, ImageSplit, find_feeds, recorded_images, split_images
+from rcil_export.precision.half import half_within
 from rcil_export.precision.int8.cpu import in_form
-from rcil_export.precision.int8.cpu_features import has_vnni
-from rcil_export.precision.int8.quantise import CalibrationOptions, calibrate, quantise
+from rcil_export.precision.int8.quantise import calibrate as calibrate_int8
+from rcil_export.precision.int8.quantise import quantise
 from rcil_export.precision.int8.risk import risk_table
-from rcil_export.precision.int8.search import SearchResult, layer_errors, search
-from rcil_export.precision.int8.split import ImageSplit
-from rcil_export.precision.int8.weights import WeightBits
-from rcil_export.precision.record import ConversionRecord, Form, package_versions, recorded_images
+from rcil_export.precision.int8.search import Judgement, SearchResult, layer_errors, search
+from rcil_export.precision.int8.weights import has_vnni
+from rcil_export.precision.ranges import measure_ranges
+from rcil_export.precision.record import CalibrationOptions, ConversionRecord, Form, WeightBits, package_versions
+from rcil_export.precision.replay import AGREEMENT_BATCHES, Converted, recorded
 
 Vnni = Literal["auto", "yes", "no"]
+MAX_HALF_IMAGES = 16
+"""Images to measure extremes on for fp16; bf16 is only compared. int8 has numbers of its own, see `split_images`."""
 MAX_RISKS = 8
 LEFT_OUT = "in int8 it costs more than the limits allow"
+
+
+class PrecisionError(RcilError):
+    """A precision that costs more than the user allows."""
+
+    exit_code = 5
+
+
+def deployed_metadata(metadata: Metadata, source: Path) -> Metadata:
+    """The description of the deployed form of the checkpoint `source`."""
+    entry = LineageEntry(step=metadata.step, source="export", parent_sha256=sha256_of(source))
+    arch = metadata.architecture.replace(rc=None, folded=True, norm="batch")
+    return metadata.model_copy(update={"architecture": arch, "lineage": (*metadata.lineage, entry), "cost": None})
+
+
+def convert(
+    model: Segmenter,
+    metadata: Metadata,
+    interface: Interface,
+    *,
+    calibrate: Path | None = None,
+    images: Path | None = None,
+    limits: Limits | None = None,
+    calibration: CalibrationOptions | None = None,
+    vnni: Vnni = "auto",
+    say: Notify = lambda text: None,
+) -> Converted:
+    """Fold, write as ONNX, and bring into `interface.precision`.
+
+    Args:
+        model: A network of any form, in evaluation mode.
+        metadata: Travels along in the graph.
+        interface: What the graph takes and gives.
+        calibrate: Images of the site, for every precision but fp32; generated ones without.
+        images: Images to judge int8 on; a part of `calibrate` without.
+        limits: What int8 may lose there; None: the defaults.
+        calibration: How int8 chooses ranges.
+        vnni: Whether the CPU that will run an int8 graph has VNNI; `auto`: as this machine.
+        say: Told what is going on.
+    """
+    exact = interface.model_copy(update={"precision": "fp32"})
+    document = to_onnx(model if model.arch.folded else fold(model)[0], metadata, exact)
+    if interface.precision == "fp32":
+        return Converted(document)
+    if calibrate is None:
+        say("No --calibrate folder: it is measured on generated images, which say little about a site.")
+    if interface.precision == "int8":
+        return convert_int8(
+            model,
+            document,
+            split_images(calibrate, images, metadata, interface),
+            limits or limits_for("fp32", "int8"),
+            calibration or CalibrationOptions(),
+            vnni,
+            say,
+        )
+    feeds = find_feeds(calibrate, metadata, interface, limit=MAX_HALF_IMAGES)
+    return _convert_half(document, interface, feeds, say)
+
+
+def _convert_half(document: onnx.ModelProto, interface: Interface, feeds: Feeds, say: Notify) -> Converted:
+    kind = interface.precision
+    assert kind in ("fp16", "bf16")
+    ranges = measure_ranges(document, feeds) if kind == "fp16" else None
+    compared = feeds.first(AGREEMENT_BATCHES)
+    half = half_within(
+        document,
+        kind,
+        compared,
+        ranges,
+        progress=lambda what, share: say(f"{kind}, {what}: {share:.3%} same class"),
+    )
+    record = ConversionRecord(
+        precision=kind,
+        kept_fp32=half.kept,
+        magnitudes={} if ranges is None else ranges.values,
+        sums={} if ranges is None else ranges.accumulated,
+        images=recorded_images(feeds),
+        versions=package_versions(),
+    )
+    seen = feeds.count if ranges is not None else min(feeds.count, sum(len(feed[INPUT_NAME]) for feed in compared))
+    notes = {"agreement": half.agreement, "goal_reached": half.reached, "kept_fp32": half.kept, "calibrated_on": seen}
+    return recorded(half.document, record, notes)
 
 
 def check_vnni(vnni: Vnni | None, interface: Interface) -> Vnni:
@@ -53,7 +145,7 @@ def convert_int8(
     limits: Limits,
     options: CalibrationOptions,
     vnni: Vnni,
-    say: Say,
+    say: Notify,
 ) -> Converted:
     """Quantise `document`, leaving out the convs whose rounding costs more than the user allows.
 
@@ -75,7 +167,7 @@ def convert_int8(
     bits = weight_bits_for(form, vnni)
     say(f"{bits}-bit weights" + (f", VNNI: {vnni}" if form == "cpu" else ""))
     say(images.note)
-    calibration = calibrate(document, images.feeds, options)
+    calibration = calibrate_int8(document, images.feeds, options)
     quantised = quantise(document, calibration, bits)
     criterion = Criterion(CheckpointArtefact("the checkpoint", model, metadata), images.judged, limits)
 

@@ -12,16 +12,14 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from rcil.core.errors import ConfigError, RcilError
+from rcil_export.engine.caches import RuntimeCache, runtime_cache_path
+from rcil_export.engine.callbacks import collected_errors, logger_of
+from rcil_export.engine.cuda import Cuda
 from rcil_export.engine.errors import EngineError, NoGpuError
 from rcil_export.engine.flavour import Flavour
 from rcil_export.engine.gpu import find_gpus
-from rcil_export.engine.layout import axis_ranges
-from rcil_export.engine.log import collected_errors, logger_of
-from rcil_export.engine.running.cuda import Cuda, CudaDriver
-from rcil_export.engine.running.runtime_cache import RuntimeCache, cache_path
-from rcil_export.engine.running.slot import Slot
-from rcil_export.engine.running.slot_pool import SlotPool
-from rcil_export.engine.sidecar import EngineSidecar, check_installed, check_unchanged
+from rcil_export.engine.sidecar import EngineSidecar, axis_ranges, check_installed, check_unchanged
+from rcil_export.engine.slot import Slot, SlotPool
 from rcil_export.graph.shapes import Extent
 
 Array = NDArray[Any]
@@ -38,7 +36,7 @@ class EngineRunner:
         open_cuda: Gives access to that GPU.
     """
 
-    def __init__(self, engine: Path, device: int = 0, open_cuda: Callable[[int], Cuda] = CudaDriver) -> None:
+    def __init__(self, engine: Path, device: int = 0, open_cuda: Callable[[int], Cuda] = Cuda) -> None:
         self.engine = engine
         self.device = device
         self.sidecar = check_unchanged(engine)
@@ -47,7 +45,7 @@ class EngineRunner:
         self._pool: SlotPool | None = None
         self._cache: RuntimeCache | None = None
         self._unsaved = threading.Semaphore()
-        """Taken by the first frame that ends: it saves the kernels, for a process that may be killed."""
+        """Acquired by the first frame that ends: it saves the kernels, because the process may be killed later."""
 
     def __enter__(self) -> Self:
         _check_gpu(self.engine, self.sidecar, self.device)
@@ -65,13 +63,13 @@ class EngineRunner:
             pool = SlotPool(make_slot, FRAMES_IN_FLIGHT)
             stack.callback(pool.close)
             with pool.slot():
-                pass  # a GPU without room for the engine says so now, not at the first frame
+                pass  # a GPU without enough memory for the engine fails now, not at the first frame
             stack.callback(self._save_kernels, cuda)
             self._pool, self._stack = pool, stack.pop_all()
         return self
 
     def _load(self, flavour: Flavour, errors: list[str]) -> Callable[[], Any]:
-        """Read the engine; returns what makes an execution context of it."""
+        """Load the engine; returns a function that creates an execution context of it."""
         loaded = flavour.trt.Runtime(logger_of(flavour.trt)).deserialize_cuda_engine(self.engine.read_bytes())
         if loaded is None:
             raise EngineError(
@@ -82,7 +80,7 @@ class EngineRunner:
         if flavour.name == "rtx":  # which compiles its kernels when it meets the GPU
             runtime_config = loaded.create_runtime_config()
             runtime_config.cuda_graph_strategy = flavour.trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
-            self._cache = RuntimeCache(runtime_config, cache_path(self.engine))
+            self._cache = RuntimeCache(runtime_config, runtime_cache_path(self.engine))
             arguments = (runtime_config,)
 
         def make_context() -> Any:
@@ -103,7 +101,7 @@ class EngineRunner:
         stack.close()
 
     def _save_kernels(self, cuda: Cuda) -> None:
-        """What was compiled since the first frame, for example for further sizes; a broken GPU has none to give."""
+        """Save the kernels compiled since the first frame, for example for other sizes, unless the GPU broke."""
         cache, self._cache = self._cache, None
         if cache is not None:
             with contextlib.suppress(EngineError):
@@ -111,57 +109,48 @@ class EngineRunner:
                 cache.save()
 
     def run(self, image: Array) -> dict[str, Array]:
-        """The outputs by name, as arrays of their own, for `image` in the shape and type that the sidecar states."""
+        """The outputs by name, as new arrays, for `image` in the shape and type that the sidecar states."""
         check_image(self.sidecar, image)
         assert self._pool is not None, "EngineRunner is a context manager"
         with self._pool.slot() as slot, collected_errors() as errors:
-            outputs = self._guarded(slot, image, errors)
+            try:
+                outputs = slot.run(image)
+            except EngineError as error:
+                raise EngineError(
+                    f"{self.engine} failed on the GPU: {'; '.join([*errors, error.message])}",
+                    f"Check the GPU with nvidia-smi, or use {self.sidecar.onnx_file}.",
+                ) from error
             if self._cache is not None and self._unsaved.acquire(blocking=False):
                 self._cache.save()
         return outputs
-
-    def _guarded(self, slot: Slot, image: Array, errors: list[str]) -> dict[str, Array]:
-        try:
-            return slot.run(image)
-        except EngineError as error:
-            raise EngineError(
-                f"{self.engine} failed on the GPU: {'; '.join([*errors, error.message])}",
-                f"Check the GPU with nvidia-smi, or use {self.sidecar.onnx_file}.",
-            ) from error
 
 
 def check_image(sidecar: EngineSidecar, image: Array) -> None:
     """Raise unless the engine takes arrays of this type and shape."""
     wanted = sidecar.inputs[0]
-    ranges = _ranges(sidecar)
+    shape, profile = wanted.shape, sidecar.profile
+    ranges = tuple(map(Extent.of, shape)) if profile is None else axis_ranges(shape, profile)
     fits = len(image.shape) == len(ranges) and all(
         extent.low <= size <= extent.high for size, extent in zip(image.shape, ranges, strict=True)
     )
     if image.dtype.name != wanted.dtype or not fits:
-        sizes = ", ".join(str(e.low) if e.fixed else f"{e.low}..{e.high}" for e in ranges)
+        sizes = ", ".join(map(str, ranges))
         raise RcilError(
             f"the engine takes '{wanted.name}' as {wanted.dtype} [{sizes}], not {image.dtype.name} {list(image.shape)}",
             "Resize the image, or build an engine for this size.",
         )
 
 
-def _ranges(sidecar: EngineSidecar) -> tuple[Extent, ...]:
-    shape = sidecar.inputs[0].shape
-    if sidecar.profile is None:
-        return tuple(Extent.of(size) for size in shape)
-    return axis_ranges(shape, sidecar.profile)
-
-
 def _check_gpu(engine: Path, sidecar: EngineSidecar, device: int) -> None:
     gpus = find_gpus()
     if not gpus:
         raise NoGpuError(
-            f"{engine} needs an NVIDIA GPU with its driver, and there is none here",
+            f"{engine} needs an NVIDIA GPU with its driver, and this machine has none",
             f"Use {engine.with_name(sidecar.onnx_file)} instead: it computes the same with ONNX Runtime.",
         )
     if device >= len(gpus):
         raise ConfigError(
-            f"there is no GPU number {device} here, only {len(gpus)}", f"Choose cuda:0 to cuda:{len(gpus) - 1}."
+            f"this machine has no GPU number {device}, only {len(gpus)} GPUs", f"Choose cuda:0 to cuda:{len(gpus) - 1}."
         )
     gpu = gpus[device]
     if gpu.capability not in sidecar.gpus:
