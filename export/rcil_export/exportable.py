@@ -14,7 +14,7 @@ from rcil.model.metadata import Metadata
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.result import Result
-from rcil_export.delivery.signing import check_signing
+from rcil_export.delivery.folder import check_signing
 from rcil_export.engine.flavour import choose_gpus, find_flavour
 from rcil_export.engine.sidecar import EngineSidecar
 from rcil_export.graph.interface import GraphInterface, GraphOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil_export.delivery.signing import Signing
+from rcil_export.delivery.folder import Signing
 from rcil_export.engine.flavour import FlavourChoice
 from rcil_export.graph.interface import GraphInterface
 from rcil_export.triton.serving import Serving

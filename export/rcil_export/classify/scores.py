@@ -16,8 +16,16 @@ from rcil.inference import as_input
 from rcil.model.metadata import Metadata
 from rcil_export.checks.artefact import run_session
 from rcil_export.checks.limits import Limits
-from rcil_export.checks.outputs.batch import MAX_DIFFERENT, arrangements, different_images
-from rcil_export.checks.outputs.sizes import affordable, not_run, size_text, sizes_of
+from rcil_export.checks.outputs.variants import (
+    MAX_DIFFERENT,
+    affordable,
+    arrangements,
+    batch_counts,
+    different_images,
+    not_run,
+    size_text,
+    sizes_of,
+)
 from rcil_export.checks.result import Item, Result
 from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.preprocessing import image_input
@@ -121,7 +129,7 @@ def _pair(key: str, title: str, first: Scores, second: Scores, labels: Labels, l
 def batch_items(graph: ScoredGraph, images: CheckImages, limits: Limits) -> list[Item]:
     """Batches of different images, where the graph takes batches: every row must be as its image alone."""
     shape = graph.shape
-    counts = [count for count in sorted({shape.batch.low, shape.batch.usual, shape.batch.high}) if count > 1]
+    counts = batch_counts(shape)
     if not counts:
         return []
     size = InputShape.of(shape.height.low, shape.width.low)

@@ -14,7 +14,7 @@ from rcil.core.errors import ConfigError
 from rcil_export.cli import options as o
 from rcil_export.cli.delivered import sign, verify, verify_signature
 from rcil_export.delivery import FAILED_HTML_NAME
-from rcil_export.delivery.signing import Signing
+from rcil_export.delivery.folder import Signing
 from rcil_export.graph.interface import GraphOptions
 from rcil_export.request import MAX_CHECK_IMAGES, TARGETS, Request, parse_targets
 from rcil_export.resources import keep_freed_memory

@@ -75,7 +75,7 @@ def sign(
 
     Example: `rcil-export sign step0.safetensors --key key.pem`
     """
-    from rcil_export.delivery.signing import sign_target
+    from rcil_export.delivery.folder import sign_target
 
     statement = sign_target(target, key, password)
     if as_json:

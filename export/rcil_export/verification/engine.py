@@ -18,9 +18,8 @@ from rcil_export.engine.errors import EngineError, NoGpuError
 from rcil_export.engine.flavour import TITLES, installed
 from rcil_export.engine.sidecar import EngineSidecar, read_sidecar, sidecar_path
 from rcil_export.graph.onnx_file import texts_of
-from rcil_export.verification.fields import compare_documents
 from rcil_export.verification.onnx_model import VerifiedGraph
-from rcil_export.verification.report import Difference, Findings
+from rcil_export.verification.report import Difference, Findings, compare_documents
 
 SIDECAR, ENGINE = "Sidecar of this engine and graph", "Same engine as a fresh build"
 

@@ -19,8 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rcil.core.errors import RcilError, first_line
 from rcil_export.certificate.difference import first_difference
 from rcil_export.certificate.graph import canonical
-from rcil_export.verification.fields import ABSENT, compare_texts
-from rcil_export.verification.report import Difference
+from rcil_export.verification.report import ABSENT, Difference, compare_texts
 
 COMPARED_APART = {"graph", "metadata_props", "opset_import", "producer_version"}
 """Fields of a model that have a comparison of their own; the version of the producer is reported, not judged."""

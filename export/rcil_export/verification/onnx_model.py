@@ -18,10 +18,9 @@ from rcil_export.graph.interface import GraphInterface
 from rcil_export.graph.onnx_file import texts_of
 from rcil_export.precision.record import CONVERSION_KEY, ConversionRecord, GeneratedImages, package_versions
 from rcil_export.precision.replay import remeasure, replay
-from rcil_export.verification.fields import ABSENT, compare_documents
 from rcil_export.verification.graph import end_differences, model_differences, readable, structure_differences
 from rcil_export.verification.rebuild import Rebuilt, RecordError, Source
-from rcil_export.verification.report import Difference, Findings
+from rcil_export.verification.report import ABSENT, Difference, Findings, compare_documents
 
 REBUILD, TWIN = "Same as a fresh export", "Same as the plain network"
 RECORD, MEASURED, KEPT = "Record of this conversion", "Same ranges as when measured again", "Layers left in fp32"

@@ -13,10 +13,9 @@ from rcil_export.certificate.counts import deployed_counts
 from rcil_export.delivery import ENGINE_NAME, ONNX_NAME, SIDECAR_NAME
 from rcil_export.graph.preprocessing import input_dims
 from rcil_export.graph.shapes import InputShape
-from rcil_export.verification.fields import compare_documents
 from rcil_export.verification.onnx_model import VerifiedGraph
 from rcil_export.verification.rebuild import Source
-from rcil_export.verification.report import Difference, Findings
+from rcil_export.verification.report import Difference, Findings, compare_documents
 
 REPORT, NUMBERS = "Report of these files", "Measurements"
 PROVED = "its hashes, facts and costs are those of the files, its verdict that of its items"

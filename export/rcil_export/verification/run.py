@@ -23,10 +23,9 @@ from rcil_export.delivery.card import card_text
 from rcil_export.engine.caches import runtime_cache_path
 from rcil_export.engine.callbacks import Listener
 from rcil_export.verification.engine import verify_engine
-from rcil_export.verification.fields import compare_lines
 from rcil_export.verification.onnx_model import verify_onnx
 from rcil_export.verification.rebuild import Source
-from rcil_export.verification.report import EXTRA, Findings, VerifyReport, extra_files
+from rcil_export.verification.report import EXTRA, Findings, VerifyReport, compare_lines, extra_files
 from rcil_export.verification.report_file import NUMBERS, verify_report
 from rcil_export.verification.triton import is_model_repository, verify_repository
 

@@ -15,10 +15,17 @@ from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
 from rcil_export.triton.repository import CONFIG, VERSION
 from rcil_export.triton.serving import Serving, stated_serving
 from rcil_export.triton.step_file import FILE_NAME, StepFile, read_step_file, signature_of
-from rcil_export.verification.fields import ABSENT, compare_documents, compare_lines
 from rcil_export.verification.onnx_model import VerifiedGraph, verify_onnx
 from rcil_export.verification.rebuild import Source
-from rcil_export.verification.report import EXTRA, Difference, Findings, extra_files
+from rcil_export.verification.report import (
+    ABSENT,
+    EXTRA,
+    Difference,
+    Findings,
+    compare_documents,
+    compare_lines,
+    extra_files,
+)
 
 PLAN_NAME = MODEL_FILES["tensorrt"]
 STEP, TABLE, CONFIGURATION = "Description of this version", "Names of the classes", "Configuration of this model"

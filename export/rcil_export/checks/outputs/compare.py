@@ -18,7 +18,6 @@ from rcil.model.class_match import match_classes
 from rcil.model.metadata import Metadata
 from rcil_export.checks.artefact import Artefact, GraphArtefact, Prediction
 from rcil_export.checks.limits import Limits, limits_for
-from rcil_export.checks.outputs.batch import batch_item
 from rcil_export.checks.outputs.pixels import Disagreements, PixelComparison, compare_pixels
 from rcil_export.checks.outputs.report import (
     PARTS,
@@ -29,7 +28,7 @@ from rcil_export.checks.outputs.report import (
     PartNumbers,
     WorstImage,
 )
-from rcil_export.checks.outputs.sizes import size_items
+from rcil_export.checks.outputs.variants import batch_item, size_items
 from rcil_export.checks.result import Item
 from rcil_export.images import CheckImage, CheckImages, common_shape, fit
 

@@ -15,7 +15,7 @@ from rcil.core.files import sha256_of
 from rcil.core.signing import sign, verify
 from rcil.model.chain import chain_of
 from rcil.model.metadata import LineageEntry
-from rcil_export.delivery.signing import Signing, earlier_statements
+from rcil_export.delivery.folder import Signing, earlier_statements
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import read_onnx
 from rcil_export.graph.shapes import InputShape
@@ -213,7 +213,7 @@ def test_the_commands_sign_and_verify(copy, monkeypatch):
     ],
 )
 def test_what_cannot_be_signed_is_named(copy, target, kind, words):
-    from rcil_export.delivery.signing import sign_target
+    from rcil_export.delivery.folder import sign_target
 
     (copy / "empty").mkdir()
     with pytest.raises(kind, match=words):

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil_export.runtime.sessions import open_session
-from rcil_export.shared_weights import split
+from rcil_export.runtime.shared_weights import split
 
 WEIGHT = np.random.default_rng(0).normal(size=(64, 32, 1, 1)).astype(np.float32)
 IMAGE = np.random.default_rng(1).normal(size=(1, 32, 5, 5)).astype(np.float32)

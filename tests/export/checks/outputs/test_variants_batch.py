@@ -4,7 +4,7 @@ import pytest
 
 from rcil_export.checks.artefact import OnnxArtefact
 from rcil_export.checks.limits import DEFAULTS
-from rcil_export.checks.outputs.batch import MAX_DIFFERENT, arrangements, batch_item, different_images
+from rcil_export.checks.outputs.variants import MAX_DIFFERENT, arrangements, batch_item, different_images
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
 from rcil_export.images import generated_images

@@ -5,8 +5,8 @@ from onnx import numpy_helper
 
 from rcil_export.checks.artefact import OnnxArtefact
 from rcil_export.checks.limits import DEFAULTS
-from rcil_export.checks.outputs import sizes as module
-from rcil_export.checks.outputs.sizes import size_items, sizes_of
+from rcil_export.checks.outputs import variants as module
+from rcil_export.checks.outputs.variants import size_items, sizes_of
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
 from rcil_export.images import generated_images
