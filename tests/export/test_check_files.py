@@ -8,8 +8,9 @@ from onnx import TensorProto, helper, numpy_helper
 from rcil.checkpoint.file import load_for_inference
 from rcil_export.check_files import check_files
 from rcil_export.convert import deployed_metadata
+from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import INTERFACE_KEY, Interface
-from rcil_export.graph.onnx_file import describe, load_document, to_onnx, write_onnx
+from rcil_export.graph.onnx_file import describe, load_document, write_onnx
 from rcil_export.graph.shapes import InputShape
 
 INTERFACE = Interface(shape=InputShape.of(48, 64), runtime="cpu")
