@@ -1,8 +1,8 @@
-"""From a trained checkpoint to what is deployed, with proof that nothing was lost and nothing was added."""
+"""Export of trained checkpoints to ONNX and TensorRT, with proof that masks are kept and no cost is added."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers take it for True; importing typing would take longer than all the rest
+TYPE_CHECKING = False  # type checkers treat it as True; importing typing would take longer than everything else here
 if TYPE_CHECKING:
     from typing import Any
 

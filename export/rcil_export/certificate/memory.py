@@ -15,10 +15,10 @@ from rcil_export.runtime.sessions import open_session
 from rcil_export.timing.interleaved import run_of
 
 MEMORY_LIMIT = 0.1
-"""Share by which its peak memory may be larger. Two runs of one and the same file differ by up to 9 %: the allocator
-sometimes finds room for a buffer and sometimes asks for more."""
+"""Share by which the peak memory of the delivered file may be larger. Two runs of the same file differ by up to 9 %,
+because the allocator sometimes reuses a buffer and sometimes asks for more."""
 MEMORY_GRAIN = 4 * 2**20
-"""Bytes by which any two runs may differ: the allocator asks for whole pages, and small networks have few."""
+"""Bytes by which any two runs may differ: the allocator takes whole pages, and small networks have few."""
 MEMORY_RUNS = 3
 
 
@@ -29,7 +29,7 @@ class MemoryMeasureError(RcilError):
 
 
 def memory_item(own: Path, plain: Path, shape: tuple[int, ...], threads: int) -> Item:
-    """Peak memory of both in processes of their own, in turns: the smallest of as many runs as are needed to pass.
+    """Measure both files in turns, in separate processes; the smallest of up to `MEMORY_RUNS` peaks counts.
 
     Args:
         own: The delivered file.

@@ -1,4 +1,4 @@
-"""Whether a file says about itself what its checkpoint says, field by field. No torch here."""
+"""Whether the description in a file is that of its checkpoint, field by field; torch is not imported."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rcil.model.metadata import LineageEntry, Metadata
 from rcil_export.checks.result import FOR_INFORMATION, Item, Result
 
 DEPLOYING = ("fold", "export")
-"""Lineage entries that change the form of a network and not what it knows."""
+"""Lineage entries that change the form of a network, but not what it learned."""
 BY_STEP = ("step", "method", "rejected")
 """Fields that a continual step changes."""
 NOT_COMPARED = ("classes", "architecture", "lineage", "cost", "format_version", *BY_STEP)
-"""Compared in ways of their own, or about the file and not about the network."""
+"""Fields that are compared separately, or that describe the file and not the network."""
 
 
 def description_result(
@@ -21,13 +21,13 @@ def description_result(
 ) -> Result:
     """Compare a file's description with its reference's.
 
-    Two steps of one network may differ in what a step changes: further classes, step, method and lineage. A file that
-    was made from the reference, by its lineage, is of the same step.
+    Two steps of one network may differ in what a step changes: further classes, step, method and lineage. A file whose
+    lineage says that it was made from the reference must be of the same step.
 
     Args:
-        name: Of the file, for reports.
-        described: As in the file.
-        reference_name: Of the reference, for reports.
+        name: Name of the file, for reports.
+        described: The description in the file.
+        reference_name: Name of the reference, for reports.
         reference: The description of the checkpoint that the file must be a form of.
         hashes: sha256 of the reference's file, if it is a checkpoint.
     """
@@ -56,7 +56,7 @@ def _item(key: str, title: str, differences: list[str], compared: str) -> Item:
 
 
 def _table_differences(a: Metadata, b: Metadata, *, other_step: bool) -> Iterator[str]:
-    """Of the file a from its reference b, named as `classes[3].colour`."""
+    """Differences of the file a from its reference b, named like `classes[3].colour`."""
     names_a, names_b = [c.name for c in a.classes], [c.name for c in b.classes]
     common = [name for name in names_b if name in names_a]
     if [name for name in names_a if name in names_b] != common:
@@ -89,7 +89,7 @@ def _field_differences(a: Metadata, b: Metadata, *, other_step: bool) -> Iterato
 
 
 def _fields(metadata: Metadata, *, other_step: bool) -> dict[str, Any]:
-    """All fields but the class table and the lineage; of the architecture what does not depend on its form."""
+    """All fields except class table and lineage; the architecture in its deployed form."""
     fields = metadata.model_dump(exclude=set(NOT_COMPARED))
     if not other_step:
         fields |= {key: getattr(metadata, key) for key in BY_STEP}
@@ -123,7 +123,7 @@ def _lineage_item(a: Metadata, b: Metadata, hashes: Collection[str]) -> Item:
 
 
 def _taught(lineage: tuple[LineageEntry, ...]) -> tuple[LineageEntry, ...]:
-    """Without the entries of folding and exporting at its end."""
+    """The lineage without the entries of folding and exporting at its end."""
     end = len(lineage)
     while end and lineage[end - 1].source in DEPLOYING:
         end -= 1
@@ -131,7 +131,7 @@ def _taught(lineage: tuple[LineageEntry, ...]) -> tuple[LineageEntry, ...]:
 
 
 def _deployed_from(lineage: tuple[LineageEntry, ...]) -> list[str]:
-    """Hashes of the files that the last forms were made from."""
+    """Hashes of the files that were folded or exported last."""
     forms = lineage[len(_taught(lineage)) :]
     return [entry.parent_sha256 for entry in forms if entry.parent_sha256 is not None]
 

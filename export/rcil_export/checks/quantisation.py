@@ -1,7 +1,7 @@
-"""Whether an int8 graph is what its reference gives when it is rounded: weights, scales, zero points and biases.
+"""Whether an int8 graph is its reference, correctly rounded: weights, scales, zero points and biases.
 
-Two things are compared with the file: the folded weights of the reference, and the graph that its record describes,
-made again from the reference (`replay`). Ranges of values are measured again on images where there are any.
+The file is compared with the folded weights of the reference, and with the graph that its record describes, made again
+from the reference (`replay`). If there are images, the ranges of values are measured again on them.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ from rcil_export.precision.replay import remeasure, replay
 
 Array = NDArray[Any]
 MAX_STEP_ERROR = 1.001
-"""Of a weight, in steps. Most are at the nearest step; some are at the one behind it, see `round_weights`."""
+"""Largest error of a weight, in quantisation steps. Most weights are rounded to the nearest step, some to the next one;
+see `round_weights`."""
 MAX_SUM_ERROR = 0.51
-"""Of the errors of a channel, in steps. A fold on another machine moves the sum a hair."""
+"""Largest sum of the errors of a channel, in steps. Folding on another machine changes the sum slightly."""
 SAME = 1e-4
 """Relative difference of scales and biases that come from the same numbers."""
 SAME_IMAGES = 1.02
-"""Ratio of ranges that were measured on the same images by two machines; a bin of the histogram is smaller."""
+"""Ratio of ranges that two machines measure on the same images; a bin of the histogram is smaller."""
 OTHER_IMAGES = {"percentile": 1.4, "entropy": 2.5}
 """Ratio of ranges that were measured on other images of the same site, by the method of calibration. Below the square
 root of 2, a scale that is wrong by a factor of 2 fails whatever the images say; entropy is too unstable for that. See
 docs/export.md for what was measured."""
 MAX_RANGE_IMAGES = 16
-"""Images to measure ranges on again."""
+"""Images to measure ranges on again, at most."""
 MIN_RANGE_IMAGES = 3
-"""Fewer other images say too little: a single one was seen to be off by a factor of 1.47."""
+"""Other images to measure ranges on, at least: a single one was off by a factor of 1.47."""
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What an int8 file should be, made from its reference."""
+    """An int8 file as it should be, made from its reference."""
 
     exact: onnx.ModelProto
     """The fp32 graph of the reference."""
@@ -60,7 +61,7 @@ class Rebuilt:
 
 
 def rebuild(reference: Artefact, candidate: OnnxArtefact) -> Rebuilt | None:
-    """The reference converted as the candidate's record says; None if the reference is not in fp32.
+    """Convert the reference as the candidate's record says; None if the reference is not in fp32.
 
     Raises:
         RcilError: The candidate has no record, or one that does not belong to the reference.
@@ -75,7 +76,7 @@ def rebuild(reference: Artefact, candidate: OnnxArtefact) -> Rebuilt | None:
 
 
 def expected_artefact(reference: Artefact, rebuilt: Rebuilt) -> OnnxArtefact:
-    """What the layers of an int8 file are compared with: the error of an honest one is then zero."""
+    """The artefact that the layers of an int8 file are compared with; an honest file then has no error."""
     return OnnxArtefact(f"{reference.name} in int8", rebuilt.expected, *description_of(rebuilt.expected))
 
 
@@ -90,7 +91,7 @@ def _fp32_graph(reference: Artefact, candidate: OnnxArtefact) -> onnx.ModelProto
 
 
 def layer_reference(reference: Artefact, candidate: Artefact) -> tuple[Artefact, Rebuilt | None]:
-    """What the layers of `candidate` are compared with: the reference itself, or that in int8 for an int8 file.
+    """The artefact that the layers of `candidate` are compared with: the reference, or its int8 form for an int8 file.
 
     Raises:
         RcilError: The layers of the two cannot be compared.
@@ -124,14 +125,14 @@ def quantisation_result(
     measured: Mapping[str, Span] | None = None,
     rebuilt: Rebuilt | None = None,
 ) -> Result:
-    """Compare every rounded number of an int8 file with what the reference implies.
+    """Compare every rounded number of an int8 file with the one that follows from the reference.
 
     Args:
         reference: A checkpoint or an fp32 graph.
         candidate: The int8 file.
-        images: Images of the site, to measure ranges on; best those that the file was calibrated on.
+        images: Folder of site images to measure ranges on; best those that the file was calibrated on.
         measured: The ranges, if they have just been measured.
-        rebuilt: From `rebuild`, if it has been called before.
+        rebuilt: The result of `rebuild`, if it has been called before.
     """
     title = f"Rounding of {candidate.name}"
     try:
@@ -210,13 +211,13 @@ def _structure_item(found: Mapping[str, Rounding], expected: Mapping[str, Roundi
 
 
 def _worst(errors: Iterator[tuple[str, float]]) -> tuple[str, float]:
-    """The layer with the largest error; what is not a number counts as infinite."""
+    """The layer with the largest error; NaN counts as infinite."""
     finite = ((name, error if np.isfinite(error) else float("inf")) for name, error in errors)
     return max(finite, key=lambda pair: pair[1], default=("nothing", 0.0))
 
 
 def _weight_item(found: Mapping[str, Rounding], weights: Mapping[str, Array]) -> Item:
-    """Distance to the folded weights, and its sum over each channel, which shifts the channel's output."""
+    """Errors of the weights, and their sum over each channel, which shifts the channel's output."""
 
     def errors(measure: Callable[[Array], Array]) -> Iterator[tuple[str, float]]:
         for name, rounding in found.items():
@@ -338,7 +339,7 @@ def _scale_item(found: Mapping[str, Rounding], expected: Mapping[str, Rounding])
 
 
 def _range_item(rebuilt: Rebuilt, images: Path | None, measured: Mapping[str, Span] | None) -> Item:
-    """Whether the recorded ranges are those that images show."""
+    """Whether the recorded ranges are those of the images."""
     title, record = "Ranges of the values", rebuilt.record
     used = {
         node.input[1].removesuffix(".from_zero").removesuffix("_scale")
@@ -371,7 +372,7 @@ def _range_item(rebuilt: Rebuilt, images: Path | None, measured: Mapping[str, Sp
 
 
 def _measure(rebuilt: Rebuilt, images: Path | None) -> tuple[dict[str, Span], str, float]:
-    """Ranges, what they were measured on, and by what factor those of the record may differ."""
+    """Ranges, the images they were measured on, and the factor by which recorded ranges may differ."""
     record = rebuilt.record
     try:
         return remeasure(rebuilt.exact, record, images).ranges, "the images that gave them", SAME_IMAGES

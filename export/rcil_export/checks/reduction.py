@@ -1,14 +1,14 @@
-"""A graph of any precision -> the fp32 graph that it stands for, so that both can be compared node for node.
+"""Reducing a graph of any precision to the fp32 graph it was converted from, so that both can be compared.
 
-The reduction takes away what a conversion adds and nothing else: casts between floating-point types, and pairs of
-`QuantizeLinear` and `DequantizeLinear`. Both cost time, so each one must have a reason that its neighbours show.
-Those that have none are named, and they are not taken away, so that the comparison finds them too.
+The reduction removes only what a conversion adds: casts between floating-point types, and pairs of `QuantizeLinear` and
+`DequantizeLinear`. Both cost time, so each of them must be needed by its neighbours. Those that are not are reported
+and kept in the graph, so that the comparison finds them too.
 
-- A cast stands between a node that writes one type and nodes that read another. A value is cast to a type only once,
-  and a value that was just cast is not cast again.
-- A pair rounds a value that a quantised node reads or that leaves one, once. No pair stands between a conv and the
-  activation that alone reads it, but for a leaky ReLU in the form for CPUs.
-- A quantised conv reads its values and its kernel from a pair; a conv in fp32 reads neither from one.
+- A cast connects a node that writes one type and nodes that read another. A value is cast to a type only once, and a
+  value that was just cast is not cast again.
+- A pair rounds an input or output of a quantised node, once. There is no pair between a conv and the activation that
+  is its only reader, except before a leaky ReLU in the form for CPUs.
+- A quantised conv reads both its values and its kernel from a pair; a conv in fp32 reads neither from a pair.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ ROUNDS = ("QuantizeLinear", "DequantizeLinear")
 ROUNDED_OPS = frozenset(
     {"Add", "AveragePool", "Clip", "Concat", "Conv", "GlobalAveragePool", "LeakyRelu", "MaxPool", "Pad", "Relu"}
 )
-"""Nodes whose values may be rounded to 8 bits; the ends of the graph stay in fp32."""
+"""Operations whose values may be rounded to 8 bits; pre- and postprocessing stay in fp32."""
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """What is left without casts and pairs."""
+    """A graph without casts and pairs."""
 
     document: onnx.ModelProto
     """In fp32 and without the values of its weights."""
     problems: tuple[str, ...]
-    """Casts and pairs without a reason, named."""
+    """Casts and pairs that nothing needs, with their names."""
     casts: int
     pairs: int
 
 
 def reduce(document: onnx.ModelProto, interface: GraphInterface) -> Reduced:
-    """See the module.
+    """Remove casts and pairs; see the description of this module.
 
     Args:
         document: Valid ONNX; it is not changed.
@@ -82,7 +82,7 @@ class _Graph:
         return self.kinds.get(node.input[0]) in FLOATS and self.kinds.get(node.output[0]) in FLOATS
 
     def problems(self) -> Iterator[tuple[onnx.NodeProto, str]]:
-        """Nodes among `added` without a reason."""
+        """Nodes among `added` that nothing needs, and why."""
         for node in self.added():
             text = self._cast(node) if node.op_type == "Cast" else self._round(node)
             if text is not None:
@@ -121,7 +121,7 @@ class _Graph:
         if next(other for other in self.readers[source] if other.op_type == "QuantizeLinear") != node:
             return f"rounds {source} a second time"
         if made_by is not None and made_by.op_type not in ROUNDED_OPS and not self._feeds_conv(node):
-            return f"rounds {source}, which belongs to the end of the graph"
+            return f"rounds {source}, which is postprocessing"
         return None
 
     def _feeds_conv(self, node: onnx.NodeProto) -> bool:
@@ -146,12 +146,12 @@ class _Graph:
     def _readers_of_pair(
         self, node: onnx.NodeProto, made_by: onnx.NodeProto, after: list[onnx.NodeProto]
     ) -> str | None:
-        """What is wrong with who reads a rounded value."""
+        """What is wrong with the readers of a rounded value."""
         if node.output[0] in self.outputs:
             return "rounds an output of the graph"
         for reader in after:
             if reader.op_type not in ROUNDED_OPS:
-                return f"rounds what {reader.name} ({reader.op_type}) reads, which belongs to the end of the graph"
+                return f"rounds what {reader.name} ({reader.op_type}) reads, which is postprocessing"
         alone = len(after) == 1 and after[0].op_type in ACTIVATIONS
         if alone and not (self.leaky_pairs and after[0].op_type == "LeakyRelu"):
             return f"stands between {made_by.input[0]} and its activation {after[0].name}"
@@ -171,7 +171,7 @@ class _Graph:
         return all(np.array_equal(one, other) for one, other in pairs)
 
     def _half_rounded(self, node: onnx.NodeProto) -> Iterator[tuple[onnx.NodeProto, str]]:
-        """A conv of which only the values or only the kernel are rounded: it gains nothing and pays for the pair."""
+        """A conv of which only the values or only the kernel are rounded: the pair costs time and gains nothing."""
         values, kernel = (self.writer.get(name) for name in node.input[:2])
         rounded = [made_by is not None and made_by.op_type == "DequantizeLinear" for made_by in (values, kernel)]
         if rounded[0] != rounded[1]:

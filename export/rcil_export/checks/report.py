@@ -1,4 +1,4 @@
-"""Results of checks as text, and as one self-contained page."""
+"""Results of checks as text, as JSON, and as a self-contained HTML page with plots."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MIN_DRAWN_ERROR = 1e-9
 
 
 def verdict(item: Item) -> str:
-    """One word."""
+    """The verdict of an item in one word."""
     if item.undecided:
         return "undecided"
     return "warn" if item.warning else {True: "pass", False: "FAIL", None: "–"}[item.passed]
 
 
 def as_text(results: Sequence[Result]) -> str:
-    """A short table: what was checked, what was found, what was required."""
+    """A short table: what was checked, measured and required."""
     lines: list[str] = []
     items = [item for result in results for item in result.items]
     width = max((len(item.title) for item in items), default=0)
@@ -43,7 +43,7 @@ def as_text(results: Sequence[Result]) -> str:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """One line: what failed, what calls for a look, and what nobody checked."""
+    """One line: the number of passed checks, and what failed, warns, is undecided or was not checked."""
     items = [item for result in results for item in result.items]
     passed = sum(item.passed is True for item in items)
     parts = {
@@ -62,27 +62,27 @@ def _not_checked(results: Sequence[Result]) -> list[str]:
 def write_html(
     path: Path, title: str, facts: Mapping[str, str], results: Sequence[Result], outputs: Sequence[OutputsReport] = ()
 ) -> None:
-    """The page.
+    """Write the HTML page.
 
     Args:
         path: The .html file.
-        title: Its heading.
+        title: Heading of the page.
         facts: What was checked: files, sizes, versions.
-        results: Everything that was found.
-        outputs: Comparisons that have pictures and more numbers.
+        results: The results of all checks.
+        outputs: Comparisons of outputs, which have pictures and more numbers.
     """
     blocks: list[Block] = [TableBlock("What was checked", ("", ""), list(facts.items()), prose=True)]
     blocks += [result_table(result) for result in results]
     for report in outputs:
         blocks += _output_blocks(report)
     for times in _latencies(results):
-        note = "Runs took turns in one process, in an order shuffled anew each round."
+        note = "The runs were interleaved in one process, in an order shuffled for each round."
         blocks.append(ImageBlock("Time of one image", latency_histogram(times), "Histogram of run times", note))
     write_page(path, title, summary(results), blocks)
 
 
 def result_table(result: Result) -> TableBlock:
-    """One line for each thing that was checked."""
+    """One row per item."""
     shows = any(item.kind for item in result.items)
     rows = [
         (item.title, verdict(item), *((item.kind or "",) if shows else ()), item.measured, item.required)
@@ -130,7 +130,7 @@ def _latencies(results: Sequence[Result]) -> list[dict[str, list[float]]]:
 
 
 def as_document(results: Sequence[Result], outputs: Sequence[OutputsReport] = ()) -> dict[str, object]:
-    """JSON-ready; comparisons of outputs with every number behind them."""
+    """JSON-ready; comparisons of outputs with all their numbers."""
     detailed = {report.as_result().title: report.as_document() for report in outputs}
     listed = [{**detailed.get(result.title, {}), **result.as_document()} for result in results]
     warnings = [item.measured for result in results for item in result.items if item.warning]
@@ -143,7 +143,7 @@ def as_document(results: Sequence[Result], outputs: Sequence[OutputsReport] = ()
 
 
 def error_map(worst: WorstImage) -> bytes:
-    """The image, the error of its logits on a logarithmic scale, and the pixels that changed their class."""
+    """The image, the error of its logits on a logarithmic scale, and the pixels with another class."""
     panels = 2 + (worst.errors is not None)
     figure = make_figure((4.2 * panels, 3.4))
     axes = figure.subplots(1, panels)
@@ -162,7 +162,7 @@ def error_map(worst: WorstImage) -> bytes:
 
 
 def error_histogram(edges: Sequence[float], counts: Sequence[int], limit: float | None) -> bytes:
-    """How many logits have which error; the dashed line is what is allowed."""
+    """Histogram of the errors of all logits; the dashed line is the limit."""
     figure = make_figure((6, 2.6))
     axes = figure.subplots()
     upper = np.maximum(np.asarray(edges, float), MIN_DRAWN_ERROR)
@@ -179,7 +179,7 @@ def error_histogram(edges: Sequence[float], counts: Sequence[int], limit: float 
 
 
 def latency_histogram(milliseconds: Mapping[str, Sequence[float]]) -> bytes:
-    """Times of interleaved runs, one colour a network; the slowest hundredth is left out of the picture."""
+    """Histogram of the times of interleaved runs, one colour per network; the slowest 1 % is left out."""
     figure = make_figure((6, 2.6))
     axes = figure.subplots()
     everything = np.concatenate([np.asarray(times) for times in milliseconds.values()])

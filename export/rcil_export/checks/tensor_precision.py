@@ -1,4 +1,4 @@
-"""The precision of a graph, read from its tensors and not from its label. No torch here."""
+"""The precision of a graph, read from its tensors and not from its label; torch is not imported."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rcil_export.graph.nodes import constants_of
 CONVERSION_KEY = "rcil.conversion"
 """In the ONNX file's metadata: what a conversion to fewer bits depended on, as JSON."""
 MIN_SHARE = 0.25
-"""Of all convs that must be in a precision, however many the file declares as kept in fp32 on purpose."""
+"""Smallest share of all convs that must be in a precision, however many the file declares as kept in fp32."""
 BY_TYPE: dict[int, Precision] = {TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}
 STEPS = (TensorProto.INT8, TensorProto.UINT8)
 
 
 @dataclass(frozen=True)
 class TensorPrecision:
-    """How many convs compute in which precision."""
+    """Number of convs by the precision they compute in."""
 
     convs: dict[Precision, int]
     """Convs that the file does not declare as kept in fp32."""
     precision: Precision
-    """That of most convs; where two have as many, the more exact one."""
+    """The precision of most convs; of two equally frequent ones, the more exact one."""
 
     def __str__(self) -> str:
         counts = [f"{self.convs[kind]} in {kind}" for kind in PRECISIONS if self.convs.get(kind)]
@@ -36,12 +36,12 @@ class TensorPrecision:
 
 
 def precision_of(document: onnx.ModelProto, kept: Collection[str] = ()) -> TensorPrecision:
-    """What the convs of a graph compute in.
+    """The precision that the convs of a graph compute in.
 
-    A conv is in int8 if both its kernel and the values that it reads come out of a `DequantizeLinear`: a kernel alone
-    that is stored in 8 bits is computed with as fp32. Otherwise the type of its kernel counts, which ONNX requires its
-    values to have too. Convs that the file's record of its conversion declares as kept in fp32 do not count, unless
-    nearly all are.
+    A conv is in int8 if both its kernel and its values come from a `DequantizeLinear`; if only the kernel is stored in
+    8 bits, the conv computes in fp32. Otherwise the type of the kernel counts, because ONNX requires the values to have
+    the same type. Convs that the file's conversion record declares as kept in fp32 do not count, unless nearly all
+    convs are declared.
 
     Args:
         document: Any graph.
@@ -60,12 +60,12 @@ def precision_of(document: onnx.ModelProto, kept: Collection[str] = ()) -> Tenso
 
 
 def _most(kinds: list[Precision]) -> Precision:
-    """The precision of most convs; of two that have as many, the more exact one."""
+    """The most frequent precision; of two equally frequent ones, the more exact one."""
     return max(PRECISIONS, key=lambda kind: (kinds.count(kind), -PRECISIONS.index(kind)))
 
 
 def declared_fp32(document: onnx.ModelProto) -> tuple[str, ...]:
-    """Nodes that the file's record of its conversion names as kept in fp32; none where there is no record."""
+    """Nodes that the file's conversion record names as kept in fp32."""
     for entry in document.metadata_props:
         if entry.key == CONVERSION_KEY:
             try:
@@ -78,7 +78,7 @@ def declared_fp32(document: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def precision_item(label: Precision, found: TensorPrecision) -> Item:
-    """Whether a file's label says what its tensors are."""
+    """Whether the label of a file is the precision of its tensors."""
     measured = f"labelled {label}, and the tensors are {found.precision} ({found})"
     detail = {"label": label, "tensors": found.precision, "convs": dict(found.convs)}
     return Item(

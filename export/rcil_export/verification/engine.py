@@ -25,9 +25,9 @@ SIDECAR, ENGINE = "Sidecar of this engine and graph", "Same engine as a fresh bu
 
 
 def verify_engine(path: Path, graph: VerifiedGraph, findings: Findings, listen: Listener | None = None) -> None:
-    """Claims about an engine and its sidecar.
+    """Make claims about an engine and its sidecar.
 
-    What the sidecar says is compared with the graph, and with a fresh build where there is one.
+    The sidecar is compared with the graph, and with a fresh build if that is possible here.
     """
     beside = sidecar_path(path)
     engine = findings.read(path)
@@ -59,7 +59,7 @@ def _bytes(where: str, delivered: bytes, fresh: bytes) -> Iterator[Difference]:
 
 
 def _expected(sidecar: EngineSidecar, engine: bytes, graph: VerifiedGraph) -> dict[str, Any]:
-    """The fields that follow from the two files alone."""
+    """Fields of the sidecar that follow from the engine and the graph alone."""
     document = graph.document.graph
     tensors = {
         "inputs": [_tensor(value) for value in document.input],
@@ -88,7 +88,7 @@ def _tensor(value: Any) -> dict[str, Any]:
 
 
 def _from_build(built: EngineSidecar) -> dict[str, Any]:
-    """The fields that only TensorRT knows."""
+    """Fields of the sidecar that only TensorRT knows."""
     document: dict[str, Any] = json.loads(built.model_dump_json())
     return {key: document[key] for key in ("flavour", "version", "gpus", "conv_layers")}
 

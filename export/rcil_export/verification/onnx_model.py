@@ -1,4 +1,4 @@
-"""A delivered ONNX file against a fresh export of its checkpoint."""
+"""A delivered ONNX file against a fresh export of its checkpoint, the plain network, and its conversion record."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class VerifiedGraph:
-    """A delivered graph whose interface could be read."""
+    """A delivered graph with a readable interface."""
 
     path: Path
     data: bytes
-    """The delivered file if it is right, else the fresh export: what an engine has to be built from."""
+    """The delivered file if it is right, otherwise the fresh export: the file to build an engine from."""
     document: onnx.ModelProto
     """The same, parsed."""
     interface: GraphInterface
 
 
 def verify_onnx(path: Path, source: Source, findings: Findings) -> VerifiedGraph | None:
-    """Claims about one ONNX file; None where it does not say what it is, so that nothing can be rebuilt."""
+    """Make claims about one ONNX file; returns None if it cannot be rebuilt from what it states."""
     data = findings.read(path)
     try:
         delivered = onnx.load_model_from_string(data)
@@ -85,7 +85,7 @@ def _compared(
 def _not_rebuilt(
     error: RcilError, delivered: onnx.ModelProto, interface: GraphInterface, source: Source
 ) -> Iterator[Difference]:
-    """Why there is nothing to compare with; inputs and outputs can be compared without the conversion."""
+    """Why the file cannot be rebuilt; inputs and outputs can be compared without the conversion."""
     is_record = isinstance(error, RecordError)
     where = CONVERSION_KEY if is_record else "the file"
     yield Difference(where, error.message, "what an export of this checkpoint states")
@@ -107,7 +107,7 @@ def verify_twin(
     source: Source,
     findings: Findings,
 ) -> None:
-    """A claim that holds whatever the fold of this program does."""
+    """Make a claim that does not depend on folding."""
     findings.notify(f"{path.name}: computing the weights a second time")
     try:
         plain = twin_document(source.path, source.metadata, interface.model_copy(update={"folded": True}))
@@ -125,7 +125,7 @@ def verify_twin(
 
 
 def twin_differences(delivered: onnx.ModelProto, twin: onnx.ModelProto) -> Iterator[Difference]:
-    """What differs by more than the last bit."""
+    """All differences from the plain network that exceed the last bit."""
     difference = first_difference(delivered, twin)
     if difference is not None:
         named = structure_differences(delivered, twin)
@@ -139,7 +139,7 @@ def twin_differences(delivered: onnx.ModelProto, twin: onnx.ModelProto) -> Itera
 def verify_conversion(
     path: Path, delivered: onnx.ModelProto, rebuilt: Rebuilt, calibrate: Path | None, findings: Findings
 ) -> None:
-    """Claims about the record of a converted graph; the graph itself is compared with the record's replay elsewhere."""
+    """Make claims about the record of a converted graph; the graph itself is compared with the record's replay."""
     record = rebuilt.record
     if record is None:
         return
@@ -156,7 +156,7 @@ def verify_conversion(
 
 
 def _versions(record: ConversionRecord) -> str:
-    """The recorded versions; where others are installed here, a difference in the graph may come from them."""
+    """The recorded versions, and those installed here if they differ, because they can explain a difference."""
     here = package_versions()
     stated = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     others = [f"{name} {here.get(name, ABSENT)}" for name in record.versions if here.get(name) != record.versions[name]]
@@ -170,14 +170,14 @@ def _images(record: ConversionRecord) -> str:
 
 
 def _record_differences(delivered: onnx.ModelProto, record: ConversionRecord) -> Iterator[Difference]:
-    """The record must be of the version that wrote the file."""
+    """The record must name the version that wrote the file."""
     stated = record.versions.get("rcil", ABSENT)
     if stated != delivered.producer_version:
         yield Difference(f"{CONVERSION_KEY}.versions.rcil", stated, f"{delivered.producer_version}, as the file says")
 
 
 def _measured(exact: onnx.ModelProto, record: ConversionRecord, calibrate: Path | None) -> Iterator[Difference]:
-    """What differs between the record and what is measured now."""
+    """Differences between the record and new measurements."""
     try:
         again = remeasure(exact, record, calibrate)
     except RcilError as error:

@@ -32,11 +32,11 @@ class Rebuilt:
     """A fresh export."""
 
     exact: onnx.ModelProto
-    """In fp32."""
+    """The graph in fp32."""
     document: onnx.ModelProto
-    """In the precision that was delivered."""
+    """The graph in the precision that was delivered."""
     record: ConversionRecord | None
-    """What the delivered graph says about its conversion; None in fp32."""
+    """The conversion record of the delivered graph; None in fp32."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Source:
 
     path: Path
     calibrate: Path | None = None
-    """The images that a conversion was measured on."""
+    """Folder of the images that a conversion was measured on."""
 
     def check(self) -> None:
         """Raise unless the file is a checkpoint that can be exported."""
@@ -56,16 +56,16 @@ class Source:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the checkpoint file."""
+        """Hash of the checkpoint file."""
         return sha256_of(self.path)
 
     @cached_property
     def metadata(self) -> Metadata:
-        """What a graph of this checkpoint carries."""
+        """The description that a graph of this checkpoint carries."""
         return deployed_metadata(read_header(self.path).metadata, self.path)
 
     def interface_of(self, texts: Mapping[str, str], source: str) -> GraphInterface:
-        """What a delivered graph or sidecar states, read as a graph of this checkpoint."""
+        """The interface that a delivered graph or sidecar states; raises if it is not for this kind of network."""
         metadata, interface = parse_any_description(texts, source)
         if isinstance(metadata, ClassifierMetadata) != isinstance(self.metadata, ClassifierMetadata):
             raise CheckpointError(
@@ -75,20 +75,20 @@ class Source:
         return interface
 
     def rebuilt(self, delivered: onnx.ModelProto, interface: GraphInterface) -> Rebuilt:
-        """The graph again in the precision that the delivered one states, converted as its record says."""
+        """A fresh export in the precision that the delivered graph states, converted as its record says."""
         exact = self.exact(interface)
         if interface.precision == "fp32":
             return Rebuilt(exact, exact, None)
         try:
             record = read_record(delivered)
             if record is None:
-                raise RecordError(f"nothing says how it became {interface.precision}", AGAIN)
+                raise RecordError(f"it does not record its conversion to {interface.precision}", AGAIN)
             return Rebuilt(exact, replay(exact, record), record)
         except (CheckpointError, ConfigError, LookupError, ValueError, AssertionError) as error:
             why = error.message if isinstance(error, RcilError) else first_line(error)
             raise RecordError(f"the conversion cannot be repeated: {why}", AGAIN) from error
 
     def exact(self, interface: GraphInterface) -> onnx.ModelProto:
-        """The fp32 graph with this interface, folded and exported again."""
+        """The fp32 graph with this interface, folded and exported afresh."""
         plain = interface.model_copy(update={"precision": "fp32", "folded": True})
         return exportable_kind(self.metadata).exact_document(self.path, self.metadata, plain)

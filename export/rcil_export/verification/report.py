@@ -1,4 +1,4 @@
-"""What `verify` found, as data and as text."""
+"""The findings of `verify`: claims about files, differences of descriptions, and the report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class VerifyError(RcilError):
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs."""
+    """One difference between delivered and expected."""
 
     where: str
     """A layer, a node with its field, or the path of a field: `classes[2].colour`."""
@@ -43,13 +43,13 @@ class Claim:
     """One statement about one delivered file."""
 
     file: str
-    """Relative to what was delivered."""
+    """Path relative to the delivered folder."""
     key: str
     """Short and stable, for JSON, for example `rebuild`."""
     title: str
     status: Status
     text: str
-    """Why, in one line."""
+    """The reason, in one line."""
     differences: tuple[Difference, ...] = ()
 
     def as_document(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """All claims about what was delivered.
+    """All claims about a delivery.
 
     Example:
         >>> report = rcil_export.verify("deployed/model.onnx", "model.safetensors")
@@ -72,18 +72,18 @@ class VerifyReport:
     checkpoint_sha256: str
     claims: tuple[Claim, ...]
     files: dict[str, str] = field(default_factory=dict)
-    """The sha256 of every delivered file that was looked at: the bytes that the claims are about."""
+    """The sha256 of every delivered file that was read."""
     interfaces: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What each graph says that it takes and gives. The rebuild follows it, so only the receiver can judge it."""
+    """The interface that each graph states. The fresh export follows it, so only the receiver can judge it."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; what could not be proved does not count."""
+        """Whether nothing is wrong; claims that could not be proved do not count."""
         return all(claim.status != "wrong" for claim in self.claims)
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """Those of all claims."""
+        """The differences of all claims."""
         return tuple(difference for claim in self.claims for difference in claim.differences)
 
     def as_document(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class VerifyReport:
 
 
 def claim_of(file: str, key: str, title: str, proved: str, differences: Iterable[Difference]) -> Claim:
-    """Proved without differences, wrong with any."""
+    """A claim that is proved if there are no differences, and wrong otherwise."""
     found = tuple(differences)
     if not found:
         return Claim(file, key, title, "proved", proved)
@@ -141,7 +141,7 @@ def _listed(differences: Sequence[Difference]) -> list[str]:
 
 
 def _summary(interface: dict[str, Any]) -> str:
-    """The interface in one line: what the receiver compares with what was ordered."""
+    """The interface in one line, for the receiver to compare with the order."""
     sides = [interface["shape"][axis] for axis in ("batch", "height", "width")]
     sizes = " x ".join(str(s["low"]) if s["low"] == s["high"] else f"{s['low']}..{s['high']}" for s in sides)
     known = {
@@ -167,11 +167,11 @@ class Findings:
     interfaces: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def name(self, path: Path) -> str:
-        """A file as the report names it."""
+        """The name of a file in the report."""
         return str(path.relative_to(self.root))
 
     def read(self, path: Path) -> bytes:
-        """The bytes that all claims about the file are made about."""
+        """Read a file and record its hash."""
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -180,21 +180,21 @@ class Findings:
         return data
 
     def add(self, path: Path, key: str, title: str, proved: str, differences: Iterable[Difference]) -> bool:
-        """A claim that is proved unless something differs; returns whether it is."""
+        """Add a claim that is proved unless something differs; returns whether it is proved."""
         self.claims.append(claim_of(self.name(path), key, title, proved, differences))
         return self.claims[-1].status == "proved"
 
     def not_proved(self, path: Path, key: str, title: str, why: str) -> None:
-        """A claim that nothing here can prove or refute."""
+        """Add a claim that can be neither proved nor refuted here."""
         self.claims.append(Claim(self.name(path), key, title, "not proved", why))
 
     def wrong(self, path: Path, key: str, title: str, why: str) -> None:
-        """A claim that is refuted without a field to name."""
+        """Add a claim that is refuted as a whole."""
         self.claims.append(Claim(self.name(path), key, title, "wrong", why, (Difference(self.name(path), why, title),)))
 
 
 def extra_files(folder: Path, known: set[str]) -> list[Path]:
-    """Everything in a folder that has no business there, links and hidden files among it."""
+    """Unknown files in a folder, including links, folders and hidden files."""
     return [path for path in sorted(folder.iterdir()) if path.name not in known or path.is_symlink() or path.is_dir()]
 
 
@@ -218,7 +218,7 @@ def compare_documents(delivered: object, expected: object, path: str = "") -> It
 
 
 def compare_texts(delivered: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[Difference]:
-    """Entries of metadata; those that hold JSON on both sides are compared field by field."""
+    """Differences of metadata entries; entries that hold JSON on both sides are compared field by field."""
     for key in sorted({*delivered, *expected}):
         found, wanted = delivered.get(key), expected.get(key)
         if found == wanted:
@@ -235,7 +235,7 @@ def compare_texts(delivered: Mapping[str, str], expected: Mapping[str, str]) -> 
 
 
 def compare_lines(name: str, delivered: str, expected: str) -> Iterator[Difference]:
-    """Lines of a text that differ, by their number in the delivered one."""
+    """Lines of a text that differ, by their number in the delivered text."""
     found, wanted = delivered.split("\n"), expected.split("\n")
     for kind, low, high, low_b, high_b in difflib.SequenceMatcher(None, found, wanted, autojunk=False).get_opcodes():
         if kind != "equal":

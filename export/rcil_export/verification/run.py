@@ -1,4 +1,4 @@
-"""Is what was delivered what its checkpoint gives? Nothing is trusted but the checkpoint and this program."""
+"""Verifying a delivery against its checkpoint; only the checkpoint and this program are trusted."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def verify(
 ) -> VerifyReport:
     """Export `checkpoint` again with the options that the delivered graph states, and compare everything.
 
-    Nothing is written, but for temporary files.
+    Only temporary files are written.
 
     Args:
         delivered: A folder that `rcil-export` wrote, a single ONNX file, or a Triton model repository.
-        checkpoint: What it was exported from.
-        calibrate: The images that fp16, bf16 or int8 were measured on: measures again. Without, the choices that
-            rest on them are reported as not proved.
+        checkpoint: The checkpoint it was exported from.
+        calibrate: The images that fp16, bf16 or int8 were measured on, to measure again. Without them, the choices
+            that depend on them are reported as not proved.
         notify: Receives a line of text at every stage.
         listen: Receives the progress of the engine build.
     """
@@ -79,11 +79,12 @@ def verify(
 
 
 def verify_folder(folder: Path, source: Source, findings: Findings, listen: Listener | None = None) -> None:
-    """Claims about every file in a folder that `rcil-export` wrote."""
+    """Make claims about every file in a folder that `rcil-export` wrote."""
     model, engine = folder / ONNX_NAME, folder / ENGINE_NAME
     if not model.is_file():
         raise CheckpointError(
-            f"{folder} has no {ONNX_NAME} and is no Triton model repository", "Name the folder that rcil-export wrote."
+            f"{folder} has no {ONNX_NAME} and is not a Triton model repository",
+            "Name the folder that rcil-export wrote.",
         )
     graph = verify_onnx(model, source, findings)
     if engine.exists() and graph is not None:
@@ -109,7 +110,7 @@ def verify_folder(folder: Path, source: Source, findings: Findings, listen: List
 
 
 def verify_card(path: Path, report: dict[str, Any] | None, source: Source, findings: Findings) -> None:
-    """The model card is made from the report, so it must say what the report says."""
+    """Make a claim about the model card, which is generated from the report."""
     text = findings.read(path).decode("utf-8", "replace")
     if report is None:
         findings.not_proved(path, "card", CARD, f"there is no {JSON_NAME} that it could be made from")
