@@ -21,7 +21,8 @@ from rcil_export.precision.feeds import split_images
 from rcil_export.precision.int8 import weights
 from rcil_export.precision.int8.search import search
 from rcil_export.precision.int8.weights import has_vnni, kernels_are_exact
-from rcil_export.run import Request, run_export
+from rcil_export.request import Request
+from rcil_export.run import run_export
 
 NAMES = ("background", "ball", "other", "cone")
 LENIENT = limits_for("fp32", "int8", {"agreement": 0, "agreement_old_new": 0, "miou_drop": 100})

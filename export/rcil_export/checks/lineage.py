@@ -1,4 +1,4 @@
-"""What a continual step changed since its parent: weights layer by layer, class rows, and the logits of old classes."""
+"""What a continual step changed: weights layer by layer, class rows, and the logits of old classes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rcil.core.files import sha256_of
 from rcil.model.class_match import match_classes
 from rcil.nn import Segmenter, fold
 from rcil_export.checks.artefact import CheckpointArtefact, open_artefact
-from rcil_export.checks.layers.bisect import check_same_network
-from rcil_export.checks.layers.layer_alignment import unit_paths
+from rcil_export.checks.bisect import check_same_network
+from rcil_export.checks.layer_alignment import unit_paths
 from rcil_export.checks.limits import Limits
 from rcil_export.checks.outputs.compare import compare_outputs
 from rcil_export.checks.outputs.report import OutputsReport
@@ -42,12 +42,12 @@ class RowDelta:
     name: str
     change: RowChange
     delta: float
-    """As of `LayerDelta`; NaN for a new or gone row."""
+    """See `LayerDelta.delta`; NaN for a row that is new or gone."""
 
 
 @dataclass(frozen=True)
 class LineageReport:
-    """What `compare_with_parent` found."""
+    """The result of `compare_with_parent`."""
 
     child: str
     parent: str
@@ -57,10 +57,10 @@ class LineageReport:
     """In the order of the network."""
     rows: tuple[RowDelta, ...]
     drift: OutputsReport
-    """Child against parent on the classes that both have."""
+    """Outputs of child and parent, compared on the classes that both have."""
 
     def as_result(self) -> Result:
-        """Reported, not judged, except for the drift where the user limits it."""
+        """For information only, except for the drift if the user limits it."""
         return Result(
             "lineage",
             f"What {self.child} changed since {self.parent}",
@@ -138,7 +138,7 @@ def check_parent(child: CheckpointArtefact, parent: Path) -> None:
 def _checkpoint(path: Path) -> CheckpointArtefact:
     artefact = open_artefact(path)
     if not isinstance(artefact, CheckpointArtefact):
-        raise RcilError(f"{path} is no checkpoint", "What a step changed is compared between .safetensors files.")
+        raise RcilError(f"{path} is not a checkpoint", "What a step changed is compared between .safetensors files.")
     return artefact
 
 

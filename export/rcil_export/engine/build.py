@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcil.core.files import replacing, sha256_of
+from rcil.core.files import check_other_file, replacing, sha256_of
 from rcil_export.engine.caches import timing_cache_path, timings_kept
 from rcil_export.engine.callbacks import BuildWatch, Listener, collected_errors, interrupt_stops, logger_of, monitor_of
 from rcil_export.engine.errors import EngineError
@@ -18,7 +18,6 @@ from rcil_export.engine.sidecar import EngineSidecar, sidecar_path
 from rcil_export.graph.interface import Precision
 from rcil_export.graph.onnx_file import load_document, texts_of
 from rcil_export.graph.shapes import InputShape
-from rcil_export.same_file import require_other_file
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
         options: What to build.
         listen: Told about the progress.
     """
-    require_other_file(engine, onnx, "the ONNX file it is built from")
+    check_other_file(engine, onnx, "the ONNX file it is built from")
     metadata = texts_of(load_document(onnx))
     flavour = find_flavour(options.flavour)
     gpus = choose_gpus(flavour, options.gpus, options.precision)

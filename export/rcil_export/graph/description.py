@@ -20,20 +20,12 @@ from pydantic import BaseModel, ValidationError
 from rcil.core.errors import CheckpointError
 from rcil.model.header import METADATA_KEY
 from rcil.model.metadata import ClassifierMetadata, Metadata
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.interface import INTERFACE_KEY, Interface
+from rcil_export.graph.interface import INTERFACE_KEY, ClassifierInterface, GraphInterface, Interface
 
 M = TypeVar("M", bound=BaseModel)
 TEXTS_FIELD = 14
 VARINT, EIGHT_BYTES, LENGTH_PREFIXED, FOUR_BYTES = 0, 1, 2, 5
 MAX_VARINT_BYTES = 10
-
-
-class ClassifierDescription(NamedTuple):
-    """What the graph of a classifier of whole images says about itself; see `Description`."""
-
-    metadata: ClassifierMetadata
-    interface: ClassifierInterface
 
 
 class Description(NamedTuple):
@@ -45,16 +37,23 @@ class Description(NamedTuple):
     """What the graph takes and gives."""
 
 
+class AnyDescription(NamedTuple):
+    """What the graph of any network says about itself; see `Description`."""
+
+    metadata: Metadata
+    interface: GraphInterface
+
+
 def parse_description(texts: Mapping[str, str], source: Path | str) -> Description:
     """Parse the texts of `source`; a `CheckpointError` names a file that does not describe a segmenter."""
     return Description(_parsed(texts, METADATA_KEY, Metadata, source), _parsed(texts, INTERFACE_KEY, Interface, source))
 
 
-def parse_any_description(texts: Mapping[str, str], source: Path | str) -> Description | ClassifierDescription:
+def parse_any_description(texts: Mapping[str, str], source: Path | str) -> AnyDescription:
     """Like `parse_description`, but also for classifiers of whole images."""
     if _kind_of(texts.get(METADATA_KEY, "")) != "classifier":
-        return parse_description(texts, source)
-    return ClassifierDescription(
+        return AnyDescription(*parse_description(texts, source))
+    return AnyDescription(
         _parsed(texts, METADATA_KEY, ClassifierMetadata, source),
         _parsed(texts, INTERFACE_KEY, ClassifierInterface, source),
     )

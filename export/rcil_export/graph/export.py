@@ -6,10 +6,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from rcil import __version__
+from rcil.classify.network import ImageClassifier
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.lint import check_graph
 from rcil_export.graph.nodes import NodeList
 from rcil_export.graph.onnx_file import describe
@@ -18,13 +18,13 @@ from rcil_export.graph.preprocessing import input_dims, write_input
 from rcil_export.graph.translate import Translator
 
 
-def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.ModelProto:
+def to_onnx(model: Segmenter | ImageClassifier, metadata: Metadata, interface: GraphInterface) -> onnx.ModelProto:
     """The graph of `model` in evaluation mode, checked; always fp32, whatever `interface.precision` says.
 
     The same network, description and interface give the same bytes.
 
     Args:
-        model: Folded, unless `interface.folded` says otherwise.
+        model: Folded, unless the interface of a segmenter says otherwise.
         metadata: Is stored in the file; its class table names the rows.
         interface: Inputs and outputs of the graph.
     """
@@ -36,9 +36,7 @@ def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.
     return make_document(nodes, classes, metadata, interface)
 
 
-def make_document(
-    nodes: NodeList, classes: int, metadata: Metadata, interface: Interface | ClassifierInterface
-) -> onnx.ModelProto:
+def make_document(nodes: NodeList, classes: int, metadata: Metadata, interface: GraphInterface) -> onnx.ModelProto:
     """The model of these nodes with its description, checked; the constants are moved out of `nodes`."""
     kind = TensorProto.UINT8 if interface.input == "uint8" else TensorProto.FLOAT
     image = helper.make_tensor_value_info(INPUT_NAME, kind, input_dims(interface.shape, interface))

@@ -9,8 +9,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from rcil.core.errors import RcilError
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.nodes import constants_of, needed_values, with_declared_constants
 
 LAYER_OPS = {"Conv", "LeakyRelu", "Relu", "Clip", "Add", "Concat", "MaxPool", "GlobalAveragePool", "AveragePool", "Pad"}
@@ -33,7 +32,7 @@ class GraphError(RcilError):
     exit_code = 5
 
 
-def check_graph(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> None:
+def check_graph(document: onnx.ModelProto, interface: GraphInterface) -> None:
     """Raise `GraphError` for the first thing that `lint` or ONNX's own checker finds."""
     problems = lint(document, interface)
     if problems:
@@ -58,7 +57,7 @@ def invalid_onnx(document: onnx.ModelProto) -> str | None:
     return None
 
 
-def lint(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> list[str]:
+def lint(document: onnx.ModelProto, interface: GraphInterface) -> list[str]:
     """Everything that is wrong, each problem with the name of its node."""
     allowed = _allowed(interface)
     constants = constants_of(document)
@@ -78,7 +77,7 @@ def lint(document: onnx.ModelProto, interface: Interface | ClassifierInterface) 
             problems.append(f"{_named(node)} ({node.op_type}) computes a constant")
         if not needed.intersection(node.output):
             problems.append(f"nobody reads {_named(node)} ({node.op_type})")
-        if interface.folded:
+        if not interface.shows_branches:
             problems += _left_by_a_norm(node, constants)
     problems += _doubled(document.graph, constants)
     problems += [f"the constant {name} is not used" for name in sorted(constants.keys() - used)]
@@ -90,13 +89,13 @@ def _named(node: onnx.NodeProto) -> str:
     return node.name or next(iter(node.output), "a node without a name")
 
 
-def _allowed(interface: Interface | ClassifierInterface) -> set[str]:
+def _allowed(interface: GraphInterface) -> set[str]:
     allowed = LAYER_OPS | PRE_AND_POSTPROCESSING
     for output in interface.outputs:
         allowed |= BY_OUTPUT.get(output, set())
     if not interface.shape.static:
         allowed |= VARYING
-    if not interface.folded:
+    if interface.shows_branches:
         allowed |= BRANCHES
     if interface.precision == "int8":
         allowed |= QUANTISED
@@ -160,7 +159,7 @@ def _same_constants(a: onnx.NodeProto, b: onnx.NodeProto, constants: dict[str, o
     )
 
 
-def _first_cast(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> list[str]:
+def _first_cast(document: onnx.ModelProto, interface: GraphInterface) -> list[str]:
     """TensorRT accepts a uint8 input only if a Cast reads it."""
     readers = [node for node in document.graph.node if INPUT_NAME in node.input and node.op_type != "Shape"]
     if interface.input == "uint8" and [node.op_type for node in readers] != ["Cast"]:

@@ -14,9 +14,8 @@ from rcil.core.errors import CheckpointError
 from rcil.core.files import replacing
 from rcil.model.header import METADATA_KEY
 from rcil.model.metadata import Metadata
-from rcil_export.classify.interface import ClassifierInterface
 from rcil_export.graph.description import Description, damaged, parse_description
-from rcil_export.graph.interface import INTERFACE_KEY, Interface
+from rcil_export.graph.interface import INTERFACE_KEY, GraphInterface, Interface
 
 
 class OnnxFile(NamedTuple):
@@ -64,7 +63,7 @@ def description_of(document: onnx.ModelProto, source: Path | str = "the graph") 
     return parse_description(texts_of(document), source)
 
 
-def describe(document: onnx.ModelProto, metadata: Metadata, interface: Interface | ClassifierInterface) -> None:
+def describe(document: onnx.ModelProto, metadata: Metadata, interface: GraphInterface) -> None:
     """Replace the descriptions in the file's metadata by these."""
     helper.set_model_props(
         document, {METADATA_KEY: metadata.model_dump_json(), INTERFACE_KEY: interface.model_dump_json()}

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.nodes import NodeList
 from rcil_export.graph.preprocessing import declared_sides
 from rcil_export.graph.shapes import InputShape
@@ -20,9 +20,12 @@ BY_PIXEL = "logits_full"
 """The full-size logits [N, H, W, classes] of a graph for CPUs; in other graphs they are `logits`, in planes."""
 
 
-def write_outputs(nodes: NodeList, logits: str, classes: int, interface: Interface) -> None:
-    """Write the nodes after the classifier, from its logits [N, classes, h, w]."""
-    by_pixel = interface.runtime == "cpu"
+def write_outputs(nodes: NodeList, logits: str, classes: int, interface: GraphInterface) -> None:
+    """Write the nodes after the network, from its logits [N, classes, h, w] or its scores [N, classes, ...]."""
+    if "label" in interface.outputs:
+        _write_labels(nodes, logits, classes)
+        return
+    by_pixel = interface.for_cpu
     axis = 3 if by_pixel else 1
     small = nodes.add("Transpose", [logits], "logits_nhwc", perm=[0, 2, 3, 1]) if by_pixel else logits
     full = nodes.add(
@@ -43,7 +46,7 @@ def write_outputs(nodes: NodeList, logits: str, classes: int, interface: Interfa
         nodes.add("Transpose", [full], "logits", perm=[0, 3, 1, 2])
 
 
-def write_labels(nodes: NodeList, scores: str, classes: int) -> None:
+def _write_labels(nodes: NodeList, scores: str, classes: int) -> None:
     """Write the nodes after a classifier's head [N, classes, ...]: the scores as a list, and the row of the largest."""
     flat = nodes.add("Flatten", [scores], "scores", axis=1)
     rows = nodes.add("ArgMax", [flat], "rows", axis=1, keepdims=0)
@@ -56,10 +59,10 @@ def full_logits(document: onnx.ModelProto) -> tuple[str, int]:
     return (BY_PIXEL, 3) if BY_PIXEL in made else ("logits", 1)
 
 
-def _full_size(nodes: NodeList, classes: int, interface: Interface) -> str:
+def _full_size(nodes: NodeList, classes: int, interface: GraphInterface) -> str:
     """[N, H, W, classes] or [N, classes, H, W]: a constant, or computed from the image if sizes vary."""
     batch, height, width = interface.shape.usual
-    by_pixel = interface.runtime == "cpu"
+    by_pixel = interface.for_cpu
     if interface.shape.static:
         sides = [batch, height, width, classes] if by_pixel else [batch, classes, height, width]
         return nodes.constant("full_size", np.array(sides, np.int64))

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 
 from rcil.core.images import Image
 from rcil.model.metadata import Metadata
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.interface import INPUT_NAME, Interface
+from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.shapes import InputShape
 
 if TYPE_CHECKING:
     from rcil_export.graph.nodes import NodeList
 
 
-def image_input(metadata: Metadata, interface: Interface, image: Image) -> NDArray[Any]:
+def image_input(metadata: Metadata, interface: GraphInterface, image: Image) -> NDArray[Any]:
     """An RGB image [H, W, 3] as [H, W, 3] uint8 in the model's colour order, or as normalised float32 [3, H, W]."""
     ordered = image if metadata.colour_order == "RGB" else image[..., ::-1]
     if interface.input == "uint8":
@@ -31,7 +30,7 @@ def image_input(metadata: Metadata, interface: Interface, image: Image) -> NDArr
 
 
 def write_input(
-    nodes: NodeList, metadata: Metadata, interface: Interface | ClassifierInterface
+    nodes: NodeList, metadata: Metadata, interface: GraphInterface
 ) -> tuple[str, NDArray[np.float64] | None]:
     """Write the nodes before the stem; returns the value that the stem reads, and the scale [3] for the stem's kernel.
 
@@ -49,7 +48,7 @@ def write_input(
     return centred, 1 / (255 * np.array(metadata.std))
 
 
-def input_dims(shape: InputShape, interface: Interface | ClassifierInterface) -> list[int | str]:
+def input_dims(shape: InputShape, interface: GraphInterface) -> list[int | str]:
     """Axes of the input as ONNX declares them; an axis that varies has a name."""
     batch, height, width = declared_sides(shape)
     return [batch, height, width, 3] if interface.input == "uint8" else [batch, 3, height, width]

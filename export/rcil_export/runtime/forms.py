@@ -6,8 +6,7 @@ from pathlib import Path
 
 from rcil.core.errors import ConfigError
 from rcil.core.log import log
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.interface import Interface
+from rcil_export.graph.interface import GraphInterface, Interface
 from rcil_export.runtime.providers import CPU, CUDA, provider_of
 
 WRITE_AGAIN = "Export it again with `--for any`"
@@ -70,9 +69,9 @@ def needs_wide_sums(interface: Interface) -> bool:
     return interface.precision == "int8" and interface.runtime != "cpu"
 
 
-def check_engine_form(interface: Interface | ClassifierInterface, source: Path | str) -> None:
+def check_engine_form(interface: GraphInterface, source: Path | str) -> None:
     """Raise for a graph that TensorRT cannot build an engine from."""
-    if isinstance(interface, Interface) and interface.runtime == "cpu":
+    if interface.for_cpu:
         raise ConfigError(
             f"{source} is written for CPUs (`--for cpu`), and no engine is built from that form",
             f"{WRITE_AGAIN}, which engines and CPUs take, and build the engine from that.",

@@ -82,7 +82,7 @@ def open_session(
         assert not outputs and not only, "outputs are added to graphs in memory"
         source = str(model) if isinstance(model, Path) else model
     else:
-        from rcil_export.shared_weights import split  # here, because serving opens files and needs no onnx
+        from rcil_export.runtime.shared_weights import split  # here, because serving opens files and needs no onnx
 
         source, shared = split(model, outputs, only=only, constants=constants)
         options.add_external_initializers(list(shared), list(shared.values()))

@@ -79,8 +79,8 @@ def test_stage_by_stage(checkpoint, tmp_path):
         (["-o", "x", "--for", "cpu", "--target", "onnx,engine"], "no engine is built from that form"),
         (["-o", "x", "--outputs", "masks"], "unknown output 'masks'"),
         (["-o", "x", "--opset", "12"], "opset 12 cannot be written"),
-        (["-o", "x", "--target", "plan"], "there is no target 'plan'"),
-        (["-o", "x", "--limits", "agree=1"], "there is no limit 'agree'"),
+        (["-o", "x", "--target", "plan"], "unknown target 'plan'"),
+        (["-o", "x", "--limits", "agree=1"], "unknown limit 'agree'"),
     ],
 )
 def test_wrong_options_are_named(checkpoint, arguments, message, tmp_path):

@@ -1,4 +1,4 @@
-"""Whether a graph of fewer bits is good enough, judged by the same comparison, images and limits as the final check."""
+"""Judging a graph of fewer bits with the same comparison, images and limits as the final check."""
 
 from __future__ import annotations
 
