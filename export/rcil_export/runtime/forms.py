@@ -32,7 +32,7 @@ def choose_provider(device: str, interface: Interface, source: Path | str) -> st
 
 
 def check_provider_form(interface: Interface, provider: str, source: Path | str) -> None:
-    """Raise for a graph that would give garbage on `provider`, or that it has no kernels for.
+    """Raise for a graph that would give wrong masks on `provider`, or for which it lacks kernels.
 
     Args:
         interface: What the file says about itself.

@@ -13,7 +13,7 @@ from rcil_export.triton.step_file import Backend
 Kind = Literal["auto", "cpu", "gpu"]
 Accelerator = Literal["none", "tensorrt"]
 MODES: dict[Precision, str] = {"fp32": "FP32", "fp16": "FP16", "int8": "INT8"}
-"""How ONNX Runtime tells TensorRT which types a graph holds; there is no mode for bf16."""
+"""The mode in which ONNX Runtime passes a graph of a precision to TensorRT; there is none for bf16."""
 
 
 @dataclass(frozen=True)
