@@ -67,7 +67,7 @@ def test_devices(text, wanted):
 
 @pytest.mark.parametrize("text", ["", "gpus", "0,0", "-1", "0,", "1e3", "99999"])
 def test_no_devices(text):
-    with pytest.raises(ConfigError, match="no device"):
+    with pytest.raises(ConfigError, match="is not a device"):
         parse_devices(text)
 
 
