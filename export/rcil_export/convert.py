@@ -1,4 +1,4 @@
-"""From a network to an ONNX graph of the wanted precision."""
+"""From a network to an ONNX graph of the requested precision, judged by the checks where that is int8."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rcil_export.graph.onnx_file import description_of
 from rcil_export.precision.feeds import Feeds, ImageSplit, find_feeds, recorded_images, split_images
 from rcil_export.precision.half import half_within
 from rcil_export.precision.int8.cpu import in_form
+from rcil_export.precision.int8.quantise import Quantised, quantise
 from rcil_export.precision.int8.quantise import calibrate as calibrate_int8
-from rcil_export.precision.int8.quantise import quantise
 from rcil_export.precision.int8.risk import risk_table
 from rcil_export.precision.int8.search import Judgement, SearchResult, layer_errors, search
 from rcil_export.precision.int8.weights import has_vnni
@@ -34,7 +34,7 @@ from rcil_export.precision.replay import AGREEMENT_BATCHES, Converted, recorded
 
 Vnni = Literal["auto", "yes", "no"]
 MAX_HALF_IMAGES = 16
-"""Images to measure extremes on for fp16; bf16 is only compared. int8 has numbers of its own, see `split_images`."""
+"""Number of images to measure fp16 on; bf16 is only compared. `split_images` has the numbers of int8."""
 MAX_RISKS = 8
 LEFT_OUT = "in int8 it costs more than the limits allow"
 
@@ -46,7 +46,7 @@ class PrecisionError(RcilError):
 
 
 def deployed_metadata(metadata: Metadata, source: Path) -> Metadata:
-    """The description of the deployed form of the checkpoint `source`."""
+    """The metadata of the deployed form of the checkpoint `source`."""
     entry = LineageEntry(step=metadata.step, source="export", parent_sha256=sha256_of(source))
     arch = metadata.architecture.replace(rc=None, folded=True, norm="batch")
     return metadata.model_copy(update={"architecture": arch, "lineage": (*metadata.lineage, entry), "cost": None})
@@ -64,25 +64,25 @@ def convert(
     vnni: Vnni = "auto",
     say: Notify = lambda text: None,
 ) -> Converted:
-    """Fold, write as ONNX, and bring into `interface.precision`.
+    """Fold a network, write it as ONNX and convert it to `interface.precision`.
 
     Args:
         model: A network of any form, in evaluation mode.
-        metadata: Travels along in the graph.
-        interface: What the graph takes and gives.
-        calibrate: Images of the site, for every precision but fp32; generated ones without.
-        images: Images to judge int8 on; a part of `calibrate` without.
+        metadata: Is stored in the graph.
+        interface: Inputs, outputs and precision of the graph.
+        calibrate: Images of the site, for every precision but fp32; None: generated images.
+        images: Images to judge int8 on; None: a part of `calibrate`.
         limits: What int8 may lose there; None: the defaults.
         calibration: How int8 chooses ranges.
-        vnni: Whether the CPU that will run an int8 graph has VNNI; `auto`: as this machine.
-        say: Told what is going on.
+        vnni: Whether the CPU that will run an int8 graph has VNNI; `auto`: like this machine.
+        say: Receives notices for the user.
     """
     exact = interface.model_copy(update={"precision": "fp32"})
     document = to_onnx(model if model.arch.folded else fold(model)[0], metadata, exact)
     if interface.precision == "fp32":
         return Converted(document)
     if calibrate is None:
-        say("No --calibrate folder: it is measured on generated images, which say little about a site.")
+        say("No --calibrate folder: the graph is measured on generated images, which say little about a site.")
     if interface.precision == "int8":
         return convert_int8(
             model,
@@ -123,11 +123,11 @@ def _convert_half(document: onnx.ModelProto, interface: Interface, feeds: Feeds,
 
 
 def check_vnni(vnni: Vnni | None, interface: Interface) -> Vnni:
-    """What was asked for, `auto` if nothing was; an error where the question does not arise."""
+    """The value of --vnni, `auto` by default; raises if the graph is not an int8 graph for CPUs."""
     if vnni is not None and (interface.precision != "int8" or interface.runtime != "cpu"):
         form = interface.precision if interface.precision != "int8" else f"int8 for {interface.runtime}"
         raise ConfigError(
-            f"--vnni is about the weights of an int8 graph for CPUs, and this one is {form}",
+            f"--vnni is for int8 graphs for CPUs, and this one is {form}",
             "Leave out --vnni, or choose --precision int8 and the form for CPUs (--for cpu).",
         )
     return vnni or "auto"
@@ -150,37 +150,24 @@ def convert_int8(
     """Quantise `document`, leaving out the convs whose rounding costs more than the user allows.
 
     Args:
-        model: The network before folding: the reference, and what tells the risk that folding brings.
+        model: The network before folding; the reference, and the source of the risk table.
         document: Its graph in fp32.
-        images: To calibrate on and to judge on.
-        limits: What may be lost: the final check has the same.
+        images: Images to calibrate on and to judge on.
+        limits: What may be lost; the final check has the same limits.
         options: How ranges are chosen.
-        vnni: Whether the CPU that will run the graph has VNNI; it decides on the bits of the weights.
-        say: Told what is going on.
+        vnni: Whether the CPU that will run the graph has VNNI, which decides on the bits of the weights.
+        say: Receives notices for the user.
     """
     risks = risk_table(model)
     say("layers that folding made harder to quantise, the worst first:")
     for risk in risks[:MAX_RISKS]:
         say(f"  {risk.score:6.2f}  {risk.name}  (range x {risk.growth:.2f}, spread {risk.spread:.1f})")
-    metadata, interface = description_of(document)
-    form: Form = "cpu" if interface.runtime == "cpu" else "qdq"
+    form: Form = "cpu" if description_of(document).interface.runtime == "cpu" else "qdq"
     bits = weight_bits_for(form, vnni)
     say(f"{bits}-bit weights" + (f", VNNI: {vnni}" if form == "cpu" else ""))
     say(images.note)
-    calibration = calibrate_int8(document, images.feeds, options)
-    quantised = quantise(document, calibration, bits)
-    criterion = Criterion(CheckpointArtefact("the checkpoint", model, metadata), images.judged, limits)
-
-    def judge(candidate: onnx.ModelProto) -> Judgement:
-        with OnnxArtefact("int8", in_form(candidate, form), metadata, description_of(candidate)[1]) as artefact:
-            return criterion.judge(artefact)[0]
-
-    found = search(
-        quantised,
-        judge,
-        lambda: layer_errors(quantised, images.feeds.first(1)),
-        progress=lambda used, step: say(f"  {step.worst}; {len(step.excluded)} convs in fp32"),
-    )
+    ranges = calibrate_int8(document, images.feeds, options)
+    found = _search_convs(model, quantise(document, ranges, bits), form, images, limits, say)
     if not found.reached:
         raise _not_reached(found, limits, bits)
     record = ConversionRecord(
@@ -189,7 +176,7 @@ def convert_int8(
         form=form,
         weight_bits=bits,
         calibration=options,
-        ranges=calibration.ranges,
+        ranges=ranges,
         images=recorded_images(images.feeds),
         versions=package_versions(),
     )
@@ -207,26 +194,39 @@ def convert_int8(
     return recorded(in_form(found.document, form), record, notes)
 
 
+def _search_convs(
+    model: Segmenter, quantised: Quantised, form: Form, images: ImageSplit, limits: Limits, say: Notify
+) -> SearchResult:
+    """The int8 graph with as few convs in fp32 as the limits allow, judged as the final check judges it."""
+    metadata, _ = description_of(quantised.source)
+    criterion = Criterion(CheckpointArtefact("the checkpoint", model, metadata), images.judged, limits)
+
+    def judge(candidate: onnx.ModelProto) -> Judgement:
+        with OnnxArtefact("int8", in_form(candidate, form), *description_of(candidate)) as artefact:
+            return criterion.judge(artefact)[0]
+
+    return search(
+        quantised,
+        judge,
+        lambda: layer_errors(quantised, images.feeds.first(1)),
+        progress=lambda used, step: say(f"  {step.worst}; {len(step.excluded)} convs in fp32"),
+    )
+
+
 def _not_reached(found: SearchResult, limits: Limits, bits: WeightBits) -> PrecisionError:
+    """The error for a search that failed; its hint names the next wider limit that would allow the best result."""
     worst = found.best.worst
-    wider = worst.value if worst.limit == "miou_drop" else worst.value / 100
-    ways = [f"Allow it with --limits {worst.limit}={_rounded_out(wider, worst.limit)}"]
+    if worst.limit == "miou_drop":
+        wider, required = math.ceil(100 * worst.value) / 100, f"at most {limits.miou_drop:g} may be lost"
+    else:
+        wider = math.floor(worst.value) / 100
+        required = f"at least {100 * float(getattr(limits, worst.limit)):g} % are required"
+    ways = [f"Allow it with --limits {worst.limit}={wider:g}"]
     ways.append("calibrate on more images of the site with --calibrate, try --calibration entropy")
     if bits == 7:
         ways.append("use all 8 bits with --vnni yes if the target CPU has VNNI")
     return PrecisionError(
-        f"int8 does not keep the masks: {worst}, and {_limit_text(worst, limits)}; leaving "
-        f"{len(found.best.excluded)} convs in fp32 did not help",
+        f"int8 does not keep the masks: {worst}, and {required}; leaving {len(found.best.excluded)} convs in fp32 did "
+        "not help",
         f"{', '.join(ways)}, or choose --precision fp16.",
     )
-
-
-def _limit_text(worst: Judgement, limits: Limits) -> str:
-    if worst.limit == "miou_drop":
-        return f"at most {limits.miou_drop:g} may be lost"
-    return f"at least {100 * float(getattr(limits, worst.limit)):g} % are required"
-
-
-def _rounded_out(value: float, limit: str) -> str:
-    """The next number that allows `value`, with two decimals."""
-    return f"{(math.ceil if limit == 'miou_drop' else math.floor)(100 * value) / 100:g}"

@@ -126,7 +126,7 @@ def spread(items: list[T], most: int | None) -> list[T]:
     """At most this many, evenly spread."""
     if most is None or len(items) <= most:
         return items
-    return [items[round(place)] for place in np.linspace(0, len(items) - 1, most)]
+    return [items[round(position)] for position in np.linspace(0, len(items) - 1, most)]
 
 
 def _reader(name: str, image: Path, mask: Path | None = None) -> Callable[[], CheckImage]:

@@ -28,13 +28,8 @@ CACHE = "RCIL_ORT_GPU"
 """Environment variable: a folder that keeps the wheel, 250 MB, from one run to the next."""
 TOOLS = ("gcc", "nm")
 KERNEL_OPS = sorted(
-    set().union(
-        lint.NETWORK,
-        lint.PRE_AND_POSTPROCESSING,
-        lint.VARYING,
-        lint.BRANCHES,
-        lint.QUANTISED,
-        *lint.BY_OUTPUT.values(),
+    {*lint.LAYER_OPS, *lint.PRE_AND_POSTPROCESSING, *lint.VARYING, *lint.BRANCHES, *lint.QUANTISED}.union(
+        *lint.BY_OUTPUT.values()
     )
 )
 """All that an exported graph may hold."""

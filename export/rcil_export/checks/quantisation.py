@@ -356,7 +356,7 @@ def _measure(rebuilt: Rebuilt, images: Path | None) -> tuple[dict[str, Span], st
         raise DataError(
             f"{images} holds {feeds.count} images, not those of the conversion", f"Give at least {MIN_RANGE_IMAGES}."
         )
-    ranges = calibrate(rebuilt.exact, feeds, record.calibration).ranges
+    ranges = calibrate(rebuilt.exact, feeds, record.calibration)
     assert record.calibration is not None
     return ranges, f"{feeds.count} other images", OTHER_IMAGES[record.calibration.method]
 

@@ -38,7 +38,7 @@ class EngineOptions:
 
 
 def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Listener | None = None) -> EngineSidecar:
-    """Build `engine` and its sidecar; after any error, or Ctrl-C, neither is written and what was there stays.
+    """Build `engine` and its sidecar; after any error, or Ctrl-C, neither is written and existing files stay.
 
     The same ONNX file, options and TensorRT-RTX give the same bytes where sizes are fixed. Where they are open,
     TensorRT-RTX 1.7 numbers inner names and orders its tables by chance, so equal builds have different hashes.

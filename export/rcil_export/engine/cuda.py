@@ -54,7 +54,7 @@ class Cuda:
         return int(self._call("cuMemAlloc", size))
 
     def free_device(self, address: int) -> None:
-        """Free what `device_memory` gave."""
+        """Free memory of `device_memory`."""
         self._call("cuMemFree", address)
 
     def pinned_memory(self, size: int) -> int:
@@ -62,7 +62,7 @@ class Cuda:
         return int(self._call("cuMemHostAlloc", size, PORTABLE))
 
     def free_pinned(self, address: int) -> None:
-        """Free what `pinned_memory` gave."""
+        """Free memory of `pinned_memory`."""
         self._call("cuMemFreeHost", address)
 
     def stream(self) -> int:
@@ -107,11 +107,11 @@ class Cuda:
         self._call("cuGraphExecDestroy", graph)
 
     def close(self) -> None:
-        """Give the context back."""
+        """Release the context."""
         self._call("cuDevicePrimaryCtxRelease", self._device)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """One call of the driver; its results come behind its status."""
+        """Call a function of the driver, which returns a status and then its results."""
         status, *results = getattr(self._api, name)(*arguments)
         if int(status):
             raise EngineError(

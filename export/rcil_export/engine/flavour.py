@@ -18,9 +18,9 @@ MODULES = ("tensorrt", "tensorrt_rtx")
 INSTALL: dict[FlavourName, str] = {"rtx": "pip install 'rcil[rtx]'", "classic": "pip install 'rcil[tensorrt]'"}
 TITLES: dict[FlavourName, str] = {"rtx": "TensorRT-RTX", "classic": "TensorRT"}
 FIRST_BY_DEFAULT = 80
-"""NVIDIA advises to build for Turing (sm75) alone: with it among the targets all the others get slower kernels."""
+"""NVIDIA advises against building for Turing (sm75) and other GPUs at once: the others would get slower kernels."""
 FIRST_WITH: dict[Precision, int] = {"bf16": 80}
-"""First compute capability that has the type, where it is not all that TensorRT knows."""
+"""First compute capability that supports a precision, if not all GPUs that TensorRT knows do."""
 
 
 @dataclass(frozen=True)

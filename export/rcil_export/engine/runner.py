@@ -33,7 +33,7 @@ class EngineRunner:
     Args:
         engine: The engine, with its sidecar beside it.
         device: The number of the GPU, in CUDA's order.
-        open_cuda: Gives access to that GPU.
+        open_cuda: Opens the GPU of this number.
     """
 
     def __init__(self, engine: Path, device: int = 0, open_cuda: Callable[[int], Cuda] = Cuda) -> None:
@@ -77,7 +77,7 @@ class EngineRunner:
                 f"Build it again from {self.sidecar.onnx_file}, or use that file.",
             )
         arguments: tuple[Any, ...] = ()
-        if flavour.name == "rtx":  # which compiles its kernels when it meets the GPU
+        if flavour.name == "rtx":  # it compiles its kernels when it first runs on a GPU
             runtime_config = loaded.create_runtime_config()
             runtime_config.cuda_graph_strategy = flavour.trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
             self._cache = RuntimeCache(runtime_config, runtime_cache_path(self.engine))

@@ -25,8 +25,8 @@ def to_onnx(model: Segmenter | ImageClassifier, metadata: Metadata, interface: G
 
     Args:
         model: Folded, unless the interface of a segmenter says otherwise.
-        metadata: Travels along in the file; its class table names the rows.
-        interface: What the graph takes and gives.
+        metadata: Is stored in the file; its class table names the rows.
+        interface: Inputs and outputs of the graph.
     """
     nodes = NodeList()
     image, stem_scale = write_input(nodes, metadata, interface)

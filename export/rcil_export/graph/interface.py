@@ -1,4 +1,4 @@
-"""What an exported graph takes and gives, and how the file says so. No torch here: serving reads it."""
+"""The inputs and outputs of an exported graph, as its file describes them. No torch here: serving reads it."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from rcil.core.errors import RcilError
 from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.nodes import constants_of, needed_values, with_declared_constants
 
-NETWORK = {"Conv", "LeakyRelu", "Relu", "Clip", "Add", "Concat", "MaxPool", "GlobalAveragePool", "AveragePool", "Pad"}
-"""`Pad` replicates the borders of a windowed mean and nothing else."""
+LAYER_OPS = {"Conv", "LeakyRelu", "Relu", "Clip", "Add", "Concat", "MaxPool", "GlobalAveragePool", "AveragePool", "Pad"}
+"""Operators of the network itself. `Pad` replicates the borders of a windowed mean."""
 PRE_AND_POSTPROCESSING = {"Cast", "Transpose", "Sub", "Resize", "ArgMax"}
 BY_OUTPUT = {
     "confidence": {"Softmax", "ReduceMax"},
@@ -90,7 +90,7 @@ def _named(node: onnx.NodeProto) -> str:
 
 
 def _allowed(interface: GraphInterface) -> set[str]:
-    allowed = NETWORK | PRE_AND_POSTPROCESSING
+    allowed = LAYER_OPS | PRE_AND_POSTPROCESSING
     for output in interface.outputs:
         allowed |= BY_OUTPUT.get(output, set())
     if not interface.shape.static:

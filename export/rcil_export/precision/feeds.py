@@ -48,7 +48,7 @@ MIN_TO_SPLIT = 2 * JUDGED_EVERY
 
 @dataclass(frozen=True)
 class Feeds:
-    """What a session reads, batch by batch; iterating again reads the files again, so nothing stays in memory.
+    """The inputs of a session, batch by batch; iterating again reads the files again, so nothing stays in memory.
 
     `image` is uint8 [N, H, W, 3] or normalised float32 [N, 3, H, W], as the interface says, in its usual size and in
     the model's colour order. The last batch is filled up with images from the start.
@@ -58,12 +58,7 @@ class Feeds:
     interface: Interface
     images: CheckImages
     root: Path | None = None
-    """The folder that the images' names start from; None for generated images."""
-
-    @property
-    def generated(self) -> bool:
-        """Whether the images are generated, so that ranges say little about a site."""
-        return self.root is None
+    """The folder that the names of the images are relative to; None for generated images."""
 
     @property
     def count(self) -> int:
@@ -93,10 +88,10 @@ def find_feeds(folder: Path | None, metadata: Metadata, interface: Interface, *,
     """Feeds from the images of a folder, or generated ones if there is no folder.
 
     Args:
-        folder: Holds images, at any depth; of a site folder the part `images` is taken, so that masks are not.
-        metadata: Says how the model wants its images.
-        interface: Says in which size and type.
-        limit: Of more images than this, so many are taken, evenly spread over the sorted names.
+        folder: Contains images, at any depth; of a site folder only `images` is used, so that masks are not.
+        metadata: States the colour order and normalisation of the images.
+        interface: States their size and type.
+        limit: Use at most this many, evenly spread over the sorted names.
     """
     if limit < 1:
         raise DataError(f"{limit} images are too few to measure with", "Allow at least one.")
@@ -105,21 +100,16 @@ def find_feeds(folder: Path | None, metadata: Metadata, interface: Interface, *,
     return Feeds(metadata, interface, images, root)
 
 
-def feeds_from(root: Path, names: Iterable[str], metadata: Metadata, interface: Interface) -> Feeds:
-    """Feeds from the images below `root` with these names."""
-    return Feeds(metadata, interface, images_of(root, names), root)
-
-
 @dataclass(frozen=True)
 class ImageSplit:
     """Two sets of images."""
 
     feeds: Feeds
-    """To calibrate on."""
+    """The images to calibrate on."""
     judged: CheckImages
-    """To compare masks on, with the truth where there are masks."""
+    """The images to compare masks on, with their own masks if there are any."""
     apart: bool
-    """Whether no image is in both."""
+    """Whether no image is in both sets."""
 
     @property
     def note(self) -> str:
@@ -135,15 +125,15 @@ class ImageSplit:
 def split_images(calibrate: Path | None, images: Path | None, metadata: Metadata, interface: Interface) -> ImageSplit:
     """Split the images for an int8 conversion; the same folders always give the same split.
 
-    Judged are the images of `images`, or those of `calibrate` that `images_for` chooses: the `val` part of a site
-    folder. All others of `calibrate` give the ranges. If too few are left, every third image judges and the others
-    give the ranges.
+    The masks are judged on `images`, or on the images of `calibrate` that `images_for` chooses: the `val` part of a
+    site folder. The other images of `calibrate` give the ranges. If too few are left, every third image judges and the
+    others give the ranges.
 
     Args:
         calibrate: Images of the site; None: generated ones.
         images: Images that the user wants to compare on.
-        metadata: Says how the model wants its images.
-        interface: Says in which size and type.
+        metadata: States the colour order and normalisation of the images.
+        interface: States their size and type.
     """
     shape = interface.shape
     if calibrate is None:
@@ -152,17 +142,21 @@ def split_images(calibrate: Path | None, images: Path | None, metadata: Metadata
     root = photographs_of(calibrate)
     candidates = images_for(images or calibrate, shape)
     everything = image_files(root)
-    judging = {path.resolve() for path in candidates.files}
-    rest = [path for path in everything if path.resolve() not in judging]
+    rest = _without(everything, candidates)
     apart = len(rest) >= min(MIN_CALIBRATION, len(everything))
     if not apart and len(everything) >= MIN_TO_SPLIT and len(candidates) >= MIN_TO_SPLIT:
         third = range(JUDGED_EVERY - 1, len(candidates), JUDGED_EVERY)
         candidates = candidates.some(third, f"{len(third)} images of {images or calibrate}")
-        judging = {path.resolve() for path in candidates.files}
-        rest, apart = [path for path in everything if path.resolve() not in judging], True
+        rest, apart = _without(everything, candidates), True
     chosen = spread(rest if apart else everything, MAX_CALIBRATION)
-    feeds = feeds_from(root, [path.relative_to(root).as_posix() for path in chosen], metadata, interface)
-    return ImageSplit(feeds, _at_most(candidates, MAX_JUDGED), apart)
+    calibrating = images_of(root, [path.relative_to(root).as_posix() for path in chosen])
+    return ImageSplit(Feeds(metadata, interface, calibrating, root), _at_most(candidates, MAX_JUDGED), apart)
+
+
+def _without(paths: list[Path], images: CheckImages) -> list[Path]:
+    """The paths that are not files of `images`."""
+    known = {path.resolve() for path in images.files}
+    return [path for path in paths if path.resolve() not in known]
 
 
 def _at_most(images: CheckImages, most: int) -> CheckImages:
@@ -184,7 +178,7 @@ def recorded_images(feeds: Feeds) -> tuple[RecordedImage, ...] | GeneratedImages
 
 
 def recorded_feeds(document: onnx.ModelProto, record: ConversionRecord, folder: Path | None) -> Feeds:
-    """The images that the record names, in their order; an error names the first that is missing or changed."""
+    """The images that the record names, in their order; an error names the first one that is missing or changed."""
     metadata, interface = description_of(document)
     if isinstance(record.images, GeneratedImages):
         asked = record.images
@@ -202,7 +196,7 @@ def recorded_feeds(document: onnx.ModelProto, record: ConversionRecord, folder: 
             "Give the folder with --calibrate.",
         )
     root = photographs_of(existing_folder(folder, "Give the folder with the calibration images."))
-    return feeds_from(root, _found(root, record.images), metadata, interface)
+    return Feeds(metadata, interface, images_of(root, _found(root, record.images)), root)
 
 
 def _found(root: Path, wanted: Iterable[RecordedImage]) -> list[str]:

@@ -1,4 +1,4 @@
-"""fp32 graph -> fp16 or bf16 graph, with nodes left in fp32 where numbers show a risk."""
+"""fp32 graph -> fp16 or bf16 graph, with nodes left in fp32 where measured numbers show a risk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import ml_dtypes
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -23,15 +22,14 @@ HalfKind = Literal["fp16", "bf16"]
 GOAL = 0.999
 """Share of pixels that must get the class of the fp32 graph."""
 SAFETY = 4.0
-"""fp16 ends at 65504; images may exceed the largest value measured so many times before a node overflows."""
+"""Values of other images may be so many times larger than the largest measured one before fp16 overflows."""
 LARGEST_FP16 = 65504.0
 KERNEL_ERROR = 2.0**-9
 """Rounding to fp16 changes a kernel by at most 2^-11 of its norm, unless many weights are subnormal; four times that
-is a harmful share."""
+is harmful."""
 NEGLIGIBLE = 1e-2
-"""Channels with a kernel so much smaller than the layer's largest count as if they had this share of it."""
+"""The norm of a channel's kernel counts as at least this share of the largest one of the layer."""
 _ELEMENT = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
-_NUMPY: dict[str, Any] = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 _TYPE_NAME = {"fp16": "tensor(float16)", "bf16": "tensor(bfloat16)"}
 
 
@@ -52,7 +50,8 @@ def to_half(
     """
     kinds = float_values(document)
     nodes = [node for node in document.graph.node if _touches(node, kinds)]
-    reasons = _pixel_nodes(nodes)
+    stem = next(index for index, node in enumerate(nodes) if node.op_type == "Conv")
+    reasons = {node.name: "pixel normalisation" for node in nodes[:stem]}
     if kind == "fp16":
         assert ranges is not None, "fp16 can overflow"
         reasons |= _risky(nodes, kinds, ranges, constants_of(document))
@@ -64,7 +63,7 @@ def to_half(
 def to_half_keeping(
     document: onnx.ModelProto, kind: HalfKind, reasons: Mapping[str, str]
 ) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """As `to_half`, with exactly these nodes in fp32 and nothing measured.
+    """Like `to_half`, with exactly these nodes in fp32 and without any measurement.
 
     Args:
         document: An exported graph in fp32; it is not changed.
@@ -81,24 +80,12 @@ def to_half_keeping(
     return converted, {node.name: reasons[node.name] for node in nodes if node.name in reasons}
 
 
-def tail_of(document: onnx.ModelProto) -> list[str]:
-    """Nodes after the last conv: the final upsampling and what follows it."""
-    nodes = list(document.graph.node)
-    last = max(at for at, node in enumerate(nodes) if node.op_type == "Conv")
-    return [node.name for node in nodes[last + 1 :]]
-
-
-def classifier_of(document: onnx.ModelProto) -> str:
-    """The last conv."""
-    return [node.name for node in document.graph.node if node.op_type == "Conv"][-1]
-
-
 def _touches(node: onnx.NodeProto, kinds: dict[str, int]) -> bool:
     return any(name in kinds for name in [*node.input, *node.output])
 
 
 def check_op(op_type: str, kind: HalfKind, opset: int) -> None:
-    """ONNX itself must allow the format: convs and poolings take bf16 from opset 22 on."""
+    """Raise unless ONNX allows the format for an operator: convs and poolings take bf16 from opset 22 on."""
     schema = onnx.defs.get_schema(op_type, opset)
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     if _TYPE_NAME[kind] not in allowed.get(schema.inputs[0].type_str, ()):
@@ -106,11 +93,6 @@ def check_op(op_type: str, kind: HalfKind, opset: int) -> None:
             f"ONNX has no {kind} form of {op_type} in opset {opset}",
             "Export with opset 22 or later, or choose fp16.",
         )
-
-
-def _pixel_nodes(nodes: list[onnx.NodeProto]) -> dict[str, str]:
-    first = next(at for at, node in enumerate(nodes) if node.op_type == "Conv")
-    return {node.name: "pixel normalisation" for node in nodes[:first]}
 
 
 def _risky(
@@ -135,7 +117,7 @@ def _risky(
 
 
 def _weight_problem(constants: list[NDArray[Any]]) -> str | None:
-    """What rounding to fp16 does to constants that it should not."""
+    """The harm that rounding to fp16 does to constants; None if it does none."""
     for values in (array for array in constants if array.dtype == np.float32):
         largest = float(np.abs(values).max(initial=0))
         if largest > LARGEST_FP16:
@@ -167,7 +149,7 @@ def _saves_casts(nodes: list[onnx.NodeProto], kinds: dict[str, int], reasons: Ma
 
 
 def _count_casts(nodes: list[onnx.NodeProto], kinds: dict[str, int], full: set[str]) -> int:
-    """Casts that a choice of fp32 nodes costs: one for every value that is read in the other format."""
+    """The number of casts that a choice of fp32 nodes needs: one for every value that is read in the other format."""
     in_full = {name: node.name in full for node in nodes for name in node.output}
     crossed = {
         name for node in nodes for name in node.input if name in kinds and in_full[name] is not (node.name in full)
@@ -226,7 +208,9 @@ class _Rewriter:
         """The name of the value `name` in the wanted format; a constant is rounded and a value cast if need be."""
         if name in self.constants:
             if half and name not in self.rounded:
-                values = numpy_helper.to_array(self.constants[name]).astype(_NUMPY[self.kind])
+                values = numpy_helper.to_array(self.constants[name]).astype(
+                    helper.tensor_dtype_to_np_dtype(_ELEMENT[self.kind])
+                )
                 self.rounded[name] = numpy_helper.from_array(values, self._short(name))
             return self._short(name) if half else name
         if name not in self.floats or self.is_half.get(name, False) is half:
@@ -244,7 +228,7 @@ class _Rewriter:
 
 
 def _plain_constant_names(document: onnx.ModelProto, kind: HalfKind) -> None:
-    """Give rounded constants the name of the original where that one is gone."""
+    """Give rounded constants the name of the original if the original is not used any more."""
     present = set(constants_of(document))
     renamed = {
         name: name.removesuffix(f".{kind}")
@@ -267,7 +251,7 @@ class MeasuredHalf:
     agreement: float
     """Share of pixels with the class that the fp32 graph gives."""
     reached: bool
-    """Whether that is the goal; if nothing reaches it, this is the best that was tried."""
+    """Whether the agreement reaches the goal; if no form does, this is the best one that was tried."""
 
 
 def half_within(
@@ -280,19 +264,21 @@ def half_within(
 ) -> MeasuredHalf:
     """The cheapest form that reaches the goal: all in `kind`, the final upsampling in fp32, or the classifier too.
 
-    If the dearest form does not reach it, the one between is not tried.
+    If the form with most nodes in fp32 does not reach the goal, the one in between is not tried.
 
     Args:
         document: In fp32.
         kind: The short format.
         feeds: Images to compare on; iterated up to four times.
-        ranges: As for `to_half`.
+        ranges: See `to_half`.
         goal: Share of pixels that must get the same class.
-        progress: Told what was tried and the agreement it gave.
+        progress: Told what was tried and the agreement that resulted.
     """
     reference = rows_of(document, feeds, exact=False)
-    tail = dict.fromkeys(tail_of(document), "final upsampling: argmax agreement")
-    classifier = {classifier_of(document): "classifier: argmax agreement"}
+    nodes = list(document.graph.node)
+    last = max(index for index, node in enumerate(nodes) if node.op_type == "Conv")
+    tail = {node.name: "final upsampling: argmax agreement" for node in nodes[last + 1 :]}
+    classifier = {nodes[last].name: "classifier: argmax agreement"}
 
     def measured(what: str, keep: dict[str, str]) -> MeasuredHalf:
         converted, kept = to_half(document, kind, ranges, keep)
@@ -303,8 +289,8 @@ def half_within(
     cheapest = measured("all", {})
     if cheapest.reached:
         return cheapest
-    dearest = measured("upsampling and classifier in fp32", tail | classifier)
-    if not dearest.reached:
-        return max(cheapest, dearest, key=lambda half: half.agreement)
+    safest = measured("upsampling and classifier in fp32", tail | classifier)
+    if not safest.reached:
+        return max(cheapest, safest, key=lambda half: half.agreement)
     between = measured("upsampling in fp32", tail)
-    return between if between.reached else dearest
+    return between if between.reached else safest

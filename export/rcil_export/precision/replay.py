@@ -1,4 +1,4 @@
-"""Doing a recorded conversion again: with the recorded choices, or measured anew on the recorded images."""
+"""Repeating a recorded conversion: with the recorded choices, or measured again on the recorded images."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rcil_export.graph.interface import Precision
 from rcil_export.precision.feeds import recorded_feeds
 from rcil_export.precision.half import half_within, to_half_keeping
 from rcil_export.precision.int8.cpu import in_form
-from rcil_export.precision.int8.quantise import Calibration, calibrate, quantise
+from rcil_export.precision.int8.quantise import calibrate, quantise
 from rcil_export.precision.ranges import measure_ranges
 from rcil_export.precision.record import ConversionRecord, package_versions, store_record
 
 Conversion = Callable[[onnx.ModelProto], onnx.ModelProto]
 """An fp32 graph -> the same graph in another precision."""
 AGREEMENT_BATCHES = 2
-"""Batches that decide what half precision leaves in fp32."""
+"""Number of batches that decide which nodes half precision leaves in fp32."""
 
 
 def replay(document: onnx.ModelProto, record: ConversionRecord) -> onnx.ModelProto:
@@ -37,7 +37,7 @@ def replay(document: onnx.ModelProto, record: ConversionRecord) -> onnx.ModelPro
     if record.precision == "int8":
         assert record.weight_bits is not None and record.form is not None
         _check_ranges(document, record)
-        quantised = quantise(document, Calibration(dict(record.ranges)), record.weight_bits)
+        quantised = quantise(document, record.ranges, record.weight_bits)
         converted = in_form(quantised.without(list(record.kept_fp32)), record.form)
     else:
         converted, _ = to_half_keeping(document, record.precision, record.kept_fp32)
@@ -45,10 +45,10 @@ def replay(document: onnx.ModelProto, record: ConversionRecord) -> onnx.ModelPro
 
 
 def remeasure(document: onnx.ModelProto, record: ConversionRecord, folder: Path | None) -> ConversionRecord:
-    """What the conversion measures on the recorded images now, for comparison with the record.
+    """The record of a new measurement on the recorded images, for comparison with the given record.
 
-    The nodes that fp16 and bf16 keep in fp32 are chosen anew. Which convs int8 leaves out was judged on other images
-    than those that gave the ranges, so these are taken over.
+    The nodes that fp16 and bf16 keep in fp32 are chosen again. The convs that int8 leaves out were judged on other
+    images than those that gave the ranges, so they are copied from the given record.
 
     Args:
         document: The fp32 graph that was converted.
@@ -58,7 +58,7 @@ def remeasure(document: onnx.ModelProto, record: ConversionRecord, folder: Path 
     feeds = recorded_feeds(document, record, folder)
     changes: dict[str, object]
     if record.precision == "int8":
-        changes = {"ranges": calibrate(document, feeds, record.calibration).ranges}
+        changes = {"ranges": calibrate(document, feeds, record.calibration)}
     else:
         ranges = measure_ranges(document, feeds) if record.precision == "fp16" else None
         half = half_within(document, record.precision, feeds.first(AGREEMENT_BATCHES), ranges)
@@ -69,32 +69,31 @@ def remeasure(document: onnx.ModelProto, record: ConversionRecord, folder: Path 
 
 
 def _check_ranges(document: onnx.ModelProto, record: ConversionRecord) -> None:
-    """Raise unless the record knows the values of the graph, of which every conv writes one."""
+    """Raise unless the record has a range of the value that each conv writes."""
     convs = [node.name for node in document.graph.node if node.op_type == "Conv"]
     unknown = [name for name in convs if name not in record.ranges]
     if unknown:
         raise CheckpointError(
-            f"the record of the conversion has no range of {unknown[0]}, so it is of another graph",
+            f"the record of the conversion has no range of {unknown[0]}, so it belongs to another graph",
             "Give the checkpoint that the file was exported from.",
         )
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A graph, and what its precision cost."""
+    """A converted graph, and what its precision cost."""
 
     document: onnx.ModelProto
     notes: dict[str, Any] = field(default_factory=dict)
     """JSON-ready: nodes left in fp32 and why, layers left out of the quantisation, and so on."""
     repeat: dict[Precision, Conversion] = field(default_factory=dict)
-    """The same conversion with the same choices, for another fp32 graph with the same names; for every precision but
-    fp32."""
+    """The same conversion with the same choices, for another fp32 graph with the same names; empty in fp32."""
     record: ConversionRecord | None = None
-    """What the conversion depended on, as the document says too; None in fp32."""
+    """What the conversion depended on, also stored in the document; None in fp32."""
 
 
 def recorded(document: onnx.ModelProto, record: ConversionRecord, notes: dict[str, Any]) -> Converted:
-    """A converted graph that says what its conversion depended on, and how to repeat it."""
+    """The converted graph with its record stored in it, and the function that repeats the conversion."""
     return Converted(
         store_record(document, record), notes, {record.precision: lambda other: replay(other, record)}, record
     )

@@ -32,7 +32,7 @@ def choose_provider(device: str, interface: Interface, source: Path | str) -> st
 
 
 def check_provider_form(interface: Interface, provider: str, source: Path | str) -> None:
-    """Raise for a graph that would give garbage on `provider`, or that it has no kernels for.
+    """Raise for a graph that would give wrong masks on `provider`, or for which it lacks kernels.
 
     Args:
         interface: What the file says about itself.
@@ -73,6 +73,6 @@ def check_engine_form(interface: GraphInterface, source: Path | str) -> None:
     """Raise for a graph that TensorRT cannot build an engine from."""
     if interface.for_cpu:
         raise ConfigError(
-            f"{source} was exported with `--for cpu`, and no engine is built from that form",
+            f"{source} is written for CPUs (`--for cpu`), and no engine is built from that form",
             f"{WRITE_AGAIN}, which engines and CPUs take, and build the engine from that.",
         )

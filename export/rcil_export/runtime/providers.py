@@ -126,7 +126,7 @@ def _loads(library: str) -> bool:
 
 
 def _linked_nvinfer(library: Path) -> str:
-    """Name of the TensorRT library that ONNX Runtime's provider is linked to, read off the file."""
+    """Name of the TensorRT library that ONNX Runtime's provider is linked to, found in the file."""
     with contextlib.suppress(OSError):
         if found := re.search(rb"libnvinfer\.so\.\d+", library.read_bytes()):
             return found[0].decode()

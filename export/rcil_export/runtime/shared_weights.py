@@ -1,4 +1,4 @@
-"""A graph for ONNX Runtime whose large constants are handed over in memory instead of being serialised. No torch here.
+"""A graph for ONNX Runtime whose large constants are passed in memory instead of being serialised. No torch here.
 
 Serialising a graph copies its weights into bytes, and ONNX Runtime copies them twice more while it parses those. Here
 they are copied once, into arrays that the session uses as they are.
@@ -36,12 +36,12 @@ def split(
     only: bool = False,
     constants: Iterable[onnx.TensorProto] = (),
 ) -> tuple[bytes, dict[str, ort.OrtValue]]:
-    """The graph without its large constants, and those by name.
+    """The serialised graph without its large constants, and these constants by name.
 
     Args:
         document: Any graph; it is not changed.
-        outputs: Further values to give; the session leaves out what leads to none.
-        only: Whether to give those alone.
+        outputs: Further values that the session returns.
+        only: Return these alone; the session then leaves out the nodes that lead to none of them.
         constants: Further constants of the graph.
     """
     light = without_constants(document)

@@ -50,12 +50,12 @@ class Tensor(_Strict):
 
 
 class Signature(_Strict):
-    """What clients send and get."""
+    """The tensors that clients send and receive."""
 
     image: Tensor
     """uint8 [N, H, W, 3]."""
     outputs: tuple[Tensor, ...]
-    """`mask` [N, H, W]; on request `confidence` [N, H, W] and `logits` [N, C, H, W]."""
+    """`mask` [N, H, W]; optionally `confidence` [N, H, W] and `logits` [N, C, H, W]."""
 
     def __str__(self) -> str:
         return f"{self.image} -> {', '.join(map(str, self.outputs))}"
@@ -85,7 +85,7 @@ def _size(extent: Extent) -> int | None:
 
 
 class StepFile(_Strict):
-    """What a client needs to read the masks of one version, and the exporter to add another."""
+    """What a client needs to interpret the masks of one version, and the exporter needs to add another."""
 
     model_config = ConfigDict(protected_namespaces=())
 
@@ -96,12 +96,12 @@ class StepFile(_Strict):
     backend: Backend
     signature: Signature
     batch: Extent | None = None
-    """Smallest, usual and largest batch; None in files of versions that did not write it."""
+    """Smallest, usual and largest batch; None in files of older versions of rcil-export."""
     model_sha256: str
 
 
 def read_step_file(version: Path) -> StepFile:
-    """What the folder of a version says about itself."""
+    """Read `step.json` from the folder of a version."""
     return read_described(
         version / FILE_NAME,
         StepFile,
