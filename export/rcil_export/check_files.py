@@ -75,6 +75,7 @@ def check_files(
         progress: Receives the number of compared images and their total.
     """
     changes = limits or {}
+    limits_for("fp32", "fp32", changes)  # wrong limits are refused before any work
     results: list[Result] = []
     outputs = None
     try:

@@ -28,8 +28,7 @@ from rcil_export.convert import deployed_metadata
 from rcil_export.engine.build import EngineOptions, build_engine
 from rcil_export.engine.errors import EngineError
 from rcil_export.graph.interface import GraphInterface, Precision
-from rcil_export.graph.preprocessing import input_dims
-from rcil_export.graph.shapes import InputShape
+from rcil_export.graph.preprocessing import usual_input_dims
 from rcil_export.precision.replay import Conversion
 from rcil_export.resources import part
 from rcil_export.timing.interleaved import LatencyOptions
@@ -73,10 +72,9 @@ def certify(
     sha256, own = _read(delivered)
     sha256["checkpoint"] = sha256_of(checkpoint)
     stored = read_header(checkpoint).metadata
-    batch, height, width = interface.shape.usual
-    shape = tuple(int(side) for side in input_dims(InputShape.of(height, width, batch), interface))
+    shape = usual_input_dims(interface)
     with part("counts"):
-        items = cost_items(own, deployed_counts(stored, (height, width)), shape)
+        items = cost_items(own, deployed_counts(stored, interface.shape.usual[1:]), shape)
     replay = (replays or {}).get(interface.precision)
     if interface.precision != "fp32" and replay is None:
         return Result("certificate", TITLE, (*_not_replayed(interface.precision), *items), sha256)

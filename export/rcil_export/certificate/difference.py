@@ -237,13 +237,6 @@ def weight_differences(
                 yield WeightDifference(layer, node_a.op_type, at, pair[0], *largest, count, ulps.size)
 
 
-def first_weight_difference(
-    a: onnx.ModelProto, b: onnx.ModelProto, max_ulps: float = MAX_ULPS
-) -> WeightDifference | None:
-    """The first of `weight_differences`; None if all numbers agree."""
-    return next(weight_differences(a, b, max_ulps), None)
-
-
 def distances(first: NDArray[Any], second: NDArray[Any], kind: int) -> tuple[NDArray[np.float64], float]:
     """Differences of all numbers in rounding steps of their format, and the largest as a share of the largest number.
 

@@ -219,7 +219,7 @@ class GraphView:
     @cached_property
     def values(self) -> dict[str, onnx.ValueInfoProto]:
         """Types and shapes of all values; a graph that is not valid raises `InferenceError`."""
-        light = _without_weights(self.plain)
+        light = without_weights(self.plain)
         graph = onnx.shape_inference.infer_shapes(light, check_type=True, strict_mode=True, data_prop=True).graph
         return {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
 
@@ -241,7 +241,7 @@ class GraphView:
         return name
 
 
-def _without_weights(plain: onnx.ModelProto) -> onnx.ModelProto:
+def without_weights(plain: onnx.ModelProto) -> onnx.ModelProto:
     """Constants become inputs, so that shape inference copies no weights; integers stay, as shapes depend on them."""
     light = onnx.ModelProto(ir_version=plain.ir_version)
     light.opset_import.extend(plain.opset_import)
@@ -269,10 +269,16 @@ def type_of(value: onnx.ValueInfoProto) -> str:
     """Type and shape of a value as text."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
-        return f"{TensorProto.DataType.Name(tensor.elem_type).lower()} of any shape"
+        return f"{kind_name(tensor.elem_type)} of any shape"
     return type_and_dims(tensor.elem_type, dims_of(value))
 
 
 def type_and_dims(kind: int, dims: Sequence[int | str]) -> str:
     """An element type and a shape as text."""
-    return f"{TensorProto.DataType.Name(kind).lower()} {list(dims)}"
+    return f"{kind_name(kind)} {list(dims)}"
+
+
+def kind_name(kind: int) -> str:
+    """Name of an element type; damaged files may have types that ONNX does not know."""
+    known = TensorProto.DataType.values()
+    return TensorProto.DataType.Name(kind).lower() if kind in known else f"element type {kind}"

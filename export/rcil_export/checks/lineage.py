@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -76,7 +76,7 @@ class LineageReport:
         most = sorted(moved, key=lambda layer: -layer.delta)[:3]
         named = ", ".join(f"{layer.layer} {layer.delta:.1%}" for layer in most)
         measured = f"{len(moved)} of {len(self.layers)} layers changed" + (f"; most: {named}" if most else "")
-        detail = {"layers": [{"layer": layer.layer, "delta": layer.delta} for layer in self.layers]}
+        detail = {"layers": [asdict(layer) for layer in self.layers]}
         return Item("weights", "Weights", None, measured, FOR_INFORMATION, detail)
 
     def _rows(self) -> Item:
@@ -85,12 +85,7 @@ class LineageReport:
             text = f"{row.name} {row.delta:.1%}" if row.change == "changed" else row.name
             kinds.setdefault(row.change, []).append(text)
         measured = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items())
-        detail = {
-            "rows": [
-                {"name": row.name, "change": row.change, "delta": None if math.isnan(row.delta) else row.delta}
-                for row in self.rows
-            ]
-        }
+        detail = {"rows": [asdict(row) | {"delta": None if math.isnan(row.delta) else row.delta} for row in self.rows]}
         return Item("rows", "Class rows", None, measured, FOR_INFORMATION, detail)
 
     def _drift(self) -> Item:

@@ -75,11 +75,6 @@ def rebuild(reference: Artefact, candidate: OnnxArtefact) -> Rebuilt | None:
     return Rebuilt(exact, replay(exact, record), record)
 
 
-def expected_artefact(reference: Artefact, rebuilt: Rebuilt) -> OnnxArtefact:
-    """The artefact that the layers of an int8 file are compared with; an honest file then has no error."""
-    return OnnxArtefact(f"{reference.name} in int8", rebuilt.expected, *description_of(rebuilt.expected))
-
-
 def _fp32_graph(reference: Artefact, candidate: OnnxArtefact) -> onnx.ModelProto | None:
     if isinstance(reference, OnnxArtefact):
         return reference.document if reference.precision == "fp32" else None
@@ -93,6 +88,8 @@ def _fp32_graph(reference: Artefact, candidate: OnnxArtefact) -> onnx.ModelProto
 def layer_reference(reference: Artefact, candidate: Artefact) -> tuple[Artefact, Rebuilt | None]:
     """The artefact that the layers of `candidate` are compared with: the reference, or its int8 form for an int8 file.
 
+    An honest int8 file then has no error at all.
+
     Raises:
         RcilError: The layers of the two cannot be compared.
     """
@@ -104,7 +101,8 @@ def layer_reference(reference: Artefact, candidate: Artefact) -> tuple[Artefact,
             f"the layers of {candidate.name} cannot be compared with those of {reference.name}",
             "Compare an int8 file with its checkpoint or with the fp32 graph.",
         )
-    return expected_artefact(reference, rebuilt), rebuilt
+    rounded = OnnxArtefact(f"{reference.name} in int8", rebuilt.expected, *description_of(rebuilt.expected))
+    return rounded, rebuilt
 
 
 @dataclass(frozen=True)
@@ -239,74 +237,54 @@ def _weight_item(found: Mapping[str, Rounding], weights: Mapping[str, Array]) ->
     )
 
 
+def _relative_item(
+    key: str, title: str, errors: Iterator[tuple[str, float]], reference: str, required: str, **detail: Any
+) -> Item:
+    """Whether the relative errors of all layers are within `SAME`."""
+    layer, largest = _worst(errors)
+    measured = f"off by at most {largest:.1e}{reference}, at {layer}"
+    detail = {"relative": None if np.isinf(largest) else largest, "layer": layer, **detail}
+    return Item(key, title, largest <= SAME, measured, required, detail)
+
+
 def _weight_scale_item(found: Mapping[str, Rounding], weights: Mapping[str, Array], record: ConversionRecord) -> Item:
     bits = record.weight_bits
     assert bits is not None
-
-    def errors() -> Iterator[tuple[str, float]]:
-        for name, rounding in found.items():
-            if rounding.steps is not None:
-                implied = weight_scales(weights[name], bits)
-                yield _layer(name), float(np.abs(rounding.scale / implied - 1).max())
-
-    layer, largest = _worst(errors())
-    return Item(
-        "int8_weight_scales",
-        "Scales of the weights",
-        largest <= SAME,
-        f"off by at most {largest:.1e} of what the folded weights imply, at {layer}",
-        f"within {SAME:.0e}: the largest weight of a channel takes all of {bits} bits",
-        {"relative": largest, "layer": layer, "weight_bits": bits},
+    errors = (
+        (_layer(name), float(np.abs(rounding.scale / weight_scales(weights[name], bits) - 1).max()))
+        for name, rounding in found.items()
+        if rounding.steps is not None
     )
+    required = f"within {SAME:.0e}: the largest weight of a channel takes all of {bits} bits"
+    reference = " of what the folded weights imply"
+    return _relative_item("int8_weight_scales", "Scales of the weights", errors, reference, required, weight_bits=bits)
 
 
 def _zero_point_item(found: Mapping[str, Rounding], expected: Mapping[str, Rounding]) -> Item:
-    wrong = next(
-        (
-            name
-            for name, rounding in expected.items()
-            if rounding.zero_point.dtype != found[name].zero_point.dtype
-            or not np.array_equal(rounding.zero_point, found[name].zero_point)
-        ),
-        None,
-    )
+    key, title = "int8_zero_points", "Zero points"
     required = "int8 at 0; in the form for CPUs values are uint8 at 128, and at 0 behind a ReLU"
-    if wrong is None:
-        return Item("int8_zero_points", "Zero points", True, f"all {len(expected)} are right", required)
-    is_, should = (f"{table[wrong].zero_point.dtype} {table[wrong].zero_point.flat[0]}" for table in (found, expected))
-    return Item(
-        "int8_zero_points",
-        "Zero points",
-        False,
-        f"{_layer(wrong)} has {is_} instead of {should}",
-        required,
-        {"layer": _layer(wrong)},
-    )
+    for name, rounding in expected.items():
+        here, right = found[name].zero_point, rounding.zero_point
+        if here.dtype != right.dtype or not np.array_equal(here, right):
+            measured = f"{_layer(name)} has {here.dtype} {here.flat[0]} instead of {right.dtype} {right.flat[0]}"
+            return Item(key, title, False, measured, required, {"layer": _layer(name)})
+    return Item(key, title, True, f"all {len(expected)} are right", required)
 
 
 def _bias_item(document: onnx.ModelProto, expected: onnx.ModelProto) -> Item:
     """Biases, and the kernels of the convs that stay in fp32."""
     ours, theirs = _float_inputs(document), _float_inputs(expected)
-    required = f"fp32, within {SAME:.0e} of the folded ones"
 
     def errors() -> Iterator[tuple[str, float]]:
-        for (conv, at), right in theirs.items():
-            here = ours.get((conv, at))
-            if here is None or here.shape != right.shape or here.dtype != np.float32:
-                yield conv, float("inf")
+        for key in dict.fromkeys([*theirs, *ours]):
+            here, right = ours.get(key), theirs.get(key)
+            if here is None or right is None or here.shape != right.shape or here.dtype != np.float32:
+                yield key[0], float("inf")
             else:
-                yield conv, float(np.abs(here - right).max() / max(float(np.abs(right).max()), 1e-30))
-        yield from ((conv, float("inf")) for conv, at in ours if (conv, at) not in theirs)
+                yield key[0], float(np.abs(here - right).max() / max(float(np.abs(right).max()), 1e-30))
 
-    layer, largest = _worst(errors())
-    return Item(
-        "int8_bias",
-        "Biases, and weights left in fp32",
-        largest <= SAME,
-        f"off by at most {largest:.1e}, at {layer}",
-        required,
-        {"relative": None if np.isinf(largest) else largest, "layer": layer},
-    )
+    required = f"fp32, within {SAME:.0e} of the folded ones"
+    return _relative_item("int8_bias", "Biases, and weights left in fp32", errors(), "", required)
 
 
 def _float_inputs(document: onnx.ModelProto) -> dict[tuple[str, int], Array]:
@@ -322,20 +300,13 @@ def _float_inputs(document: onnx.ModelProto) -> dict[tuple[str, int], Array]:
 
 
 def _scale_item(found: Mapping[str, Rounding], expected: Mapping[str, Rounding]) -> Item:
-    def errors() -> Iterator[tuple[str, float]]:
-        for name, rounding in expected.items():
-            if rounding.steps is None:
-                yield _layer(name), float(np.abs(found[name].scale / rounding.scale - 1).max())
-
-    layer, largest = _worst(errors())
-    return Item(
-        "int8_scales",
-        "Scales of the values",
-        largest <= SAME,
-        f"off by at most {largest:.1e} of what the recorded ranges imply, at {layer}",
-        f"within {SAME:.0e}",
-        {"relative": None if np.isinf(largest) else largest, "layer": layer},
+    errors = (
+        (_layer(name), float(np.abs(found[name].scale / rounding.scale - 1).max()))
+        for name, rounding in expected.items()
+        if rounding.steps is None
     )
+    reference = " of what the recorded ranges imply"
+    return _relative_item("int8_scales", "Scales of the values", errors, reference, f"within {SAME:.0e}")
 
 
 def _range_item(rebuilt: Rebuilt, images: Path | None, measured: Mapping[str, Span] | None) -> Item:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
+from rcil_export.certificate.graph import without_weights
 from rcil_export.graph.interface import GraphInterface
 from rcil_export.graph.nodes import ACTIVATIONS, constants_of, readers_of
 
@@ -222,17 +223,6 @@ def _in_fp32(tensor: onnx.TensorProto, *, kernel: bool) -> onnx.TensorProto:
 
 def _kinds(document: onnx.ModelProto) -> dict[str, int]:
     """Element type of every value that is not a constant."""
-    bare = onnx.ModelProto(ir_version=document.ir_version)
-    bare.opset_import.extend(document.opset_import)
-    bare.graph.name = "types"
-    bare.graph.node.extend(document.graph.node)
-    bare.graph.input.extend(document.graph.input)
-    bare.graph.output.extend(document.graph.output)
-    for tensor in document.graph.initializer:
-        if tensor.data_type == TensorProto.INT64:
-            bare.graph.initializer.append(tensor)
-        else:
-            bare.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    graph = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
+    graph = onnx.shape_inference.infer_shapes(without_weights(document), data_prop=True).graph
     values = (*document.graph.input, *graph.value_info, *graph.output)
     return {value.name: value.type.tensor_type.elem_type for value in values}

@@ -14,7 +14,7 @@ from rcil.core.files import sha256_of
 from rcil.model.metadata import Metadata
 from rcil.nn.build import build
 from rcil_export.certificate.difference import first_difference
-from rcil_export.certificate.graph import dims_of
+from rcil_export.certificate.graph import dims_of, kind_name, type_and_dims
 from rcil_export.certificate.twin import plain_network
 from rcil_export.checks.description_match import description_result
 from rcil_export.checks.reduction import reduce
@@ -167,7 +167,9 @@ def interface_item(document: onnx.ModelProto, interface: GraphInterface, classes
         *_differences("output", document.graph.output, outputs),
     ]
     values = [*document.graph.input, *document.graph.output]
-    measured = "; ".join(problems) or ", ".join(f"{value.name} {_kind_of(value)} {dims_of(value)}" for value in values)
+    measured = "; ".join(problems) or ", ".join(
+        f"{value.name} {type_and_dims(value.type.tensor_type.elem_type, dims_of(value))}" for value in values
+    )
     required = f"exactly the input {INPUT_NAME} and the outputs {', '.join(interface.outputs)}, with their types"
     return Item("interface", "Inputs and outputs", not problems, measured, required, {"problems": problems})
 
@@ -189,18 +191,8 @@ def _differences(
     for value in values:
         if value.name in wanted:
             kind, axes = wanted[value.name]
-            if value.type.tensor_type.elem_type != kind:
-                yield f"the {side} {value.name} is {_kind_of(value)}, not {_kind_name(kind)}"
+            found = value.type.tensor_type.elem_type
+            if found != kind:
+                yield f"the {side} {value.name} is {kind_name(found)}, not {kind_name(kind)}"
             if dims_of(value) != axes:
                 yield f"the {side} {value.name} has the axes {dims_of(value)}, not {axes}"
-
-
-def _kind_of(value: onnx.ValueInfoProto) -> str:
-    return _kind_name(value.type.tensor_type.elem_type)
-
-
-def _kind_name(kind: int) -> str:
-    try:
-        return TensorProto.DataType.Name(kind).lower()
-    except ValueError:
-        return f"element type {kind}"

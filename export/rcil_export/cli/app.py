@@ -1,4 +1,4 @@
-"""The command `rcil-export`: from a checkpoint to what is deployed."""
+"""The command `rcil-export`: parsing options, calling the library, printing results."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rcil_export.triton.serving import Serving, parse_devices
 
 app = make_app(
     "rcil-export",
-    "Turn a checkpoint into its deployed form and check that nothing changed.\n\n"
-    "Without a command: fold, ONNX, engine, checks and report in one go; see `rcil-export export --help`.\n\n"
+    "Convert a checkpoint into its deployed form and check that its outputs did not change.\n\n"
+    "Without a command: fold, ONNX, engine, checks and report in one run; see `rcil-export export --help`.\n\n"
     "Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --precision fp16`",
     DefaultCommand,
 )
@@ -57,7 +57,9 @@ def export(
     images: o.Images = None,
     previous: Annotated[
         Path | None,
-        typer.Option(help="The checkpoint of the step before: tell what changed.", autocompletion=files(*CHECKPOINTS)),
+        typer.Option(
+            help="The checkpoint of the step before, to report what changed.", autocompletion=files(*CHECKPOINTS)
+        ),
     ] = None,
     parent: Annotated[Path | None, typer.Option(hidden=True, help="The former name of --previous.")] = None,
     limits: o.LimitTexts = "",
@@ -76,11 +78,11 @@ def export(
     dry_run: o.DryRunFlag = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Fold, convert to ONNX, build the engine, check all of it, and write a report.
+    """Fold, convert to ONNX, build the engine, check everything, and write a report.
 
     Writes model.onnx, model.engine with its sidecar, report.json, report.html and model_card.md; with --sign also
-    model.sig over all of them. If a check fails, report.failed.json and report.failed.html are all that is written,
-    what was there before stays, and the exit code is 5.
+    model.sig over all of them. If a check fails, only report.failed.json and report.failed.html are written,
+    files of an earlier export stay, and the exit code is 5.
 
     A classifier of `rcil classify` is exported in the same way: fp32, at the size of its training images, with the
     outputs label and scores.
@@ -186,7 +188,7 @@ def onnx(
     force: o.Force = Request.force,
     as_json: o.AsJson = False,
 ) -> None:
-    """Write the ONNX graph alone; check it with `rcil-export check`.
+    """Write only the ONNX graph; check it with `rcil-export check`.
 
     Example: `rcil-export onnx step1.safetensors -o model.onnx --dynamic 256x256:512x1024:1024x2048 --batch 1:4:8`
     """
@@ -232,9 +234,9 @@ def engine(
     timing_cache: o.TimingCache = Request.timing_cache,
     as_json: o.AsJson = False,
 ) -> None:
-    """Build a TensorRT engine of an ONNX file, a classifier's too, in the precision that the file is in.
+    """Build a TensorRT engine from an ONNX file of a segmenter or classifier, in the precision of the file.
 
-    TensorRT-RTX builds without a GPU, for the GPUs named; classic TensorRT builds for the GPU it runs on.
+    TensorRT-RTX needs no GPU to build, for any of its GPUs; classic TensorRT builds for the GPU it runs on.
 
     Example: `rcil-export engine model.onnx -o model.engine --gpu sm86,sm89`
     """
@@ -269,19 +271,21 @@ def check(
         ),
     ],
     second: Annotated[
-        Path, typer.Argument(metavar="B", help="What is checked against it.", autocompletion=o.ARTEFACTS)
+        Path, typer.Argument(metavar="B", help="The file that is checked against it.", autocompletion=o.ARTEFACTS)
     ],
     images: o.Images = None,
-    bisect: Annotated[bool, typer.Option(help="Also layer by layer: names the first that differs by itself.")] = True,
+    bisect: Annotated[
+        bool, typer.Option(help="Also compare layer by layer and name the first layer that differs by itself.")
+    ] = True,
     limits: o.LimitTexts = "",
     max_images: o.MaxImages = MAX_CHECK_IMAGES,
-    html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page with pictures.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Compare two artefacts: structure, description, and on images logits, masks, mIoU. Exit code 5 if they differ.
 
-    ONNX files are compared node for node with the plain network that they describe, in batches of different images and
-    at several sizes where they take them. Classifiers: the checkpoint first, its ONNX file second.
+    ONNX files are compared node for node with the plain network that they describe, and run in batches of different
+    images and at several sizes if they take them. Of a classifier, give the checkpoint first and its ONNX file second.
 
     Example: `rcil-export check step1.safetensors model.onnx --images my_site --html check.html`
     """
@@ -307,7 +311,7 @@ def check(
         typer.echo(as_text(results))
     if not all(result.ok for result in results):
         raise CheckFailedError(
-            f"{second} does not do what {first} does", "What failed is named above. Limits can be set with --limits."
+            f"{second} differs from {first}", "What failed is named above. Limits can be set with --limits."
         )
 
 
@@ -331,12 +335,12 @@ def bench(
     threads: Annotated[int, typer.Option(min=1, help="Threads of each runtime.")] = 1,
     device: o.DeviceName = "cpu",
     clock: Annotated[
-        Literal["wall", "processor"], typer.Option(help="processor: for comparisons on a machine that others use.")
+        Literal["wall", "processor"], typer.Option(help="processor: for comparisons on a shared machine.")
     ] = "wall",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the numbers here as JSON.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Time models in one interleaved run: p50, p95, p99, images a second, ratios with their interval.
+    """Time models in one interleaved run: p50, p95, p99, images per second, ratios with their interval.
 
     A checkpoint is timed folded, as its plain twin, with both branches, and in torch.
 

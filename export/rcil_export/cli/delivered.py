@@ -24,20 +24,22 @@ def verify(
     ],
     checkpoint: Annotated[
         Path,
-        typer.Argument(metavar="CHECKPOINT", help="What it was exported from.", autocompletion=files(*CHECKPOINTS)),
+        typer.Argument(
+            metavar="CHECKPOINT", help="The checkpoint it was exported from.", autocompletion=files(*CHECKPOINTS)
+        ),
     ],
     calibrate: Annotated[
         Path | None,
-        typer.Option(help="The images that fp16, bf16 or int8 were measured on: measure again."),
+        typer.Option(help="Folder of the images that fp16, bf16 or int8 were measured on, to measure again."),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the report here as JSON.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Export the checkpoint again and compare: graph, weights, descriptions, engine. Exit code 13 if anything differs.
 
-    Needs no trust in who made the files: the export is repeated here with the options that the model states, and the
-    result is also compared with a plain network that was never folded. Prints those options: whether they are what you
-    ordered is yours to judge. Nothing is written without -o.
+    The maker of the files need not be trusted: the export is repeated with the options that the model states, and the
+    files are also compared with a plain network that was built without folding. The options are printed, because only
+    you can judge whether they are what you ordered. Nothing is written without -o.
 
     Example: `rcil-export verify deployed step1.safetensors --calibrate my_site`
     """
@@ -60,8 +62,8 @@ def verify(
         typer.echo(as_text(report))
     if not report.ok:
         raise VerifyError(
-            f"{delivered} is not what {checkpoint} gives",
-            "What differs is named above. Do not use it; ask for another.",
+            f"{delivered} is not an export of {checkpoint}",
+            "The differences are listed above. Do not use it; ask for another delivery.",
         )
 
 
@@ -71,7 +73,7 @@ def sign(
     password: o.SignPassword = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Sign a delivered folder as it is, or a single file; the statement is model.sig in it, or NAME.sig beside it.
+    """Sign a delivered folder or a single file; the statement is model.sig in the folder, or NAME.sig beside the file.
 
     Example: `rcil-export sign step0.safetensors --key key.pem`
     """
@@ -89,7 +91,7 @@ def verify_signature(
     trust: Annotated[list[Path], typer.Option("--trust", help="Public key (PEM) of a signer. Can be repeated.")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Check that a model is as it was signed, with one of the keys that are named. Exit code 12 if not.
+    """Check that a model is unchanged since it was signed with one of these keys. Exit code 12 if not.
 
     Example: `rcil-export verify-signature deployed --trust key.pub`
     """

@@ -54,6 +54,12 @@ def input_dims(shape: InputShape, interface: GraphInterface) -> list[int | str]:
     return [batch, height, width, 3] if interface.input == "uint8" else [batch, 3, height, width]
 
 
+def usual_input_dims(interface: GraphInterface) -> tuple[int, ...]:
+    """Axes of the input at the usual batch and size."""
+    batch, height, width = interface.shape.usual
+    return tuple(int(side) for side in input_dims(InputShape.of(height, width, batch), interface))
+
+
 def declared_sides(shape: InputShape) -> list[int | str]:
     """Batch, height and width as ONNX declares them."""
     axes = (("batch", shape.batch), ("height", shape.height), ("width", shape.width))

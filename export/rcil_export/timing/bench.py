@@ -23,7 +23,7 @@ from rcil.nn import Segmenter, fold, plain_twin
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import read_onnx
-from rcil_export.graph.preprocessing import input_dims
+from rcil_export.graph.preprocessing import usual_input_dims
 from rcil_export.graph.shapes import InputShape
 from rcil_export.runtime.devices import PROVIDERS
 from rcil_export.runtime.forms import check_provider_form, needs_wide_sums
@@ -249,7 +249,7 @@ def _graph_run(
     document: onnx.ModelProto, interface: Interface, timing: LatencyOptions, *, wide_sums: bool = False
 ) -> Run:
     session = open_session(document, timing.threads, timing.providers, wide_sums=wide_sums)
-    return run_of(session, _dims(interface), timing.seed)
+    return run_of(session, usual_input_dims(interface), timing.seed)
 
 
 def torch_run(model: Segmenter, metadata: Metadata, interface: Interface, seed: int) -> Run:
@@ -264,7 +264,7 @@ def torch_run(model: Segmenter, metadata: Metadata, interface: Interface, seed: 
     device = next(model.parameters()).device
     mean = 255 * torch.tensor(metadata.mean, device=device).view(1, 3, 1, 1)
     std = 255 * torch.tensor(metadata.std, device=device).view(1, 3, 1, 1)
-    image = random_image(_dims(interface), interface.input, seed)
+    image = random_image(usual_input_dims(interface), interface.input, seed)
 
     @torch.inference_mode()
     def run() -> dict[str, NDArray[Any]]:
@@ -280,12 +280,6 @@ def torch_run(model: Segmenter, metadata: Metadata, interface: Interface, seed: 
         return {name: outputs[name].cpu().numpy() for name in interface.outputs}
 
     return run
-
-
-def _dims(interface: Interface) -> tuple[int, ...]:
-    """All axes of the input at the usual size."""
-    batch, height, width = interface.shape.usual
-    return tuple(int(side) for side in input_dims(InputShape.of(height, width, batch), interface))
 
 
 def _check_same_images(path: Path, own: Interface, wanted: Interface) -> None:

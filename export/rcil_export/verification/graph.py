@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rcil.core.errors import RcilError, first_line
 from rcil_export.certificate.difference import first_difference
-from rcil_export.certificate.graph import canonical
+from rcil_export.certificate.graph import canonical, dims_of, type_and_dims
 from rcil_export.verification.report import ABSENT, Difference, compare_texts
 
 COMPARED_APART = {"graph", "metadata_props", "opset_import", "producer_version"}
@@ -221,11 +221,8 @@ def end_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> It
 
 
 def _type_text(value: onnx.ValueInfoProto) -> str:
-    if value.type.WhichOneof("value") != "tensor_type":
-        return f"{value.type.WhichOneof('value')}"
-    kind = value.type.tensor_type
-    dims = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in kind.shape.dim]
-    return f"{_kind(kind.elem_type)} {dims}"
+    kind = value.type.WhichOneof("value")
+    return type_and_dims(value.type.tensor_type.elem_type, dims_of(value)) if kind == "tensor_type" else str(kind)
 
 
 def _nodes(delivered: onnx.GraphProto, expected: onnx.GraphProto) -> Iterator[Difference]:
@@ -301,12 +298,7 @@ def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _tensor_text(tensor: onnx.TensorProto) -> str:
-    return f"{_kind(tensor.data_type)} {list(tensor.dims)}"
-
-
-def _kind(number: int) -> str:
-    known = TensorProto.DataType.values()
-    return TensorProto.DataType.Name(number).lower() if number in known else f"type {number}"
+    return type_and_dims(tensor.data_type, list(tensor.dims))
 
 
 def _label(node: onnx.NodeProto) -> str:

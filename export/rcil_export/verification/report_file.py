@@ -11,8 +11,7 @@ from typing import Any
 from rcil_export.certificate.certify import cost_items
 from rcil_export.certificate.counts import deployed_counts
 from rcil_export.delivery import ENGINE_NAME, ONNX_NAME, SIDECAR_NAME
-from rcil_export.graph.preprocessing import input_dims
-from rcil_export.graph.shapes import InputShape
+from rcil_export.graph.preprocessing import usual_input_dims
 from rcil_export.verification.onnx_model import VerifiedGraph
 from rcil_export.verification.rebuild import Source
 from rcil_export.verification.report import Difference, Findings, compare_documents
@@ -75,11 +74,9 @@ def _facts(facts: dict[str, str], graph: VerifiedGraph) -> Iterator[Difference]:
 
 def _costs(document: dict[str, Any], graph: VerifiedGraph, source: Source) -> Iterator[Difference]:
     """Differences of parameters and multiply-accumulates, counted and calculated again."""
-    batch, height, width = graph.interface.shape.usual
-    shape = tuple(int(side) for side in input_dims(InputShape.of(height, width, batch), graph.interface))
-    expected = {
-        item.key: item for item in cost_items(graph.document, deployed_counts(source.metadata, (height, width)), shape)
-    }
+    counts = deployed_counts(source.metadata, graph.interface.shape.usual[1:])
+    items = cost_items(graph.document, counts, usual_input_dims(graph.interface))
+    expected = {item.key: item for item in items}
     for result in document["results"]:
         for item in result["items"]:
             if result["key"] == "certificate" and item["key"] in expected:

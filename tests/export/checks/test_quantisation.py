@@ -227,7 +227,7 @@ def test_the_command_checks_the_rounding(files, folder, tmp_path):
     write_onnx(tmp_path / "honest.onnx", document)
     name = next(name for name in scale_names(document) if name.startswith(VALUE))
     write_onnx(tmp_path / "wrong.onnx", changed(document, name, lambda scale: scale * 2))
-    limits = "agreement=0,agreement_old_new=0"
+    limits = {"agreement": 0, "agreement_old_new": 0}
     for file, right in (("honest.onnx", True), ("wrong.onnx", False)):
         results, _ = check_files(tmp_path / "model.safetensors", tmp_path / file, images=folder, limits=limits)
         by_key = {result.key: result for result in results}
