@@ -32,15 +32,14 @@ from rcil.core.errors import RcilError
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import LITE_MEAN, LITE_STD, Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build
-from rcil_export.engine.build import build_engine
+from rcil_export.convert import convert
+from rcil_export.engine.build import EngineOptions, build_engine
 from rcil_export.engine.errors import NoGpuError
 from rcil_export.engine.flavour import FlavourName, installed
 from rcil_export.engine.gpu import find_gpus
-from rcil_export.engine.options import EngineOptions
 from rcil_export.graph.interface import Interface, Precision
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import InputShape, parse_size
-from rcil_export.precision.convert import convert
 from rcil_export.timing.interleaved import interleaved, percentiles
 from rcil_serve.runtime.backends import open_backend
 

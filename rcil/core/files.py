@@ -224,6 +224,18 @@ def check_writable(path: Path) -> None:
         raise RcilError(f"cannot write {path}: no permission in {existing}", "Check the folder and its permissions.")
 
 
+def check_other_file(target: Path, source: Path, what: str) -> None:
+    """Raise if `target` is the file `source`, under this or another name.
+
+    Args:
+        target: The file to write.
+        source: The file it is made from.
+        what: The source, for the message: `the checkpoint it is folded from`.
+    """
+    if target.resolve() == source.resolve():
+        raise ConfigError(f"{target} would replace {what}", "Choose another name.")
+
+
 def sha256_of(path: Path) -> str:
     """Hex digest of a file's bytes."""
     with path.open("rb") as file:

@@ -31,9 +31,9 @@ from rcil.checkpoint.file import save
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build, fold, plain_twin
-from rcil_export.graph.ends import input_dims
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface, Runtime
+from rcil_export.graph.preprocessing import input_dims
 from rcil_export.graph.shapes import InputShape, parse_size
 from rcil_export.precision.feeds import find_feeds
 from rcil_export.precision.int8.cpu import for_cpu

@@ -40,11 +40,11 @@ from rcil.training.loader import Crops, CropSettings, batches
 from rcil.training.plan import make_plan
 from rcil.training.task import Task
 from rcil_export.certificate.certify import certify
+from rcil_export.convert import convert
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision.convert import convert
 
 BATCH = 4
 CLASSES, SIZES, IMAGES = (2, 10, 30, 100, 300), (128, 256, 384, 512), (100, 1000, 10000)

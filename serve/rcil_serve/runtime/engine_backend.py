@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rcil.core.errors import RunError
-from rcil_export.engine.running.runner import EngineRunner
+from rcil_export.engine.runner import EngineRunner
 from rcil_export.graph.description import parse_description
 from rcil_serve.runtime.backends import Outputs, outputs_of
 

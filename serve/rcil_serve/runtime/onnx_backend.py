@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from rcil.core.errors import CheckpointError, RunError, TrustError, first_line
 from rcil.core.files import sha256_of
-from rcil_export.graph.description import parse_description
+from rcil_export.graph.description import damaged, parse_description, read_texts
 from rcil_export.graph.interface import INPUT_NAME
-from rcil_export.graph.onnx_texts import damaged, read_texts
 from rcil_export.runtime.devices import gpu_number
 from rcil_export.runtime.forms import choose_provider, needs_wide_sums
 from rcil_export.runtime.providers import CPU, CUDA, TENSORRT, is_listed

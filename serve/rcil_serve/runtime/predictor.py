@@ -12,7 +12,7 @@ import numpy as np
 from rcil.core.errors import ConfigError
 from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
-from rcil_export.graph.image_input import image_input
+from rcil_export.graph.preprocessing import image_input
 from rcil_serve.runtime.backends import Backend, Mask
 from rcil_serve.runtime.geometry import Letterbox, letterbox_for, tiles
 

@@ -3,9 +3,8 @@ import pytest
 from served import FIXED, write_model
 
 from rcil.core.errors import CheckpointError, ConfigError
-from rcil_export.engine.build import build_engine
+from rcil_export.engine.build import EngineOptions, build_engine
 from rcil_export.engine.errors import NoGpuError
-from rcil_export.engine.options import EngineOptions
 from rcil_serve.runtime import engine_backend as module
 from rcil_serve.runtime.backends import open_backend
 
@@ -21,7 +20,7 @@ def built(tmp_path_factory):
 
 
 def test_without_a_gpu_the_onnx_file_is_named(built, monkeypatch):
-    from rcil_export.engine.running import runner as run
+    from rcil_export.engine import runner as run
 
     monkeypatch.setattr(run, "find_gpus", tuple)
     with pytest.raises(NoGpuError, match=r"needs an NVIDIA GPU(.|\n)*model\.onnx instead"):

@@ -9,8 +9,7 @@ from random import Random
 from typing import Any
 
 from rcil.model.header import METADATA_KEY
-from rcil_export.engine.inspect import describe_engine
-from rcil_export.engine.sidecar import check_installed, read_sidecar
+from rcil_export.engine.sidecar import check_installed, describe_engine, read_sidecar
 from rcil_export.graph.description import parse_description
 from rcil_export.graph.interface import INTERFACE_KEY
 from rcil_export.inspect_file import lines
