@@ -251,7 +251,7 @@ def test_a_folder_that_cannot_be_made_is_named(checkpoint, tmp_path):
 def test_targets_are_checked():
     assert parse_targets("onnx") == ("onnx",)
     assert parse_targets("engine") == ("onnx", "engine")
-    with pytest.raises(ConfigError, match="no target 'plan'"):
+    with pytest.raises(ConfigError, match="unknown target 'plan'"):
         parse_targets("plan")
 
 
