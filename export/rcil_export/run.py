@@ -12,10 +12,9 @@ import torch
 
 from rcil import __version__
 from rcil.core.documents import write_json
-from rcil.core.dry_run import DryRun
 from rcil.core.errors import RcilError
 from rcil.core.files import sha256_of
-from rcil.core.log import Notify, StageRecord, recorded_stages
+from rcil.core.log import DryRun, Notify, StageRecord, recorded_stages
 from rcil.core.signing import SIGNATURE_NAME
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, Metadata

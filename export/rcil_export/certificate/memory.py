@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rcil.core.errors import RcilError
-from rcil.core.resident import STATUS, resident_bytes
+from rcil.core.log import STATUS, resident_bytes
 from rcil_export.checks.result import Item
 from rcil_export.runtime.sessions import open_session
 from rcil_export.timing.interleaved import run_of
