@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rcil import defaults
+from rcil.core.log import Progress
 from rcil.evaluation.evaluate import EvalReport
 from rcil.report.models import evaluate_models
-from rcil.site import defaults
-from rcil.site.request import make_request
+from rcil.site.request import step_request
 from rcil.site.run import Display
 from rcil.site.run import add_class as teach
 from rcil.training.loop import Listener
@@ -101,25 +102,18 @@ def add_class(
         resume: Continue an interrupted run in `output`.
         display: Shows progress; nothing is shown by default.
     """
-    request = make_request(
-        {
-            "model": Path(model),
-            "data": Path(data),
-            "classes": tuple(classes),
-            "method": {"name": method, "options": dict(options or {})},
-            "training": {
-                "epochs": (epochs, epochs),
-                "lr": (lr, lr),
-                "batch": batch,
-                "crop": crop,
-                "workers": workers,
-                "device": device,
-            },
-            "scale": scale,
-            "max_drop": max_drop,
-            "seed": seed,
-        },
-        overrides,
+    training = {"epochs": epochs, "lr": lr, "batch": batch, "crop": crop, "workers": workers, "device": device}
+    request = step_request(
+        model,
+        data,
+        classes,
+        method=method,
+        options=options,
+        training=training,
+        overrides=overrides,
+        scale=scale,
+        max_drop=max_drop,
+        seed=seed,
     )
     document = teach(request, Path(output), resume=resume, display=display)
     return StepReport(Path(output) / "model.safetensors", document)
@@ -154,10 +148,10 @@ def evaluate(
     model: str | Path,
     data: str | Path,
     *,
-    split: str = "val",
-    scale: float = 1.0,
+    split: str = defaults.SPLIT,
+    scale: float = defaults.SCALE,
     device: str = "auto",
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> EvalReport:
     """IoU of a checkpoint on a split of a site folder, per class and over old, new and all classes.
 

@@ -32,15 +32,14 @@ from rcil.core.errors import RcilError
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import LITE_MEAN, LITE_STD, Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build
-from rcil_export.engine.build import build_engine
+from rcil_export.convert import convert
+from rcil_export.engine.build import EngineOptions, build_engine
 from rcil_export.engine.errors import NoGpuError
 from rcil_export.engine.flavour import FlavourName, installed
 from rcil_export.engine.gpu import find_gpus
-from rcil_export.engine.options import EngineOptions
 from rcil_export.graph.interface import Interface, Precision
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import InputShape, parse_size
-from rcil_export.precision.convert import convert
 from rcil_export.timing.interleaved import interleaved, percentiles
 from rcil_serve.runtime.backends import open_backend
 
@@ -57,7 +56,7 @@ class Row:
 
     path: str
     right: bool | None
-    """None if it could not be tested on this machine."""
+    """None if it cannot be tested on this machine."""
     found: str
     milliseconds: float | None = None
 
@@ -84,7 +83,7 @@ def photographs(count: int, size: tuple[int, int]) -> list[Image]:
 
 
 def ways(folder: Path, graphs: dict[Precision, Path]) -> Iterator[tuple[str, Precision, Callable[[], Any]]]:
-    """Every way to run the model: its name, its precision, and what opens it."""
+    """Every way to run the model: its name, its precision, and a function that opens it."""
     for precision, path in graphs.items():
         for device, title in (("cpu", "CPU"), ("cuda", "CUDA"), ("tensorrt", "TensorRT")):
             yield f"ONNX Runtime, {title}, {precision}", precision, lambda p=path, d=device: open_backend(p, d)
@@ -107,7 +106,7 @@ def open_engine(flavour: FlavourName, precision: Precision, graph: Path, engine:
 
 
 def run_all(graphs: dict[Precision, Path], folder: Path, images: list[Image], rounds: int) -> list[Row]:
-    """Compare every way with the CPU, then time those that run, in turns."""
+    """Compare every way with the CPU, then time the available ones, interleaved."""
     rows: dict[str, Row] = {}
     with contextlib.ExitStack() as stack:
         runs: dict[str, Callable[[], object]] = {}

@@ -1,13 +1,13 @@
-"""From a trained checkpoint to what is deployed, with proof that nothing was lost and nothing was added."""
+"""Export of trained checkpoints to ONNX and TensorRT, with proof that masks are kept and no cost is added."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers take it for True; importing typing would take longer than all the rest
+TYPE_CHECKING = False  # type checkers treat it as True; importing typing would take longer than everything else here
 if TYPE_CHECKING:
     from typing import Any
 
     from rcil_export.api import check, export, verify
-    from rcil_export.checks.files import CheckReport
+    from rcil_export.check_files import CheckReport
     from rcil_export.checks.result import Result
     from rcil_export.run import Exported
     from rcil_export.verification.report import VerifyReport
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckReport", "Exported", "Result", "VerifyReport", "check", "export", "verify"]
 
 _MODULES = {
-    "CheckReport": "rcil_export.checks.files",
+    "CheckReport": "rcil_export.check_files",
     "Exported": "rcil_export.run",
     "Result": "rcil_export.checks.result",
     "VerifyReport": "rcil_export.verification.report",

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
-from rcil_export.checks.files import CheckReport, check_files
-from rcil_export.classify.request import classifier_of, classifier_request
-from rcil_export.classify.run import export_classifier
-from rcil_export.graph.interface import Output, Precision, Runtime, make_interface
-from rcil_export.run import Exported, Request, Target, parse_targets, run_export
+from rcil.core.log import Notify, Progress
+from rcil_export.check_files import CheckReport, check_files
+from rcil_export.engine.flavour import FlavourChoice
+from rcil_export.graph.interface import (
+    DEFAULT_BATCH,
+    DEFAULT_OUTPUT,
+    DEFAULT_PRECISION,
+    DEFAULT_RUNTIME,
+    GraphOptions,
+    Output,
+    Precision,
+    Runtime,
+)
+from rcil_export.request import MAX_CHECK_IMAGES, Request, Target, parse_targets
+from rcil_export.run import Exported, interface_of, run_export
 from rcil_export.verification.report import VerifyReport
 from rcil_export.verification.run import verify as run_verify
 
@@ -24,21 +33,21 @@ def export(
     *,
     size: Size | None = None,
     dynamic: tuple[Size, Size, Size] | None = None,
-    batch: int | tuple[int, int, int] = 1,
-    precision: Precision = "fp32",
-    targets: Sequence[Target] = ("onnx",),
-    gpus: Sequence[str] = (),
-    flavour: Literal["auto", "rtx", "classic"] = "auto",
-    outputs: Sequence[Output] = ("mask",),
+    batch: int | tuple[int, int, int] = DEFAULT_BATCH,
+    precision: Precision = DEFAULT_PRECISION,
+    targets: Sequence[Target] = Request.targets,
+    gpus: Sequence[str] = Request.gpus,
+    flavour: FlavourChoice = Request.flavour,
+    outputs: Sequence[Output] = (DEFAULT_OUTPUT,),
     opset: int | None = None,
-    runtime: Runtime = "any",
+    runtime: Runtime = DEFAULT_RUNTIME,
     calibrate: str | Path | None = None,
     images: str | Path | None = None,
     previous: str | Path | None = None,
     limits: Mapping[str, float] | None = None,
-    rounds: int = 20,
-    force: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    rounds: int = Request.rounds,
+    force: bool = Request.force,
+    say: Notify = lambda text: None,
 ) -> Exported:
     """Fold a checkpoint, convert it to ONNX, build the engine, check everything and write a report.
 
@@ -55,7 +64,7 @@ def export(
     Args:
         model: The checkpoint of a segmenter or classifier.
         output: Folder to write to.
-        size: Height and width of the input; 512 x 512 by default.
+        size: Height and width of the input; 512 x 512 by default, or the size of a classifier's training images.
         dynamic: Smallest, usual and largest size, instead of `size`.
         batch: Images at once, or the smallest, usual and largest number.
         precision: Precision of weights and activations.
@@ -73,11 +82,19 @@ def export(
         force: Export a checkpoint that is marked as rejected.
         say: Called with a line of text at every stage.
     """
-    shape = _shape_texts(size, dynamic, batch)
+    options = GraphOptions(
+        size=None if size is None else "x".join(map(str, size)),
+        dynamic=None if dynamic is None else ":".join("x".join(map(str, one)) for one in dynamic),
+        batch=":".join(map(str, (batch,) if isinstance(batch, int) else batch)),
+        precision=precision,
+        outputs=",".join(outputs),
+        opset=opset,
+        runtime=runtime,
+    )
     request = Request(
         model=Path(model),
         output=Path(output),
-        interface=make_interface(*shape, precision, ",".join(outputs), "uint8", opset, runtime),
+        interface=interface_of(Path(model), options),
         targets=parse_targets(",".join(targets)),
         flavour=flavour,
         gpus=tuple(gpus),
@@ -88,9 +105,6 @@ def export(
         rounds=rounds,
         force=force,
     )
-    metadata = classifier_of(request.model)
-    if metadata is not None:
-        return export_classifier(classifier_request(request, metadata, *shape), say)
     return run_export(request, say)
 
 
@@ -100,9 +114,9 @@ def check(
     *,
     images: str | Path | None = None,
     limits: Mapping[str, float] | None = None,
-    max_images: int = 64,
+    max_images: int = MAX_CHECK_IMAGES,
     bisect: bool = True,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> CheckReport:
     """Compare two artefacts: structure, metadata and, on images, logits, masks and mIoU.
 
@@ -123,8 +137,8 @@ def check(
         Path(first),
         Path(second),
         images=_path(images),
-        limits=",".join(f"{name}={value}" for name, value in (limits or {}).items()),
-        most=max_images,
+        limits=dict(limits or {}),
+        max_images=max_images,
         bisect=bisect,
         progress=progress,
     )
@@ -135,7 +149,7 @@ def verify(
     checkpoint: str | Path,
     *,
     calibrate: str | Path | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Notify = lambda text: None,
 ) -> VerifyReport:
     """Export the checkpoint again with the options that the delivered model states, and compare everything.
 
@@ -150,19 +164,7 @@ def verify(
         calibrate: Folder of the images that fp16, bf16 or int8 were measured on, to measure again.
         say: Called with a line of text at every stage.
     """
-    return run_verify(Path(delivered), Path(checkpoint), calibrate=_path(calibrate), say=say)
-
-
-def _shape_texts(
-    size: Size | None, dynamic: tuple[Size, Size, Size] | None, batch: int | tuple[int, int, int]
-) -> tuple[str | None, str | None, str]:
-    """Shapes as the options `--size`, `--dynamic` and `--batch` write them, so that both are checked in one place."""
-    counts = (batch,) if isinstance(batch, int) else batch
-    return (
-        None if size is None else "x".join(map(str, size)),
-        None if dynamic is None else ":".join("x".join(map(str, one)) for one in dynamic),
-        ":".join(map(str, counts)),
-    )
+    return run_verify(Path(delivered), Path(checkpoint), calibrate=_path(calibrate), notify=say)
 
 
 def _path(path: str | Path | None) -> Path | None:

@@ -12,13 +12,12 @@ from onnx import TensorProto
 
 from rcil.checkpoint.file import load_for_inference, save
 from rcil.core.errors import GateError, RcilError
-from rcil.core.files import sha256_of
+from rcil.core.files import check_other_file, sha256_of
 from rcil.hardware.devices import choose_device
 from rcil.model.metadata import LineageEntry, Metadata
 from rcil.nn import Segmenter, cost, fold, plain_twin
 from rcil_export.certificate.difference import MAX_ULPS, distances
 from rcil_export.certificate.weights import deployed_weights, open_tensors
-from rcil_export.same_file import require_other_file
 
 TOLERANCE = 1e-4
 """Largest allowed error of fp32 logits, as a share of their range."""
@@ -32,12 +31,12 @@ class FoldCheckError(RcilError):
 
 @dataclass(frozen=True)
 class FoldCheck:
-    """Measured on random images; `ok` says whether the folded file may be written."""
+    """Comparison on random images; `ok` says whether the folded file may be written."""
 
     relative_error: float
-    """Largest difference of two logits over the range of all logits."""
+    """Largest difference of two logits, as a share of the range of all logits."""
     argmax_agreement: float
-    """Share of pixels with the same class, exact ties of the original's logits aside."""
+    """Share of pixels with the same class, exact ties of the original logits aside."""
     parameters: int
     plain_parameters: int
     macs: int
@@ -57,7 +56,7 @@ class FoldCheck:
 
 
 def load_deployable(source: Path, *, force: bool = False) -> tuple[Segmenter, Metadata]:
-    """Load a checkpoint, unless it is marked as rejected and nobody insists."""
+    """Load a checkpoint; a checkpoint that is marked as rejected needs `force`."""
     model, metadata = load_for_inference(source)
     if metadata.rejected is not None and not force:
         raise GateError(
@@ -82,12 +81,12 @@ def fold_checkpoint(
         source: A checkpoint that is not folded.
         target: The folded checkpoint.
         size: Height and width of the random images.
-        images: How many.
+        images: Number of random images.
         force: Fold a checkpoint that is marked as rejected too; the mark stays.
-        device: Where both networks are compared: `auto`, `cpu`, `cuda` or `cuda:N`. Folding itself is exact anywhere.
+        device: Device on which both networks are compared: `auto`, `cpu`, `cuda` or `cuda:N`.
     """
     chosen = choose_device(device)
-    require_other_file(target, source, "the checkpoint it is folded from")
+    check_other_file(target, source, "the checkpoint it is folded from")
     model, metadata = load_deployable(source, force=force)
     if metadata.architecture.folded:
         raise RcilError(f"{source} is folded already", "Use it as it is, or fold the checkpoint it came from.")
@@ -118,7 +117,7 @@ def fold_checkpoint(
 
 
 def _first_wrong_tensor(source: Path, metadata: Metadata, folded: Segmenter) -> str | None:
-    """The first tensor of the folded network that is not what `certificate.weights` computes, and by how much."""
+    """The first tensor of the folded network that differs from `certificate.weights`, and by how much."""
     state = folded.state_dict()
     with open_tensors(source) as tensors:
         for name, expected in deployed_weights(tensors, metadata.architecture, state):
@@ -135,7 +134,7 @@ def compare(
     """Outputs on random images and cost against the plain twin."""
     x = torch.randn(images, 3, *size, generator=torch.Generator().manual_seed(0))
     x = x.to(next(model.parameters()).device)
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # recent GPUs would round convs to 10 bits
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 would round convs to 10 bits
         before, after = model(x), folded(x)
     error = float((before - after).abs().max() / (before.max() - before.min()).clamp(min=1e-30))
     top = before.topk(min(2, before.shape[1]), dim=1).values

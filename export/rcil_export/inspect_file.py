@@ -1,4 +1,4 @@
-"""What a file says about itself. No torch here."""
+"""The description that a checkpoint, ONNX file or engine contains; torch is not imported."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from rcil.core.errors import CheckpointError
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
-from rcil_export.engine.inspect import describe_engine
+from rcil_export.engine.sidecar import describe_engine
 from rcil_export.graph.description import parse_any_description
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """JSON-ready description of a checkpoint, an ONNX file or an engine, told apart by the ending of the name."""
+    """JSON-ready description of a checkpoint, an ONNX file or an engine, by the suffix of the file."""
     match path.suffix.lower():
         case ".safetensors":
             header = read_header(path)
@@ -31,12 +31,12 @@ def describe(path: Path) -> dict[str, Any]:
             return {"kind": "engine", **describe_engine(path)}
         case _:
             raise CheckpointError(
-                f"{path}: no artefact has the ending '{path.suffix}'", "Give a .safetensors, .onnx or .engine file."
+                f"{path}: unknown suffix '{path.suffix}'", "Give a .safetensors, .onnx or .engine file."
             )
 
 
 def _graph(path: Path) -> dict[str, Any]:
-    """Of a graph that gives masks, or of a classifier's."""
+    """The description of the graph of a segmenter or a classifier."""
     from rcil_export.graph.onnx_file import load_document, texts_of
     from rcil_export.precision.record import read_record
 
@@ -69,7 +69,7 @@ def _model(metadata: Metadata) -> dict[str, Any]:
 
 
 def lines(document: dict[str, Any]) -> Iterator[str]:
-    """The description as text, one fact a line."""
+    """The description as text, one fact per line."""
     for key, value in document.items():
         if isinstance(value, dict):
             yield f"{key:14} " + ", ".join(f"{name} {inner}" for name, inner in value.items())

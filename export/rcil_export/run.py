@@ -1,106 +1,60 @@
-"""One command: fold, convert, build, check, report."""
+"""The export pipeline: fold, convert, build the engine, check, report, deliver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import onnxruntime
 import torch
 
 from rcil import __version__
 from rcil.core.documents import write_json
-from rcil.core.errors import ConfigError, RcilError, did_you_mean
-from rcil.core.files import scratch, sha256_of, working_in
-from rcil.core.log import StageRecord, recorded_stages
-from rcil.core.signing import PARENT_NAME, SIGNATURE_NAME
-from rcil.model.metadata import Metadata
-from rcil.nn import Segmenter
-from rcil_export.certificate.certify import certify
-from rcil_export.certificate.engine import ENGINE_GPUS
-from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
-from rcil_export.checks.document import check_document
-from rcil_export.checks.engine import check_engine
-from rcil_export.checks.layers.bisect import bisect
-from rcil_export.checks.layers.quantisation import quantisation_result
-from rcil_export.checks.layers.rebuild import layer_reference
+from rcil.core.errors import RcilError
+from rcil.core.files import sha256_of
+from rcil.core.log import DryRun, Notify, StageRecord, recorded_stages
+from rcil.core.signing import SIGNATURE_NAME
+from rcil.model.header import read_header
+from rcil.model.metadata import ClassifierMetadata, Metadata
+from rcil_export.certificate.certify import ENGINE_GPUS, certify
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.lineage import compare_with_parent
-from rcil_export.checks.outputs.compare import compare_outputs
-from rcil_export.checks.outputs.images import CheckImages
-from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.report import as_document, write_html
 from rcil_export.checks.result import Result
-from rcil_export.delivery.card import CARD_NAME
-from rcil_export.delivery.complete import complete
-from rcil_export.delivery.signing_options import Signing
-from rcil_export.engine.build import build_engine
-from rcil_export.engine.options import EngineOptions
-from rcil_export.engine.progress import Listener
-from rcil_export.engine.sidecar import EngineSidecar, sidecar_path
-from rcil_export.graph.interface import Interface
+from rcil_export.classify.export import ClassifierExport
+from rcil_export.convert import deployed_metadata
+from rcil_export.delivery import CARD_NAME, ENGINE_NAME, HTML_NAME, JSON_NAME, ONNX_NAME, SIDECAR_NAME
+from rcil_export.delivery.folder import complete, deliver, report_paths, working_folder
+from rcil_export.engine.build import EngineOptions, build_engine
+from rcil_export.engine.callbacks import Listener
+from rcil_export.engine.flavour import find_flavour
+from rcil_export.engine.sidecar import EngineSidecar
+from rcil_export.exportable import Exportable, check_request
+from rcil_export.graph.interface import GraphInterface, GraphOptions, Interface
 from rcil_export.graph.onnx_file import write_onnx
-from rcil_export.precision.convert import convert, deployed_metadata
-from rcil_export.precision.converted import Converted, Say
-from rcil_export.precision.int8.convert import Vnni
-from rcil_export.precision.int8.quantise import CalibrationOptions
-from rcil_export.preflight import Prepared, preflight
-from rcil_export.stages import part, stages_document
+from rcil_export.images import CheckImages
+from rcil_export.precision.replay import Converted
+from rcil_export.request import Request
+from rcil_export.resources import part, stages_document
+from rcil_export.segmenter import SegmenterExport
 from rcil_export.timing.interleaved import LatencyOptions
 from rcil_export.triton.repository import publish
-from rcil_export.triton.serving import Serving
 
-Target = Literal["onnx", "engine"]
-TARGETS: tuple[Target, ...] = ("onnx", "engine")
-ONNX_NAME, ENGINE_NAME, JSON_NAME, HTML_NAME = "model.onnx", "model.engine", "report.json", "report.html"
-FAILED_JSON_NAME, FAILED_HTML_NAME = "report.failed.json", "report.failed.html"
-"""Of an export that was not published: an older model beside it is not what they speak of."""
+BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
+"""Bytes of one weight, by precision."""
 
 
 class CheckFailedError(RcilError):
-    """An export that was made and did not pass."""
+    """An export that was made and did not pass its checks."""
 
     exit_code = 5
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the user wants."""
-
-    model: Path
-    output: Path
-    interface: Interface
-    targets: tuple[Target, ...] = ("onnx",)
-    flavour: Literal["auto", "rtx", "classic"] = "auto"
-    gpus: tuple[str, ...] = ()
-    timing_cache: bool = True
-    """See `EngineOptions.timing_cache`."""
-    calibrate: Path | None = None
-    calibration: CalibrationOptions | None = None
-    vnni: Vnni | None = None
-    """Whether the CPU that will run an int8 graph has VNNI; None: as this machine."""
-    images: Path | None = None
-    """To compare outputs on; `calibrate` or generated ones without."""
-    parent: Path | None = None
-    """The checkpoint of the step before, to tell what changed since."""
-    limits: dict[str, float] = field(default_factory=dict)
-    rounds: int = 20
-    """Timed runs of the latency comparison; 0 leaves it out."""
-    triton: Path | None = None
-    name: str = "rcil"
-    """Of the model in the Triton repository."""
-    serving: Serving = field(default_factory=Serving)
-    """How Triton runs it."""
-    signing: Signing = field(default_factory=Signing)
-    force: bool = False
-
-
-@dataclass(frozen=True)
 class Exported:
-    """What was made and found.
+    """What an export wrote and what its checks found.
 
     Example:
         >>> exported = rcil_export.export("model.safetensors", "deployed", size=(64, 96), rounds=0)
@@ -111,10 +65,12 @@ class Exported:
     """
 
     files: dict[str, Path]
+    """The delivered files by name; only the reports if a check failed."""
     results: tuple[Result, ...]
     document: dict[str, Any]
+    """The content of `report.json`."""
     stages: tuple[StageRecord, ...] = ()
-    """Where the time went."""
+    """Time and memory of every stage."""
 
     @property
     def ok(self) -> bool:
@@ -122,56 +78,84 @@ class Exported:
         return all(result.ok for result in self.results)
 
 
-def parse_targets(text: str) -> tuple[Target, ...]:
-    """`onnx,engine` -> those names, checked; an engine comes with its ONNX."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in TARGETS:
-            raise ConfigError(f"there is no target '{name}'", did_you_mean(name, TARGETS))
-    return TARGETS if "engine" in names else ("onnx",)
+def exportable_kind(metadata: Metadata) -> type[Exportable]:
+    """The implementation of `Exportable` for what a checkpoint holds."""
+    return ClassifierExport if isinstance(metadata, ClassifierMetadata) else SegmenterExport
 
 
-def run_export(request: Request, say: Say = lambda text: None, listen: Listener | None = None) -> Exported:
+def interface_of(model: Path, options: GraphOptions) -> GraphInterface:
+    """What the graph of a checkpoint takes and gives with these options; wrong options are refused."""
+    metadata = read_header(model).metadata
+    return exportable_kind(metadata).interface(model, metadata, options)
+
+
+def open_exportable(request: Request) -> Exportable:
+    """Read the checkpoint, and raise for everything that would fail later; nothing is converted or written."""
+    check_request(request)
+    return exportable_kind(read_header(request.model).metadata)(request)
+
+
+def dry_run(request: Request) -> DryRun:
+    """What an export would read and write, after all checks that come before its long work."""
+    source = open_exportable(request)
+    shape, precision = request.interface.shape, request.interface.precision
+    reads = {str(request.model): f"step {source.metadata.step}, {len(source.metadata.classes)} classes"}
+    if request.parent is not None:
+        reads[str(request.parent)] = f"step {read_header(request.parent).metadata.step}, to tell what changed"
+    writes = {str(request.output / ONNX_NAME): f"{precision}, {shape}"}
+    if request.triton is not None:
+        writes[str(request.triton / request.name)] = "a version in the Triton repository"
+    if "engine" in request.targets:
+        writes[str(request.output / ENGINE_NAME)] = find_flavour(request.flavour).title
+        writes[str(request.output / SIDECAR_NAME)] = ""
+    writes |= {str(request.output / name): "" for name in (JSON_NAME, HTML_NAME, CARD_NAME)}
+    if request.signing.key is not None:
+        writes[str(request.output / SIGNATURE_NAME)] = f"signed with {request.signing.key}"
+    size = read_header(request.model).parameters * BYTES[precision] / 2**20
+    return DryRun(
+        {**reads, "to compare on": source.images.description},
+        writes,
+        {"disk": f"{size:.1f} MiB of weights a file", "checks": f"{len(source.images)} images through both forms"},
+    )
+
+
+def run_export(request: Request, notify: Notify = lambda text: None, listen: Listener | None = None) -> Exported:
     """Make everything, check it, and move it into `request.output` if it passed; the report is written either way.
 
-    If a check failed, what an earlier export left in the folder stays, and the report has another name than its.
+    If a check failed, the files of an earlier export stay in the folder, and the new report gets another name.
 
     Args:
         request: What to make.
-        say: Told what is going on, a line at a time.
-        listen: Progress of the engine build.
+        notify: Receives a line of text at every stage.
+        listen: Receives the progress of the engine build.
     """
     with recorded_stages() as stages:
         with part("reading"):
-            prepared = preflight(request)
-        metadata, images = prepared.metadata, prepared.images
-        deployed = deployed_metadata(metadata, request.model)
-        with workshop(request.output) as folder:
-            say(f"ONNX: {request.interface.precision}, {request.interface.shape}")
+            source = open_exportable(request)
+        images, summary, proves_engine = source.images, source.summary, source.proves_engine
+        deployed = deployed_metadata(source.metadata, request.model)
+        with working_folder(request.output) as folder:
+            notify(f"ONNX: {request.interface.precision}, {request.interface.shape}")
             with part("conversion"):
-                converted = _converted(request, prepared.model, deployed, say)
+                converted = source.convert(deployed, notify)
                 made = [folder / ONNX_NAME]
                 write_onnx(made[0], converted.document)
             sidecar = None
             if "engine" in request.targets:
-                say("engine: building")
+                notify("engine: building")
                 with part("engine"):
                     sidecar = _build(request, made[0], folder / ENGINE_NAME, listen)
-                made += [folder / ENGINE_NAME, sidecar_path(folder / ENGINE_NAME)]
-            say("checking")
+                made += [folder / ENGINE_NAME, folder / SIDECAR_NAME]
+            notify("checking")
             with part("checks"):
-                results, outputs = _check_outputs(request, prepared, made[0], converted)
-                del prepared  # the network with both branches has done its part
-                results += _check_cost_and_step(request, made[0], images, converted)
-                if sidecar is not None:
-                    with part("outputs of the engine"):
-                        result, more = check_engine(made[0], made[1], sidecar, images, request.limits)
-                    results, outputs = [*results, result], [*outputs, *more]
+                results, outputs = source.check(made[0], converted, sidecar)
+                del source  # the certificate needs the memory of the network with both branches
+                results += _check_cost_and_step(request, made[0], images, converted, proves_engine=proves_engine)
             ok = all(result.ok for result in results)
-            facts = _facts(request, metadata, converted, sidecar, folder)
+            facts = _facts(request, summary, converted, sidecar, made)
             document = {
                 "facts": facts,
-                "sha256": hashes_of(request.model, made),
+                "sha256": {"checkpoint": sha256_of(request.model), **{path.name: sha256_of(path) for path in made}},
                 "model": deployed.model_dump(mode="json"),
                 "conversion": converted.notes,
                 **as_document(results, outputs),
@@ -180,76 +164,32 @@ def run_export(request: Request, say: Say = lambda text: None, listen: Listener 
             html, json = report_paths(folder, ok=ok)
             write_html(html, f"Export of {request.model.name}", facts, results, outputs)
             write_json(json, document)
-            reports = [html, json]
             search = [path.parent for path in (request.model, request.parent) if path is not None]
-            whole = complete([*made, *reports], document, deployed, request.signing, search) if ok else reports
-            files = put_into(request.output, whole)
+            whole = complete([*made, html, json], document, deployed, request.signing, search) if ok else [html, json]
+            files = deliver(request.output, whole)
     if ok and request.triton is not None:
-        version = publish(
-            files[ENGINE_NAME if _classic(sidecar) else ONNX_NAME],
-            deployed,
-            request.interface,
-            request.triton,
-            name=request.name,
-            serving=request.serving,
-            trust=request.signing.trust,
-            force=request.force,
-        )
-        say(f"Triton: {version}")
+        _publish(request, files, deployed, sidecar, notify)
     return Exported(files, tuple(results), document, tuple(stages.records))
 
 
-def _classic(sidecar: EngineSidecar | None) -> bool:
-    """Triton's TensorRT backend runs engines of classic TensorRT; one of TensorRT-RTX goes as ONNX."""
-    return sidecar is not None and sidecar.flavour == "classic"
-
-
-@contextmanager
-def workshop(output: Path) -> Iterator[Path]:
-    """A folder on the same disk as `output` that is gone in the end, so that nothing half-made is ever seen.
-
-    `output` is held meanwhile, as two exports would mix their files there.
-    """
-    with working_in(output), ExitStack() as stack:
-        try:
-            output.mkdir(parents=True, exist_ok=True)
-            folder = stack.enter_context(scratch(output, "rcil-export"))
-        except OSError as error:
-            raise RcilError(
-                f"cannot write to {output}: {error.strerror}", "Check the folder and its permissions."
-            ) from error
-        yield folder
-
-
-def report_paths(folder: Path, *, ok: bool) -> tuple[Path, Path]:
-    """Where the page and the document of a report go, by whether the checks passed."""
-    names = (HTML_NAME, JSON_NAME) if ok else (FAILED_HTML_NAME, FAILED_JSON_NAME)
-    return folder / names[0], folder / names[1]
-
-
-def put_into(output: Path, made: list[Path]) -> dict[str, Path]:
-    """Move finished files to their places, the report and the signature last.
-
-    With a model comes all that belongs to it: older statements and reports go first, then an older engine that is not
-    replaced. A
-    process that is killed in between leaves a model without a report, never with that of another one. A report that
-    comes alone is of an export that failed; then the rest stays as it is.
-    """
-    names = {path.name for path in made}
-    reports = (SIGNATURE_NAME, CARD_NAME, JSON_NAME, HTML_NAME, FAILED_JSON_NAME, FAILED_HTML_NAME)
-    engine = tuple(name for name in (sidecar_path(Path(ENGINE_NAME)).name, ENGINE_NAME) if name not in names)
-    try:
-        for name in (*reports, *engine) if ONNX_NAME in names else ():
-            (output / name).unlink(missing_ok=True)
-        if ONNX_NAME in names:
-            for path in output.glob("step*.sig"):
-                if PARENT_NAME.fullmatch(path.name):
-                    path.unlink()
-        return {path.name: path.replace(output / path.name) for path in made}
-    except OSError as error:
-        raise RcilError(
-            f"cannot write to {output}: {error.strerror}", "Check the folder and its permissions."
-        ) from error
+def _publish(
+    request: Request, files: dict[str, Path], deployed: Metadata, sidecar: EngineSidecar | None, notify: Notify
+) -> None:
+    """Add a version to the Triton repository, whose TensorRT backend runs engines of classic TensorRT only."""
+    assert request.triton is not None
+    assert isinstance(request.interface, Interface)
+    classic = sidecar is not None and sidecar.flavour == "classic"
+    version = publish(
+        files[ENGINE_NAME if classic else ONNX_NAME],
+        deployed,
+        request.interface,
+        request.triton,
+        name=request.name,
+        serving=request.serving,
+        trust=request.signing.trust,
+        force=request.force,
+    )
+    notify(f"Triton: {version}")
 
 
 def _build(request: Request, source: Path, target: Path, listen: Listener | None) -> EngineSidecar:
@@ -263,54 +203,18 @@ def _build(request: Request, source: Path, target: Path, listen: Listener | None
     return build_engine(source, target, options, listen)
 
 
-def _converted(request: Request, model: Segmenter, deployed: Metadata, say: Say) -> Converted:
-    return convert(
-        model,
-        deployed,
-        request.interface,
-        calibrate=request.calibrate,
-        images=request.images,
-        limits=limits_for("fp32", request.interface.precision, request.limits),
-        calibration=request.calibration,
-        vnni=request.vnni or "auto",
-        say=say,
-    )
-
-
-def _check_outputs(
-    request: Request, prepared: Prepared, graph: Path, converted: Converted
-) -> tuple[list[Result], list[OutputsReport]]:
-    """The graph against the checkpoint: what it is, what it and its layers give; for int8 also how it was rounded."""
-    kept = (*converted.notes.get("kept_fp32", ()), *converted.notes.get("fp32_convs", ()))
-    document = check_document(graph, request.model, prepared.metadata, kept=kept)
-    reference = CheckpointArtefact(request.model.name, prepared.model, prepared.metadata)
-    with open_artefact(graph) as candidate:
-        candidate.name = graph.name
-        limits = limits_for("fp32", request.interface.precision, request.limits)
-        with part("outputs"):
-            outputs = compare_outputs(reference, candidate, prepared.images, limits)
-        with part("layers"):
-            first, rebuilt = layer_reference(reference, candidate)
-            layers = bisect(first, candidate, next(iter(prepared.images)).pixels, limits.node)
-        results = [*document, outputs.as_result(), layers.as_result()]
-        if rebuilt is not None and isinstance(candidate, OnnxArtefact) and converted.record is not None:
-            with part("rounding"):
-                ranges = converted.record.ranges
-                results.append(quantisation_result(reference, candidate, None, measured=ranges, rebuilt=rebuilt))
-    return results, [outputs]
-
-
-def _check_cost_and_step(request: Request, graph: Path, images: CheckImages, converted: Converted) -> list[Result]:
-    """The graph against the plain twin's, and the step against its parent."""
-    latency = (
-        LatencyOptions(rounds=request.rounds, warmup=1, threads=torch.get_num_threads()) if request.rounds else None
-    )
+def _check_cost_and_step(
+    request: Request, graph: Path, images: CheckImages, converted: Converted, *, proves_engine: bool
+) -> list[Result]:
+    """The graph against that of the plain twin, and the checkpoint against that of the step before."""
+    threads = torch.get_num_threads()
+    latency = LatencyOptions(rounds=request.rounds, warmup=1, threads=threads) if request.rounds else None
     with part("certificate"):
         certificate = certify(
             graph,
             request.model,
             request.interface,
-            engine="engine" in request.targets,
+            engine=proves_engine,
             latency=latency,
             memory=latency is not None,
             gpus=request.gpus or ENGINE_GPUS,
@@ -319,34 +223,23 @@ def _check_cost_and_step(request: Request, graph: Path, images: CheckImages, con
     if request.parent is None:
         return [certificate]
     with part("comparison with the step before"):
-        return [certificate, _since_parent(request, images)]
-
-
-def _since_parent(request: Request, images: CheckImages) -> Result:
-    assert request.parent is not None
-    limits = limits_for("fp32", "fp32", request.limits)
-    return compare_with_parent(request.model, request.parent, images, limits).as_result()
-
-
-def hashes_of(checkpoint: Path, made: Sequence[Path]) -> dict[str, str]:
-    """Whole hashes of the checkpoint and of every file that was made from it, by what they are."""
-    return {"checkpoint": sha256_of(checkpoint), **{path.name: sha256_of(path) for path in made}}
+        limits = limits_for("fp32", "fp32", request.limits)
+        return [certificate, compare_with_parent(request.model, request.parent, images, limits).as_result()]
 
 
 def _facts(
-    request: Request, metadata: Metadata, converted: Converted, sidecar: EngineSidecar | None, folder: Path
+    request: Request, summary: str, converted: Converted, sidecar: EngineSidecar | None, made: Sequence[Path]
 ) -> dict[str, str]:
     interface, nodes = request.interface, len(converted.document.graph.node)
+    sizes = {path.name: f"{path.stat().st_size:,} bytes, sha256 {sha256_of(path)[:12]}" for path in made[:2]}
     facts = {
         "checkpoint": f"{request.model.name}, sha256 {sha256_of(request.model)[:12]}",
-        "network": f"{metadata.architecture.backbone}, step {metadata.step}, {len(metadata.classes)} classes",
+        "network": summary,
         "graph": f"{interface.precision}, {interface.shape}, opset {interface.opset}, {nodes} nodes",
         "outputs": ", ".join(interface.outputs),
-        "model.onnx": f"{(folder / ONNX_NAME).stat().st_size:,} bytes, sha256 {sha256_of(folder / ONNX_NAME)[:12]}",
+        **sizes,
     }
     if sidecar is not None:
-        size = (folder / ENGINE_NAME).stat().st_size
-        facts["model.engine"] = f"{size:,} bytes, sha256 {sidecar.engine_sha256[:12]}"
         facts["TensorRT"] = f"{sidecar.flavour} {sidecar.version} for {', '.join(sidecar.gpus)}"
     facts["versions"] = f"rcil {__version__}, torch {torch.__version__}, onnxruntime {onnxruntime.__version__}"
     return facts

@@ -11,13 +11,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rcil.checkpoint.norm_convert import convert_norms, norm_eps
 from rcil.core.errors import CheckpointError
 from rcil.core.files import replacing
 from rcil.core.log import log
-from rcil.model.architecture import Architecture
+from rcil.model.architecture import Architecture, NormKind
 from rcil.model.header import METADATA_KEY, Header, read_header
 from rcil.model.metadata import CLASSIFIER_HINT, CostInfo, Metadata
+from rcil.nn.architectures.efficientnet_lite import NORM_EPS
 from rcil.nn.build import build, build_form, plain_twin
 from rcil.nn.cost import cost
 from rcil.nn.segmenter import Segmenter
@@ -26,7 +26,7 @@ from rcil.nn.step import single_branch
 ROWS = ("classifier.weight", "classifier.bias")
 RESTORE = "Restore or import it again."
 AGAIN = "Import or save it again."
-Shape = tuple[int, ...]
+Shapes = Mapping[str, Tensor] | Mapping[str, tuple[int, ...]]
 
 
 def save(path: Path, model: Segmenter, metadata: Metadata) -> Metadata:
@@ -123,7 +123,7 @@ def _check_network(header: Header, path: Path) -> None:
     """Compare tensor shapes with the described network before memory is allocated for it."""
     expected = _body_of(build_form(header.metadata.architecture, header.metadata.names_by_step))
     body = {name: shape for name, shape in header.shapes.items() if name not in ROWS}
-    check_shapes({name: tuple(value.shape) for name, value in expected.items()}, body, path)
+    check_tensors(expected, body, path)
 
 
 def _with_norm(arch: Architecture, norm: str) -> Architecture:
@@ -212,17 +212,49 @@ def _row_order(wanted: list[str], present: list[str], path: Path) -> list[int]:
     return [present.index(name) for name in wanted]
 
 
-def check_tensors(expected: dict[str, Tensor], present: dict[str, Tensor], path: Path, hint: str = AGAIN) -> None:
-    """Raise unless the tensors of `path` have the names and shapes that the network expects."""
-    wanted, found = ({key: tuple(value.shape) for key, value in tensors.items()} for tensors in (expected, present))
-    check_shapes(wanted, found, path, hint)
+def check_tensors(expected: Shapes, present: Shapes, path: Path, hint: str = AGAIN) -> None:
+    """Raise unless the tensors of `path` have the names and shapes that the network expects.
 
-
-def check_shapes(expected: Mapping[str, Shape], present: Mapping[str, Shape], path: Path, hint: str = AGAIN) -> None:
-    """`check_tensors` for shapes by name."""
-    missing, extra = sorted(expected.keys() - present.keys()), sorted(present.keys() - expected.keys())
-    wrong = [key for key in expected.keys() & present.keys() if expected[key] != present[key]]
+    Args:
+        expected: Tensors of the network, or their shapes, by name.
+        present: Tensors of the file, or their shapes, by name.
+        path: The file, for the error message.
+        hint: The remedy, for the error message.
+    """
+    wanted, found = ({key: tuple(getattr(v, "shape", v)) for key, v in named.items()} for named in (expected, present))
+    missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+    wrong = [key for key in wanted.keys() & found.keys() if wanted[key] != found[key]]
     if missing or extra or wrong:
         problems = (("missing", missing), ("unexpected", extra), ("misshapen", sorted(wrong)))
         listed = [f"{what} {keys[0]} ({len(keys)} in all)" for what, keys in problems if keys]
         raise CheckpointError(f"{path} does not fit its architecture: {', '.join(listed)}", hint)
+
+
+def norm_eps(arch: Architecture) -> float:
+    """The eps of the backbone's norms."""
+    return NORM_EPS if arch.lite else 1e-5
+
+
+def convert_norms(tensors: dict[str, Tensor], source: NormKind, target: NormKind, *, eps: float) -> dict[str, Tensor]:
+    """A copy of a state dict whose norms compute under `target` what they computed under `source`.
+
+    To BatchNorm, gamma becomes |gamma| + eps. To inplace-ABN, a negative scale is not possible; there the channel is
+    negated in the conv before the norm instead, with its running mean. Scales below eps become eps, the smallest that
+    inplace-ABN has.
+    """
+    if (source == "batch") == (target == "batch"):
+        return dict(tensors)
+    result = dict(tensors)
+    for key in [k for k in tensors if k.endswith(".norm.weight")]:
+        gamma, base = tensors[key], key.removesuffix("norm.weight")
+        if target == "batch":
+            result[key] = gamma.abs() + eps
+            continue
+        sign = torch.where(gamma < 0, -1.0, 1.0).to(gamma)
+        result[key] = (gamma.abs() - eps).clamp(min=0)
+        conv, mean = f"{base}conv.weight", f"{base}norm.running_mean"
+        result[conv] = tensors[conv] * sign.view(-1, 1, 1, 1)
+        result[mean] = tensors[mean] * sign
+        if (bias := f"{base}conv.bias") in tensors:
+            result[bias] = tensors[bias] * sign
+    return result

@@ -15,7 +15,7 @@ from rcil.classify.task import ClassifyTask, MethodName, MethodSection
 from rcil.core.documents import write_json
 from rcil.core.files import replacing
 from rcil.core.log import Notify
-from rcil.report.compare_report import as_text
+from rcil.report.pages import as_text
 from rcil.report.plots import COLOURS, MARKERS, as_png, make_figure
 from rcil.training.compare import summarise
 from rcil.training.loop import Listener

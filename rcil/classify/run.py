@@ -19,10 +19,9 @@ from rcil.classify.methods import ClassifyMethod, HeadSizes, make_classify_metho
 from rcil.classify.network import ImageClassifier, build_classifier, next_step
 from rcil.classify.task import ClassifyTask
 from rcil.core.documents import write_json
-from rcil.core.dry_run import DryRun
 from rcil.core.errors import TrainingError
 from rcil.core.files import check_writable, sha256_of, working_in
-from rcil.core.log import Notify
+from rcil.core.log import DryRun, Notify
 from rcil.hardware.devices import choose_device
 from rcil.model.architecture import Architecture
 from rcil.model.header import read_header

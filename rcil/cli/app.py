@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rcil.cli.classify import classify
-from rcil.cli.completion import CHECKPOINTS, METHODS, files, one_of, some_of
-from rcil.cli.console import make_app, make_notifier, print_dry_run, print_json, progress_line, run
+from rcil import defaults
+from rcil.cli.completion import CHECKPOINTS, files, one_of
+from rcil.cli.console import make_app, make_notifier, print_json, progress_line, run
 from rcil.cli.data import app as data_app
-from rcil.cli.doctor import doctor
 from rcil.cli.options import (
     AsJson,
     Device,
-    DryRunFlag,
-    Overrides,
-    Resume,
     Scale,
-    Seeds,
     SiteData,
-    TaskFile,
     Trust,
-    with_device,
 )
-from rcil.cli.presets import app as presets_app
 from rcil.cli.site import add_class, prelabel
-from rcil.core.errors import ConfigError, TrustError, did_you_mean
-from rcil.core.log import is_quiet
+from rcil.cli.training import classify, compare, presets_app, train
+from rcil.core.errors import ConfigError, TrustError
 from rcil.hardware.cpu import tune_process
 from rcil.hardware.devices import announce_device
 
@@ -37,11 +30,38 @@ app = make_app("rcil", "Teach a deployed segmentation model new classes and keep
 app.add_typer(data_app)
 app.command("add-class")(add_class)
 app.command()(prelabel)
+app.command()(train)
+app.command()(compare)
 app.command()(classify)
-app.command()(doctor)
 app.add_typer(presets_app)
 
-NORMS = ("abs", "inplace", "batch")
+WeightFile = Annotated[
+    Path,
+    typer.Argument(
+        help="A weight file: official RCIL, PLOP, MiB, ImageNet ResNet or EfficientNet-lite0.",
+        autocompletion=files(".pth", ".pt", ".tar", ".bin", ".safetensors"),
+    ),
+]
+ClassNames = Annotated[
+    str,
+    typer.Option(
+        help="Class names: 'voc', 'cityscapes' or a text file with one name per line.",
+        autocompletion=one_of("voc", "cityscapes"),
+    ),
+]
+OutputStride = Annotated[
+    int, typer.Option(help="8 or 16. It cannot be inferred from the weights.", autocompletion=one_of("8", "16"))
+]
+PoolWindow = Annotated[int, typer.Option(help="Evaluation window of the ASPP image pooling; 0 pools globally.")]
+Norm = Annotated[
+    str,
+    typer.Option(
+        help="'abs' and 'inplace' keep inplace-ABN's arithmetic; 'batch' converts it.",
+        autocompletion=one_of("abs", "inplace", "batch"),
+    ),
+]
+STATE_COLOURS = {"works": "green", "missing": "yellow", "broken": "red"}
+"""Colours of `rcil doctor`."""
 
 
 @app.command()
@@ -67,7 +87,6 @@ def info(
 
         rcil info deployed --chain --trust key.pub
     """
-    from rcil.model.describe import as_document, as_tables
     from rcil.model.header import read_header
 
     if chain:
@@ -77,12 +96,11 @@ def info(
         raise ConfigError("--trust needs --chain", "Add --chain.")
     header = read_header(model)
     if as_json:
-        print_json(as_document(model, header))
+        print_json(header.as_document(model))
         return
-    from rich.console import Console
+    from rcil.cli.tables import print_model
 
-    for table in as_tables(model, header):
-        Console().print(table)
+    print_model(model, header)
 
 
 def _show_chain(model: Path, trust: list[Path], *, as_json: bool) -> None:
@@ -90,7 +108,7 @@ def _show_chain(model: Path, trust: list[Path], *, as_json: bool) -> None:
 
     found = chain_of(model, trust)
     if as_json:
-        print_json(found.as_document())
+        print_json(asdict(found))
     else:
         typer.echo("\n".join(chain_lines(found)))
     if found.problems:
@@ -102,34 +120,12 @@ def _show_chain(model: Path, trust: list[Path], *, as_json: bool) -> None:
 
 @app.command("import")
 def import_(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            help="A weight file: official RCIL, PLOP, MiB, ImageNet ResNet or EfficientNet-lite0.",
-            autocompletion=files(".pth", ".pt", ".tar", ".bin", ".safetensors"),
-        ),
-    ],
+    source: WeightFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The checkpoint to write.")],
-    names: Annotated[
-        str,
-        typer.Option(
-            help="Class names: 'voc', 'cityscapes' or a text file with one name per line.",
-            autocompletion=one_of("voc", "cityscapes"),
-        ),
-    ] = "",
-    output_stride: Annotated[
-        int, typer.Option(help="8 or 16. It cannot be inferred from the weights.", autocompletion=one_of("8", "16"))
-    ] = 16,
-    pool_window: Annotated[
-        int, typer.Option(help="Evaluation window of the ASPP image pooling; 0 pools globally.")
-    ] = 32,
-    norm: Annotated[
-        str,
-        typer.Option(
-            help="'abs' and 'inplace' keep inplace-ABN's arithmetic; 'batch' converts it.",
-            autocompletion=one_of(*NORMS),
-        ),
-    ] = "abs",
+    names: ClassNames = "",
+    output_stride: OutputStride = defaults.OUTPUT_STRIDE,
+    pool_window: PoolWindow = defaults.POOL_WINDOW,
+    norm: Norm = defaults.NORM,
     as_json: AsJson = False,
 ) -> None:
     """Convert a weight file of another program into a checkpoint. Code inside the file is never run.
@@ -138,10 +134,6 @@ def import_(
 
     Example: `rcil import 15-5s-voc_RCIL_overlap_1.pth -o step1.safetensors --names voc`
     """
-    if norm not in NORMS:
-        raise ConfigError(f"unknown norm '{norm}'", did_you_mean(norm, NORMS))
-    if output_stride not in (8, 16):
-        raise ConfigError(f"unsupported output stride {output_stride}", "Choose 8 or 16.")
     from rcil.checkpoint.importers import import_file
     from rcil.data.class_names import read_names
 
@@ -151,98 +143,15 @@ def import_(
         names=read_names(names) if names else None,
         output_stride=output_stride,
         pool_window=pool_window or None,
-        norm=norm,  # type: ignore[arg-type]
+        norm=norm,
     )
     if as_json:
-        from rcil.model.describe import as_document
         from rcil.model.header import read_header
 
-        print_json(as_document(output, read_header(output)))
+        print_json(read_header(output).as_document(output))
         return
     what = f"{len(metadata.classes)} classes, step {metadata.step}" if metadata.classes else "pretrained backbone"
     typer.echo(f"{output}: {metadata.architecture.backbone}, {what}")
-
-
-@app.command()
-def train(
-    task: TaskFile,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
-    override: Overrides = None,
-    device: Device = None,
-    resume: Resume = False,
-    dry_run: DryRunFlag = False,
-    as_json: AsJson = False,
-) -> None:
-    """Train all steps of a continual protocol and report IoU on the test split after each.
-
-    A run can be interrupted at any time; --resume continues it with the same result. For several GPUs or cores:
-    `torchrun --nproc-per-node 2 -m rcil train task.yaml -o run`.
-
-    Example: `rcil train task.yaml -o run --set training.batch=8`
-    """
-    from rcil.cli.training import announce_training, print_estimate, print_results, progress
-    from rcil.core.files import check_writable
-    from rcil.hardware.processes import leave, started
-    from rcil.training.estimate import estimate
-    from rcil.training.run import run_task
-    from rcil.training.task import load_task
-
-    loaded = load_task(task, with_device(override, device))
-    rank, processes = started()
-    talks = rank == 0 and not as_json
-    if dry_run:
-        check_writable(output)
-    if rank == 0:
-        announce_training(loaded.training, processes, make_notifier(as_json=as_json))
-    if rank == 0 and (dry_run or not (as_json or is_quiet())):
-        print_estimate(estimate(loaded, processes), as_json=as_json)
-    if dry_run:
-        return
-    with progress(quiet=not talks) as listen:
-        results = run_task(loaded, output, resume=resume, listen=listen)
-    if talks:
-        print_results(results, output)
-    elif rank == 0:
-        print_json(results)
-    leave()
-
-
-@app.command()
-def compare(
-    task: TaskFile,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all runs and the table.")],
-    methods: Annotated[
-        str, typer.Option(help="Comma-separated method names.", autocompletion=some_of(*METHODS))
-    ] = "fine-tuning,mib,plop,rcil,joint",
-    seeds: Seeds = 1,
-    override: Overrides = None,
-    device: Device = None,
-    dry_run: DryRunFlag = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run several methods on one task and tabulate mIoU after the last step, mean and deviation over seeds.
-
-    Every cell is a separate run. After an interruption, the same command keeps finished cells and continues the rest.
-
-    Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3`
-    """
-    from rcil.cli.training import progress
-    from rcil.training.compare import as_markdown, comparison_dry_run
-    from rcil.training.compare import compare as run_comparison
-    from rcil.training.task import load_task
-
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    loaded = load_task(task, with_device(override, device))
-    announce_device(loaded.training.device, make_notifier(as_json=as_json))
-    if dry_run:
-        print_dry_run(comparison_dry_run(loaded, names, seeds, output), as_json=as_json)
-        return
-    with progress(quiet=as_json) as listen:
-        document = run_comparison(loaded, names, seeds, output, listen=listen, announce=make_notifier(as_json=as_json))
-    if as_json:
-        print_json(document)
-    else:
-        typer.echo(as_markdown(document))
 
 
 @app.command("eval")
@@ -254,8 +163,8 @@ def eval_(
         ),
     ],
     data: SiteData,
-    split: Annotated[str, typer.Option(help="The split to evaluate.")] = "val",
-    scale: Scale = 1.0,
+    split: Annotated[str, typer.Option(help="The split to evaluate.")] = defaults.SPLIT,
+    scale: Scale = defaults.SCALE,
     device: Device = None,
     output: Annotated[
         Path | None,
@@ -276,7 +185,7 @@ def eval_(
     from rcil.report.models import as_document, evaluate_models
 
     if output is not None:
-        from rcil.report.eval_report import Source, report_paths, write_report
+        from rcil.report.pages import Source, report_paths, write_report
 
         paths = report_paths(output)
     with progress_line("evaluating") as progress:
@@ -306,8 +215,8 @@ def demo(
 
     Example: `rcil demo -o demo`
     """
+    from rcil.cli.progress import progress
     from rcil.cli.tables import print_demo
-    from rcil.cli.training import progress
     from rcil.demo.run import run as run_demo
 
     announce_device(device, make_notifier(as_json=as_json))
@@ -317,6 +226,30 @@ def demo(
         print_json(document)
     else:
         print_demo(document, output)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Show what is installed, what works on this machine (GPU, TensorRT, providers, codecs), and how to get the rest.
+
+    Example: `rcil doctor`
+    """
+    from rcil.cli.probes import examine
+
+    findings = examine()
+    if as_json:
+        print_json({"findings": [asdict(finding) for finding in findings]})
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("area", "what", "state", "found", "if you want it", title="What works here")
+    for found in findings:
+        colour = STATE_COLOURS[found.state]
+        state = f"[{colour}]{found.state}[/{colour}]"
+        table.add_row(found.area, found.name, state, escape(found.detail), escape(found.remedy))
+    Console().print(table)
 
 
 def main() -> None:

@@ -17,9 +17,8 @@ import typer
 from typer.core import TyperGroup
 
 from rcil import __version__
-from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError
-from rcil.core.log import Notify, Progress, is_quiet, listening
+from rcil.core.log import DryRun, Notify, Progress, is_quiet, listening
 
 _ANYWHERE = ("-q", "--quiet", "-v", "--verbose", "--debug")
 """Global options, which are also accepted after a command."""

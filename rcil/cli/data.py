@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rcil import defaults
 from rcil.cli.completion import one_of
 from rcil.cli.console import print_dry_run, print_json, progress_line
 from rcil.cli.options import AsJson, DryRunFlag, MaxImages, NewSite, SiteArgument
@@ -51,7 +52,7 @@ def _draw_sheet(report: CheckReport, asked: Path | None) -> Path | None:
     from rcil.core.errors import RcilError
     from rcil.core.images import write_image
     from rcil.core.log import log
-    from rcil.data.contact_sheet import contact_sheet
+    from rcil.data.check import contact_sheet
     from rcil.data.types import SegmentationData
 
     sheet = asked or report.root / "contact_sheet.png"
@@ -79,7 +80,7 @@ def show(
     """
     from rcil.core.errors import ConfigError, did_you_mean
     from rcil.core.images import write_image
-    from rcil.data.contact_sheet import draw_sample
+    from rcil.data.check import draw_sample
     from rcil.data.site import read_site
 
     data = read_site(folder, record=False)
@@ -137,10 +138,16 @@ def convert(
 @app.command("make-site")
 def make_site_command(
     target: NewSite,
-    count: Annotated[int, typer.Option(min=5, help="Total number of images: 3/5 train, 1/5 val, 1/5 test.")] = 250,
-    size: Annotated[str, typer.Option(help="Image size as HEIGHTxWIDTH, both even.")] = "240x320",
-    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same pixels.")] = 0,
-    frames: Annotated[int, typer.Option(min=0, help="Length of the video clip in frames; 0 for no clip.")] = 48,
+    count: Annotated[
+        int, typer.Option(min=5, help="Total number of images: 3/5 train, 1/5 val, 1/5 test.")
+    ] = defaults.IMAGES,
+    size: Annotated[str, typer.Option(help="Image size as HEIGHTxWIDTH, both even.")] = "{}x{}".format(
+        *defaults.IMAGE_SIZE
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same pixels.")] = defaults.SEED,
+    frames: Annotated[
+        int, typer.Option(min=0, help="Length of the video clip in frames; 0 for no clip.")
+    ] = defaults.FRAMES,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,6 @@ def examine() -> list[Finding]:
     """Run all probes, area by area; a failing probe does not stop the others."""
     findings = [*_machine(), *(_tried(probe) for probe in PROBES), *_providers(), *_tensorrt()]
     return sorted(findings, key=lambda found: AREAS.index(found.area))
-
-
-def as_document(findings: list[Finding]) -> dict[str, Any]:
-    """The findings as a JSON-ready document."""
-    return {"findings": [asdict(finding) for finding in findings]}
 
 
 def _machine() -> Iterator[Finding]:

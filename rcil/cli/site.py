@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rcil import defaults
 from rcil.cli.completion import METHODS, one_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json, progress_line
 from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scale, SiteData, Start, with_device
 from rcil.core.errors import ConfigError, GateError
 from rcil.core.log import is_quiet
 from rcil.hardware.devices import announce_device
-from rcil.site import defaults
+
+if TYPE_CHECKING:
+    from rcil.site.request import Request
+
+Method = Annotated[
+    str | None,
+    typer.Option(help=f"Continual learning method (default: {defaults.METHOD}).", autocompletion=one_of(*METHODS)),
+]
+MaxDrop = Annotated[float, typer.Option(min=0, help="Maximum drop in IoU points of an old class.")]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Keep the old network unchanged and train only the classifier row of the new class."),
+]
 
 
 def add_class(
@@ -21,25 +34,15 @@ def add_class(
     data: SiteData,
     names: Annotated[list[str], typer.Option("--class", help="Name of a class to add. Can be repeated.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the model, the report and pictures.")],
-    method: Annotated[
-        str | None,
-        typer.Option(help=f"Continual learning method (default: {defaults.METHOD}).", autocompletion=one_of(*METHODS)),
-    ] = None,
+    method: Method = None,
     epochs: Annotated[int, typer.Option(min=1, help="Number of epochs.")] = defaults.EPOCHS,
     lr: Annotated[float, typer.Option(help="Initial learning rate.")] = defaults.LR,
     batch: Annotated[int, typer.Option(min=2, help="Batch size.")] = defaults.BATCH,
     crop: Annotated[int, typer.Option(min=32, help="Side of the training crops in pixels.")] = defaults.CROP,
     workers: Annotated[int, typer.Option(min=0, help="Number of data loading processes.")] = defaults.WORKERS,
     scale: Scale = defaults.SCALE,
-    max_drop: Annotated[
-        float, typer.Option(min=0, help="Maximum drop in IoU points of an old class.")
-    ] = defaults.MAX_DROP,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict", help="Keep the old network unchanged and train only the classifier row of the new class."
-        ),
-    ] = False,
+    max_drop: MaxDrop = defaults.MAX_DROP,
+    strict: Strict = False,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = defaults.SEED,
     override: Overrides = None,
     device: Device = None,
@@ -57,53 +60,60 @@ def add_class(
     """
     if strict and method not in (None, "strict"):
         raise ConfigError(f"--strict cannot be combined with --method {method}", "Use only one of them.")
-    from rcil.cli.tables import print_preflight, print_report
-    from rcil.cli.training import announce_training, progress
+    from rcil.site.request import step_request
+
+    request = step_request(
+        model,
+        data,
+        names,
+        method="strict" if strict else method or defaults.METHOD,
+        training={"epochs": epochs, "lr": lr, "batch": batch, "crop": crop, "workers": workers},
+        overrides=with_device(override, device),
+        scale=scale,
+        max_drop=max_drop,
+        seed=seed,
+    )
+    if dry_run:
+        _check_request(request, output, as_json=as_json)
+    else:
+        _teach(request, output, resume=resume, as_json=as_json)
+
+
+def _check_request(request: Request, output: Path, *, as_json: bool) -> None:
+    """Print what the checks before training find; raise if they find errors."""
+    from rcil.cli.progress import announce_training
+    from rcil.cli.tables import print_preflight
     from rcil.core.files import check_writable
-    from rcil.hardware.processes import device_for, leave, started
+    from rcil.hardware.processes import device_for, started
     from rcil.site.preflight import preflight
-    from rcil.site.request import make_request
+
+    rank, processes = started()
+    if rank > 0:
+        return
+    announce_training(request.training, processes, make_notifier(as_json=as_json))
+    check_writable(output)
+    with progress_line("checking") as checked:
+        found = preflight(request, checked, device=device_for(request.training.device), processes=processes)
+    if as_json:
+        print_json(found.as_document())
+    else:
+        print_preflight(found)
+    found.require()
+
+
+def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> None:
+    """Add the classes and print the report; raise if the new model forgot too much."""
+    from rcil.cli.progress import announce_training, progress
+    from rcil.cli.tables import print_preflight, print_report
+    from rcil.hardware.processes import leave, started
     from rcil.site.run import Display
     from rcil.site.run import add_class as run
 
-    request = make_request(
-        {
-            "model": model,
-            "data": data,
-            "classes": names,
-            "method": {"name": "strict" if strict else method or defaults.METHOD},
-            "training": {
-                "epochs": (epochs, epochs),
-                "lr": (lr, lr),
-                "batch": batch,
-                "crop": crop,
-                "workers": workers,
-            },
-            "scale": scale,
-            "max_drop": max_drop,
-            "seed": seed,
-        },
-        with_device(override, device),
-    )
     rank, processes = started()
     if rank == 0:
         announce_training(request.training, processes, make_notifier(as_json=as_json))
-    if dry_run and rank > 0:
-        return
-    if dry_run:
-        check_writable(output)
-        with progress_line("checking") as checked:
-            found = preflight(request, checked, device=device_for(request.training.device), processes=processes)
-        if as_json:
-            print_json(found.as_document())
-        else:
-            print_preflight(found)
-        found.require()
-        return
-    silent = as_json or is_quiet()
-    display = Display(
-        progress_line, lambda: progress(quiet=as_json), (lambda found: None) if silent else print_preflight
-    )
+    announce = (lambda found: None) if as_json or is_quiet() else print_preflight
+    display = Display(progress_line, lambda: progress(quiet=as_json), announce)
     report = run(request, output, resume=resume, display=display)
     if rank == 0 and as_json:
         print_json(report)
@@ -126,8 +136,8 @@ def prelabel(
     ],
     min_confidence: Annotated[
         float, typer.Option(min=0, max=1, help="Pixels with a lower confidence become 255 (ignore).")
-    ] = 0.5,
-    scale: Scale = 1.0,
+    ] = defaults.MIN_CONFIDENCE,
+    scale: Scale = defaults.SCALE,
     overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
     device: Device = None,
     dry_run: DryRunFlag = False,
@@ -140,13 +150,12 @@ def prelabel(
     Example: `rcil prelabel --from deployed.safetensors --images photos -o my_site --overlays`
     """
     announce_device(device, make_notifier(as_json=as_json))
-    if dry_run:
-        from rcil.site.prelabel import dry_run as dry
-
-        print_dry_run(dry(model, images, output, overlays=overlays), as_json=as_json)
-        return
+    from rcil.site.prelabel import dry_run as dry
     from rcil.site.prelabel import prelabel as run
 
+    if dry_run:
+        print_dry_run(dry(model, images, output, overlays=overlays), as_json=as_json)
+        return
     with progress_line("labelling") as progress:
         document = run(
             model,

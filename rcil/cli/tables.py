@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,31 +13,108 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rcil.data.check import CheckReport
+from rcil.cli.console import print_json
 from rcil.site.report import NEW_COLUMNS, OLD_COLUMNS, new_rows, old_rows, verdict
 
 if TYPE_CHECKING:
-    from rcil.evaluation.evaluate import EvalReport
+    from rcil.data.check import CheckReport, Problem
+    from rcil.model.architecture import RC
+    from rcil.model.header import Header
+    from rcil.model.metadata import LineageEntry
     from rcil.report.models import Evaluated
     from rcil.site.preflight import Preflight
+    from rcil.training.estimate import StepEstimate
 
 MAX_CHECK_PROBLEMS = 40
+MAX_WARNINGS = 20
+"""Warnings shown on the terminal; the report lists all."""
+Row = Sequence[str | Text]
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Row | None], title: str = "", *, left: Collection[str]) -> None:
+    """Print a table. Its texts are not markup: a class may be called [empty].
+
+    Args:
+        columns: The headings.
+        rows: Cells from left to right; None draws a line between two rows.
+        title: Title above the table.
+        left: Headings of left-aligned columns; all others are right-aligned.
+    """
+    table = Table(title=Text(title) if title else None, box=box.SIMPLE, title_justify="left")
+    for column in columns:
+        table.add_column(Text(column), justify="left" if column in left else "right")
+    for row in rows:
+        if row is None:
+            table.add_section()
+        else:
+            table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    Console().print(table)
+
+
+def print_model(path: Path, header: Header) -> None:
+    """Print the metadata of a checkpoint, its classes and its lineage."""
+    meta = header.metadata
+    table = Table(title=Text(str(path)), box=box.SIMPLE, show_header=False, title_justify="left")
+    for key, value in _model_facts(header).items():
+        table.add_row(key, Text(value))
+    if meta.rejected is not None:
+        table.add_row(Text("rejected", style="bold red"), Text(meta.rejected, style="bold red"))
+    Console().print(table)
+    if meta.classes:
+        classes = [(str(c.id), c.name, str(c.step), _swatch(c.colour)) for c in meta.classes]
+        print_rows(("id", "name", "step", "colour"), classes, "classes", left=("id", "name", "step", "colour"))
+    if meta.lineage:
+        columns = ("step", "source", "parent", "seed", "metrics")
+        print_rows(columns, [_lineage_row(entry) for entry in meta.lineage], "lineage", left=columns)
+
+
+def _model_facts(header: Header) -> dict[str, str]:
+    """The properties of a model by name."""
+    meta, arch = header.metadata, header.metadata.architecture
+    facts = {
+        "kind": meta.kind,
+        "backbone": f"{arch.backbone}{f' {arch.blocks}' if arch.blocks else ''}, output stride {arch.output_stride}",
+        "form": "folded" if arch.folded else "plain" if arch.rc is None else _branches(arch.rc),
+        "norm": "none" if arch.folded else arch.norm,
+        "step": str(meta.step),
+        "method": meta.method or "-",
+        "parameters": f"{header.parameters:,}",
+    }
+    if cost := meta.cost:
+        height, width = cost.size
+        facts[f"MACs at {height}x{width}"] = f"{cost.macs / 1e9:.2f} G"
+        facts["deployed (folded)"] = f"{cost.folded_parameters:,} parameters, {cost.folded_macs / 1e9:.2f} G MACs"
+    mean, std = (" ".join(f"{value:.3f}" for value in values) for values in (meta.mean, meta.std))
+    facts["input"] = f"{meta.colour_order}, mean {mean}, std {std}"
+    facts["size"] = f"{header.file_bytes / 2**20:.1f} MiB"
+    return facts
+
+
+def _branches(rc: RC) -> str:
+    """The state of both branches of the RC blocks."""
+    state = "merged" if rc.old == "merged" else "two norms"
+    return f"two branches ({rc.mix}, old branch {state}{', frozen' if rc.frozen else ''})"
+
+
+def _swatch(colour: tuple[int, int, int]) -> Text:
+    """A block in this colour, followed by its RGB values."""
+    block = Text("██ ", style="rgb({},{},{})".format(*colour))
+    return block.append(" ".join(map(str, colour)), style="default")
+
+
+def _lineage_row(entry: LineageEntry) -> Row:
+    metrics = ", ".join(f"{name} {value:.4g}" for name, value in entry.metrics.items())
+    seed = "-" if entry.seed is None else str(entry.seed)
+    return str(entry.step), entry.source, (entry.parent_sha256 or "-")[:12], seed, metrics or "-"
 
 
 def print_check(report: CheckReport, sheet: Path | None) -> None:
     """Print the classes of a site folder, its problems and a verdict."""
+    rows = [(str(count.id), count.name, f"{count.pixels:,}", str(count.images)) for count in report.counts]
+    print_rows(("id", "class", "pixels", "images"), rows, str(report.root), left=("class",))
     console = Console(markup=False)
-    table = Table(title=Text(f"{report.root}"), box=box.SIMPLE, title_justify="left")
-    for column, side in (("id", "right"), ("class", "left"), ("pixels", "right"), ("images", "right")):
-        table.add_column(column, justify="right" if side == "right" else "left")
-    for count in report.counts:
-        table.add_row(str(count.id), Text(count.name), f"{count.pixels:,}", str(count.images))
-    console.print(table)
     for problem in report.problems[:MAX_CHECK_PROBLEMS]:
-        style = "red" if problem.severity == "error" else "yellow"
-        console.print(
-            Text(f"{problem.severity}: ", style=style) + Text(f"{problem.place}: {problem.message}"), soft_wrap=True
-        )
+        _print_problem(console, problem)
     if len(report.problems) > MAX_CHECK_PROBLEMS:
         console.print(f"... and {len(report.problems) - MAX_CHECK_PROBLEMS} more; --json lists all")
     errors = sum(p.severity == "error" for p in report.problems)
@@ -47,58 +125,42 @@ def print_check(report: CheckReport, sheet: Path | None) -> None:
         console.print(f"look at {sheet}", soft_wrap=True)
 
 
-def print_evaluation(report: EvalReport) -> None:
-    """Print the IoU per class, then the means."""
-    table = Table(title=f"IoU on {report.images} images, %", box=box.SIMPLE, title_justify="left")
-    table.add_column("class")
-    for column in ("step", "IoU", "pixels"):
-        table.add_column(column, justify="right")
-    for c in report.classes:
-        table.add_row(Text(c.name), str(c.step), percent(c.iou), f"{c.pixels:,}")
-    table.add_section()
-    for name in ("old", "new", "all"):
-        table.add_row(f"mean, {name}", "", percent(getattr(report, name)), "")
-    console = Console()
-    console.print(table)
-    if report.unknown:
-        unknown = ", ".join(report.unknown)
-        console.print(Text(f"counted as background, unknown to the model: {unknown}"), soft_wrap=True)
+def _print_problem(console: Console, problem: Problem) -> None:
+    style = "red" if problem.severity == "error" else "yellow"
+    text = Text(f"{problem.severity}: ", style=style) + Text(f"{problem.place}: {problem.message}")
+    console.print(text, soft_wrap=True)
 
 
 def print_models(models: Sequence[Evaluated]) -> None:
-    """Print the report of one model, or the IoU per class of several, one column per model."""
-    if len(models) == 1:
-        print_evaluation(models[0].report)
-        return
+    """Print the IoU per class and the means, one column per model; of a single model also steps and pixels."""
     from rcil.report.models import headings, histories
 
-    table = Table(title=f"IoU on {models[-1].report.images} images, %", box=box.SIMPLE, title_justify="left")
-    table.add_column("class")
-    for heading in headings(models):
-        table.add_column(Text(heading), justify="right")
-    for c in histories(models):
-        table.add_row(Text(c.name), *map(percent, c.iou))
-    table.add_section()
-    for name in ("old", "new", "all"):
-        table.add_row(f"mean, {name}", *(percent(getattr(m.report, name)) for m in models))
-    Console().print(table)
+    last, means = models[-1].report, ("old", "new", "all")
+    rows: list[Row | None]
+    if len(models) == 1:
+        columns = ["class", "step", "IoU", "pixels"]
+        rows = [(c.name, str(c.step), percent(c.iou), f"{c.pixels:,}") for c in last.classes]
+        rows += [None, *((f"mean, {name}", "", percent(getattr(last, name)), "") for name in means)]
+    else:
+        columns = ["class", *headings(models)]
+        rows = [(c.name, *map(percent, c.iou)) for c in histories(models)]
+        rows += [None, *((f"mean, {name}", *(percent(getattr(m.report, name)) for m in models)) for name in means)]
+    print_rows(columns, rows, f"IoU on {last.images} images, %", left=("class",))
+    if len(models) == 1 and last.unknown:
+        text = f"counted as background, unknown to the model: {', '.join(last.unknown)}"
+        Console().print(Text(text), soft_wrap=True)
 
 
-def percent(value: float) -> str:
-    """A share as a percentage with one decimal, or a dash for NaN."""
-    return "-" if math.isnan(value) else f"{100 * value:.1f}"
-
-
-MAX_WARNINGS = 20
-"""Warnings shown on the terminal; the report lists all."""
+def percent(value: float | None) -> str:
+    """A share as a percentage with one decimal, or a dash for NaN and None."""
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f}"
 
 
 def print_preflight(found: Preflight) -> None:
     """Print warnings, what the old model sees in the background, and the training images."""
     console = Console()
     for problem in found.warnings[:MAX_WARNINGS]:
-        text = Text("warning: ", style="yellow") + Text(f"{problem.place}: {problem.message}")
-        console.print(text, soft_wrap=True)
+        _print_problem(console, problem)
     if len(found.warnings) > MAX_WARNINGS:
         console.print(f"... and {len(found.warnings) - MAX_WARNINGS} more warnings; report.json lists all")
     ready = found.ready
@@ -120,27 +182,48 @@ def print_preflight(found: Preflight) -> None:
 
 def print_report(report: dict[str, Any]) -> None:
     """Print the tables of old and new classes and the verdict."""
-    console = Console()
     for columns, rows in ((OLD_COLUMNS, old_rows(report)), (NEW_COLUMNS, new_rows(report))):
-        table = Table(box=box.SIMPLE)
-        for index, column in enumerate(columns):
-            table.add_column(column, justify="left" if index == 0 else "right")
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        console.print(table)
-    console.print(Text(verdict(report), style="bold red" if report["rejected"] else "bold green"), soft_wrap=True)
+        print_rows(columns, rows, left=columns[:1])
+    Console().print(Text(verdict(report), style="bold red" if report["rejected"] else "bold green"), soft_wrap=True)
+
+
+def print_estimate(steps: Sequence[StepEstimate], *, as_json: bool = False) -> None:
+    """Print the estimate of each step."""
+    from rcil.training.estimate import duration
+    from rcil.training.memory import GIB
+
+    if as_json:
+        print_json({"steps": [asdict(step) for step in steps]})
+        return
+    rows = []
+    for step in steps:
+        needs = f"{step.memory / GIB:.1f} GiB", f"~{duration(step.seconds)}"
+        rows.append((str(step.step), ", ".join(step.teaches), str(step.images), str(step.iterations), *needs))
+    columns = ("step", "teaches", "images", "iterations", "memory", "time")
+    print_rows(columns, rows, "training plan", left=("teaches",))
+
+
+def print_results(results: dict[str, Any], output: Path) -> None:
+    """Print the mean IoU on the test split after each step."""
+    means = ("old", "new", "all")
+    rows = [
+        (str(step["step"]), ", ".join(step["teaches"]), *(percent(step["miou"][name]) for name in means))
+        for step in results["steps"]
+    ]
+    title = f"{results['task']}, {results['method']}: mIoU on the test split, %"
+    print_rows(("step", "teaches", *means), rows, title, left=("teaches",))
+    Console().print(Text(f"checkpoints, logs and results.json in {output}"), soft_wrap=True)
 
 
 def print_demo(document: dict[str, Any], output: Path) -> None:
     """Print the IoU of every class after each training, then which files to look at."""
     *_, last = document["iou"].values()
-    table = Table(title="IoU on images that no training saw, %", box=box.SIMPLE, title_justify="left")
-    for column in ("", *last):
-        table.add_column(column, justify="right" if column else "left")
-    for title, values in document["iou"].items():
-        table.add_row(title, *("-" if values.get(name) is None else f"{values[name]:.1f}" for name in last))
+    rows = [
+        (title, *("-" if values.get(name) is None else f"{values[name]:.1f}" for name in last))
+        for title, values in document["iou"].items()
+    ]
+    print_rows(("", *last), rows, "IoU on images that no training saw, %", left=("",))
     console = Console(markup=False)
-    console.print(table)
     for name, reason in document["verdicts"].items():
         console.print(f"{name}: {'accepted' if reason is None else f'rejected by the gate, {reason}'}")
     fold = document["fold"]

@@ -1,131 +1,187 @@
-"""The progress and the results of a training on the terminal."""
+"""The commands that train on a task: `rcil train`, `compare`, `classify` and `presets`."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from rcil.cli.console import print_json
-from rcil.core.log import Notify, is_quiet
-from rcil.hardware.devices import device_notices
-from rcil.hardware.processes import device_for
-from rcil.training.estimate import StepEstimate, duration
-from rcil.training.loop import Event, Listener
-from rcil.training.memory import GIB
-from rcil.training.task import TrainingSection
+from rcil.cli.completion import METHODS, files, presets, some_of
+from rcil.cli.console import make_notifier, print_dry_run, print_json
+from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Seeds, TaskFile, with_device
+from rcil.core.errors import ConfigError
+from rcil.core.log import is_quiet
+from rcil.hardware.devices import announce_device
+
+presets_app = typer.Typer(name="presets", invoke_without_command=True)
 
 
-@dataclass
-class Pace:
-    """The speed of a step, computed from its events."""
+def train(
+    task: TaskFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
+    override: Overrides = None,
+    device: Device = None,
+    resume: Resume = False,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train all steps of a continual protocol and report IoU on the test split after each.
 
-    clock: Callable[[], float] = time.perf_counter
-    started: float = 0.0
-    first: int = 0
-    """Iterations that were done before this process started."""
-    done: int = 0
-    total: int = 0
-    images: int = 0
-    step: int = -1
+    A run can be interrupted at any time; --resume continues it with the same result. For several GPUs or cores:
+    `torchrun --nproc-per-node 2 -m rcil train task.yaml -o run`.
 
-    def follow(self, event: Event) -> None:
-        """Update from an event; a new step, or the same step of another run, resets the speed."""
-        done = event.epoch * event.iterations + event.iteration
-        if event.step != self.step or done < self.done:
-            self.step, self.started, self.first, self.images = event.step, self.clock(), done, 0
-        else:
-            self.images += event.images
-        self.done, self.total = done, event.epochs * event.iterations
+    Example: `rcil train task.yaml -o run --set training.batch=8`
+    """
+    from rcil.cli.progress import announce_training, progress
+    from rcil.cli.tables import print_estimate, print_results
+    from rcil.core.files import check_writable
+    from rcil.hardware.processes import leave, started
+    from rcil.training.estimate import estimate
+    from rcil.training.run import run_task
+    from rcil.training.task import load_task
 
-    @property
-    def text(self) -> str:
-        """Images per second and the remaining time of the step; empty until two iterations are done."""
-        passed = self.clock() - self.started
-        if not self.images or passed <= 0 or self.done == self.first:
-            return ""
-        left = (self.total - self.done) * passed / (self.done - self.first)
-        return f"{self.images / passed:.1f} images/s, {duration(left)} left"
-
-
-@contextlib.contextmanager
-def progress(*, quiet: bool = False) -> Iterator[Listener]:
-    """Show a progress bar per step on a terminal, and one line per epoch elsewhere."""
-    quiet = quiet or is_quiet()
-    console = Console(stderr=quiet, quiet=quiet)
-    terminal = sys.stdout.isatty() and not quiet
-    columns = (
-        TextColumn("step {task.fields[step]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=console, disable=not terminal) as bars:
-        tasks: dict[int, TaskID] = {}
-        pace = Pace()
-
-        def listen(event: Event) -> None:
-            if event.step not in tasks:
-                total = event.epochs * event.iterations
-                tasks[event.step] = bars.add_task("", total=total, step=event.step, note="")
-            if event.looked is not None:
-                note = "processing whole images, {} of {}".format(*event.looked)
-                bars.update(tasks[event.step], note=note)
-                return
-            pace.follow(event)
-            if event.miou is not None:
-                text = f"step {event.step}, epoch {event.epoch + 1}/{event.epochs}: held-out mIoU"
-                console.print(f"{text} {100 * event.miou:.1f} %, {pace.text}".removesuffix(", "))
-            else:
-                terms = " ".join(f"{name} {value:.3f}" for name, value in event.terms.items())
-                bars.update(tasks[event.step], completed=pace.done, note=f"{terms}  {pace.text}")
-
-        yield listen
-
-
-def announce_training(settings: TrainingSection, processes: int, say: Notify) -> None:
-    """Report the device and how to use idle GPUs; raise if the requested GPU does not exist."""
-    device = device_for(settings.device)
-    pieces = settings.batch // settings.accumulate
-    for line in device_notices(device, settings.device, command=sys.argv[1:], batch=pieces, processes=processes):
-        say(line)
-
-
-def print_estimate(steps: Sequence[StepEstimate], *, as_json: bool = False) -> None:
-    """Print the estimate of each step."""
-    if as_json:
-        print_json({"steps": [asdict(step) for step in steps]})
+    loaded = load_task(task, with_device(override, device))
+    rank, processes = started()
+    talks = rank == 0 and not as_json
+    if dry_run:
+        check_writable(output)
+    if rank == 0:
+        announce_training(loaded.training, processes, make_notifier(as_json=as_json))
+    if rank == 0 and (dry_run or not (as_json or is_quiet())):
+        print_estimate(estimate(loaded, processes), as_json=as_json)
+    if dry_run:
         return
-    table = Table(title="training plan", box=box.SIMPLE)
-    for column in ("step", "teaches", "images", "iterations", "memory", "time"):
-        table.add_column(column, justify="left" if column == "teaches" else "right")
-    for step in steps:
-        needs = f"{step.memory / GIB:.1f} GiB", f"~{duration(step.seconds)}"
-        teaches = Text(", ".join(step.teaches))  # not markup: a class may be called [empty]
-        table.add_row(str(step.step), teaches, str(step.images), str(step.iterations), *needs)
-    Console().print(table)
+    with progress(quiet=not talks) as listen:
+        results = run_task(loaded, output, resume=resume, listen=listen)
+    if talks:
+        print_results(results, output)
+    elif rank == 0:
+        print_json(results)
+    leave()
 
 
-def print_results(results: dict[str, Any], output: Path) -> None:
-    """Print the mean IoU on the test split after each step."""
-    title = Text(f"{results['task']}, {results['method']}: mIoU on the test split, %")
-    table = Table(title=title, box=box.SIMPLE)
-    for column in ("step", "teaches", "old", "new", "all"):
-        table.add_column(column, justify="left" if column == "teaches" else "right")
-    for step in results["steps"]:
-        values = (step["miou"][name] for name in ("old", "new", "all"))
-        cells = ("-" if value is None else f"{100 * value:.1f}" for value in values)
-        table.add_row(str(step["step"]), Text(", ".join(step["teaches"])), *cells)
-    console = Console()
-    console.print(table)
-    console.print(Text(f"checkpoints, logs and results.json in {output}"), soft_wrap=True)
+def compare(
+    task: TaskFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all runs and the table.")],
+    methods: Annotated[
+        str, typer.Option(help="Comma-separated method names.", autocompletion=some_of(*METHODS))
+    ] = "fine-tuning,mib,plop,rcil,joint",
+    seeds: Seeds = 1,
+    override: Overrides = None,
+    device: Device = None,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run several methods on one task and tabulate mIoU after the last step, mean and deviation over seeds.
+
+    Every cell is a separate run. After an interruption, the same command keeps finished cells and continues the rest.
+
+    Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3`
+    """
+    from rcil.cli.progress import progress
+    from rcil.training.compare import as_markdown, comparison_dry_run
+    from rcil.training.compare import compare as run_comparison
+    from rcil.training.task import load_task
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    loaded = load_task(task, with_device(override, device))
+    announce_device(loaded.training.device, make_notifier(as_json=as_json))
+    if dry_run:
+        print_dry_run(comparison_dry_run(loaded, names, seeds, output), as_json=as_json)
+        return
+    with progress(quiet=as_json) as listen:
+        document = run_comparison(loaded, names, seeds, output, listen=listen, announce=make_notifier(as_json=as_json))
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(as_markdown(document))
+
+
+def classify(
+    task: Annotated[Path, typer.Argument(help="A task file (YAML).", autocompletion=files(".yaml", ".yml"))],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run, or for all runs.")],
+    override: Overrides = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Compare EEIL and PODNet, each without and with RC.")
+    ] = False,
+    seeds: Seeds = 1,
+    device: Device = None,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Teach an image classifier new classes step by step and report the accuracy after each step.
+
+    The same command on the same folder keeps finished steps. `rcil-export` exports the checkpoints.
+
+    Example: `rcil classify task.yaml -o run --set method.name=podnet`
+
+    Example: `rcil classify task.yaml -o table --compare --seeds 3`
+    """
+    from rcil.classify.compare import as_markdown, compare_classify
+    from rcil.classify.run import dry_run as dry
+    from rcil.classify.run import run_classify
+    from rcil.classify.task import load_classify_task
+    from rcil.cli.progress import progress
+
+    if seeds > 1 and not compare:
+        raise ConfigError(f"--seeds {seeds} needs --compare", "Choose another seed with --set seed=1.")
+    loaded = load_classify_task(task, with_device(override, device))
+    announce_device(loaded.training.device, make_notifier(as_json=as_json))
+    if dry_run:
+        print_dry_run(dry(loaded, output, seeds, compare=compare), as_json=as_json)
+        return
+    say = make_notifier(as_json=as_json)
+    with progress(quiet=as_json) as listen:
+        if compare:
+            document = compare_classify(loaded, seeds, output, listen=listen, say=say)
+        else:
+            document = run_classify(loaded, output, listen=listen, say=say)
+    if as_json:
+        print_json(document)
+    elif compare:
+        typer.echo(as_markdown(document))
+    else:
+        typer.echo(f"average incremental accuracy {100 * document['average_incremental_accuracy']:.1f} %, in {output}")
+
+
+@presets_app.callback()
+def list_presets(
+    context: typer.Context,
+    as_json: AsJson = False,
+) -> None:
+    """List the paper's settings. `rcil train` and `rcil compare` accept their names instead of a task file.
+
+    Example: `rcil train voc-15-1-overlapped --set data.root=VOC2012 -o run`
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from rcil.training.preset_summary import summaries
+
+    found = [vars(summary) for summary in summaries()]
+    if as_json:
+        print_json(found)
+        return
+    from rcil.cli.tables import print_rows
+
+    print_rows(list(found[0]), [list(map(str, row.values())) for row in found], left=("name", "dataset", "protocol"))
+
+
+@presets_app.command("show")
+def show_preset(
+    name: Annotated[str, typer.Argument(help="A name listed by `rcil presets`.", autocompletion=presets)],
+    as_json: AsJson = False,
+) -> None:
+    """Print a preset as YAML, to copy and edit.
+
+    Example: `rcil presets show voc-15-1-overlapped > task.yaml`
+    """
+    from rcil.presets import preset_text
+
+    text = preset_text(name)
+    if as_json:
+        import yaml
+
+        print_json(yaml.safe_load(text))
+    else:
+        typer.echo(text, nl=False)

@@ -1,4 +1,7 @@
-"""Parsing of JSON and YAML, where every kind of invalid text raises a `ValueError`."""
+"""Parsing of JSON and YAML, where every kind of invalid text raises a `ValueError`.
+
+PyYAML is imported when it is needed, because commands that only write JSON would start more slowly.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 
 MAX_PARTS, MAX_DEPTH = 100_000, 50
 """Limits of a YAML document with expanded aliases: a few lines of aliases can expand to more than fits in memory."""
@@ -18,8 +19,7 @@ MAX_PARTS, MAX_DEPTH = 100_000, 50
 
 def write_json(path: Path, document: object) -> None:
     """Write a JSON file atomically."""
-    with replacing(path) as part:
-        part.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(document, indent=2) + "\n")
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -38,6 +38,8 @@ def parse_yaml(text: str) -> Any:
     PyYAML checks the grammar only: a date in month 13, or a tag that does not fit its value, raises whatever Python
     raises there. Those errors become a `ValueError` too.
     """
+    import yaml
+
     with _as_value_errors():
         document = yaml.safe_load(text)
     _check_size(document)
@@ -50,6 +52,8 @@ def yaml_entries(text: str, key: str) -> list[tuple[str, str]] | None:
 
     `no` stays `no`, and `0` stays `0`. Returns None if the key is missing; any other kind of value is a ValueError.
     """
+    import yaml
+
     with _as_value_errors():
         document = yaml.compose(text, Loader=yaml.BaseLoader)
     pairs = document.value if isinstance(document, yaml.MappingNode) else []
@@ -68,6 +72,8 @@ def yaml_entries(text: str, key: str) -> list[tuple[str, str]] | None:
 
 @contextlib.contextmanager
 def _as_value_errors() -> Iterator[None]:
+    import yaml
+
     try:
         yield
     except yaml.YAMLError as error:

@@ -56,6 +56,12 @@ def replacing(path: Path) -> Iterator[Path]:
         os.close(handle)
 
 
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file atomically; text is encoded as UTF-8."""
+    with replacing(path) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 def is_free(folder: Path) -> bool:
     """Whether nothing exists at this path, or only an empty folder."""
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
@@ -216,6 +222,18 @@ def check_writable(path: Path) -> None:
         raise RcilError(f"cannot write {path}: {existing} is not a folder", "Choose another path.")
     if not os.access(existing, os.W_OK):
         raise RcilError(f"cannot write {path}: no permission in {existing}", "Check the folder and its permissions.")
+
+
+def check_other_file(target: Path, source: Path, what: str) -> None:
+    """Raise if `target` is the file `source`, under this or another name.
+
+    Args:
+        target: The file to write.
+        source: The file it is made from.
+        what: The source, for the message: `the checkpoint it is folded from`.
+    """
+    if target.resolve() == source.resolve():
+        raise ConfigError(f"{target} would replace {what}", "Choose another name.")
 
 
 def sha256_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The logger `rcil`, which -v makes verbose and -q silences."""
+"""What a run reports: the logger `rcil` (-v makes it verbose, -q silences it), callbacks, dry runs and timed stages."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-
-from rcil.core.resident import take_peak
+from pathlib import Path
+from typing import Literal
 
 log = logging.getLogger("rcil")
 Notify = Callable[[str], None]
 """Receives notices for the user, one line at a time; see `rcil.cli.console.make_notifier`."""
 Progress = Callable[[int, int], None]
 """Receives the number of finished items and their total."""
+STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+RESET_PEAK = "5"
+"""Written to `clear_refs`, this resets the peak to the current size."""
 
 
 def is_quiet() -> bool:
@@ -25,16 +28,28 @@ def is_quiet() -> bool:
 
 
 @dataclass(frozen=True)
+class DryRun:
+    """What a run would read, write and need; `--dry-run` reports it after all checks.
+
+    Keys are files or subjects; values are remarks and may be empty.
+    """
+
+    reads: Mapping[str, str]
+    writes: Mapping[str, str]
+    needs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class StageRecord:
-    """What one stage took."""
+    """Time and memory of one stage."""
 
     name: str
-    """With the stages around it: `checks / outputs`."""
+    """Includes the names of the enclosing stages: `checks / outputs`."""
     seconds: float
     processor_seconds: float
-    """Of this process and of those that it started, so that a busy machine does not count."""
+    """CPU time of this process and of its children, which does not depend on the load of the machine."""
     peak_bytes: int | None
-    """Largest resident memory of this process during the stage; None where the system does not tell."""
+    """Largest resident memory of this process during the stage; None without /proc."""
 
 
 @dataclass
@@ -46,7 +61,7 @@ class Stages:
 
     @property
     def records(self) -> list[StageRecord]:
-        """All that have ended."""
+        """The stages that have ended."""
         return [record for record in self._records if record is not None]
 
     @contextlib.contextmanager
@@ -67,7 +82,7 @@ class Stages:
             self._open.pop()
 
     def _see_peak(self) -> None:
-        """Tell all open stages the peak since the last look."""
+        """Update the peak of all open stages."""
         peak = take_peak()
         if peak is None:
             return
@@ -86,7 +101,7 @@ _recording: ContextVar[Stages | None] = ContextVar("recording", default=None)
 
 @contextlib.contextmanager
 def recorded_stages() -> Iterator[Stages]:
-    """Keep what every `stage` inside the block took, in this thread, also those of inner ones."""
+    """Record every `stage` inside the block in this thread, including nested ones."""
     stages = Stages()
     token = _recording.set(stages)
     try:
@@ -97,7 +112,7 @@ def recorded_stages() -> Iterator[Stages]:
 
 @contextlib.contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Log how long the block took, and keep it where stages are recorded."""
+    """Log how long the block took, and record it inside `recorded_stages`."""
     start, stages = time.perf_counter(), _recording.get()
     with stages.record(name) if stages is not None else contextlib.nullcontext():
         yield
@@ -123,3 +138,22 @@ def listening(level: int) -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(before[0])
         log.propagate = before[1]
+
+
+def resident_bytes(field: Literal["VmRSS", "VmHWM"]) -> int:
+    """Resident memory of this process, current (`VmRSS`) or peak (`VmHWM`), in bytes. Raises OSError without /proc."""
+    line = next(line for line in STATUS.read_text(encoding="ascii").splitlines() if line.startswith(f"{field}:"))
+    return 1024 * int(line.split()[1])
+
+
+def take_peak() -> int | None:
+    """Peak resident memory in bytes since the last call; None where it cannot be read or reset.
+
+    This also resets `ru_maxrss` of `getrusage`.
+    """
+    try:
+        peak = resident_bytes("VmHWM")
+        CLEAR_REFS.write_text(RESET_PEAK, encoding="ascii")
+    except OSError:
+        return None
+    return peak

@@ -19,8 +19,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from rcil.core.files import replacing
-from rcil.core.image_header import MAX_PIXELS, PNG, is_too_large
+from rcil.core.files import write_file
+from rcil.core.images import MAX_PIXELS, PNG, is_too_large
 from rcil.core.reading import DataError, read_bytes
 
 Mask = npt.NDArray[np.uint8]
@@ -72,8 +72,7 @@ def write_mask(path: Path, mask: Mask) -> None:
     if mask.dtype != np.uint8 or mask.ndim != 2 or mask.size == 0:
         raise DataError(f"cannot write {path}: the mask is {mask.dtype} {mask.shape}", "Give uint8 [height, width].")
     encoded = cv2.imencode(".png", mask)[1].tobytes()
-    with replacing(path) as part:
-        part.write_bytes(encoded)
+    write_file(path, encoded)
 
 
 def _chunks(data: bytes, source: str) -> Iterator[tuple[bytes, bytes]]:

@@ -3,7 +3,7 @@
 A delivered folder has one statement, `model.sig`, over all of its files; a single file has one beside it, `NAME.sig`.
 A statement names the checkpoint that the model was made from by its sha256. A delivered folder also holds the
 statements of earlier steps as `step0.sig`, `step1.sig` and so on. They are signed like any other file, so the newest
-statement vouches for the whole chain.
+statement covers the whole chain.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError, TrustError, first_line
-from rcil.core.files import replacing, sha256_of
+from rcil.core.files import sha256_of, write_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -29,7 +29,7 @@ SIGNATURE_NAME = "model.sig"
 PARENT_NAME = re.compile(r"step\d+\.sig")
 """The statements of earlier steps in a delivered folder."""
 FAILED_REPORTS = ("report.failed.json", "report.failed.html")
-"""Files of a later export that failed. They may lie in a signed folder without being signed."""
+"""Files of a later export that failed. A signed folder may contain them unsigned."""
 CURVES = ("secp256r1", "secp384r1", "secp521r1")
 SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
 SINGLE_FILE = "."
@@ -92,8 +92,7 @@ def sign(target: Path, key: Path, *, about: str = "", password: str | None = Non
             config.sign(target.resolve(), made)
         except ValueError as error:
             raise RcilError(f"cannot sign {target}: {first_line(error)}", "Remove what cannot be signed.") from error
-        with replacing(path) as part:
-            part.write_bytes(made.read_bytes())
+        write_file(path, made.read_bytes())
     return path
 
 
@@ -103,9 +102,9 @@ def signature_path(target: Path) -> Path:
 
 
 def statement_of(model: Path) -> Path:
-    """The signature file that vouches for a model file or a delivered folder; raises where there is none.
+    """The signature file of a model file or a delivered folder; raises if there is none.
 
-    A file in a delivered folder is vouched for by the folder's statement, which covers its sidecar and report too. An
+    A file in a delivered folder is covered by the folder's statement, which also covers its sidecar and report. An
     engine always needs that one, because its classes are in the sidecar.
     """
     real = model.resolve()
@@ -124,7 +123,7 @@ def statement_of(model: Path) -> Path:
 
 
 def verify(model: Path, keys: Sequence[Path]) -> Statement:
-    """The statement that vouches for a model file or a delivered folder, if one of `keys` made it.
+    """The statement about a model file or a delivered folder; raises unless one of `keys` signed it.
 
     Every file of a delivered folder must be as it was signed, and there must be no other.
 
@@ -142,14 +141,14 @@ def verify(model: Path, keys: Sequence[Path]) -> Statement:
     problems = _differences(root, statement)
     if problems:
         raise TrustError(
-            f"{path} does not vouch for what is there: {'; '.join(problems)}",
+            f"{path} does not match the files: {'; '.join(problems)}",
             "Restore the delivered files, or export and sign them again.",
         )
     return statement
 
 
 def authenticate(path: Path, keys: Sequence[Path]) -> Statement:
-    """The statement in a signature file, if one of `keys` made it; the signed files are not looked at."""
+    """The statement in a signature file; raises unless one of `keys` signed it. The signed files are not read."""
     statement = read_statement(path)
     known = {trusted_fingerprint(key): key for key in keys}
     key = known.get(statement.fingerprint)
@@ -273,51 +272,42 @@ def _missing() -> MissingDependencyError:
     )
 
 
-def _read_key(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read the key {path}: {error.strerror}", "Check the path.") from error
-
-
 def _private_key(path: Path, password: str | None) -> ec.EllipticCurvePrivateKey:
+    hint = f"Make one with: {NEW_KEY}"
     try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-    except ImportError as error:
-        raise _missing() from error
-    data = _read_key(path)
-    try:
-        key = load_pem_private_key(data, None if password is None else password.encode())
+        key = _load_key(path, "private", hint, None if password is None else password.encode())
     except TypeError as error:
         wrong = "is protected by a password" if password is None else "has no password, and one was given"
-        hint = "Give the password in the environment variable RCIL_SIGN_PASSWORD."
-        raise ConfigError(f"the key {path} {wrong}", hint if password is None else "Leave it out.") from error
-    except (ValueError, UnsupportedAlgorithm) as error:
-        if password is not None:
-            raise ConfigError(f"the key {path} cannot be opened with this password", "Check both.") from error
-        raise ConfigError(f"{path} is not a private key in PEM form", f"Make one with: {NEW_KEY}") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name not in CURVES:
-        raise ConfigError(f"{path} is not a key of the curves {', '.join(CURVES)}", f"Make one with: {NEW_KEY}")
-    return key
+        remedy = "Give the password in the environment variable RCIL_SIGN_PASSWORD."
+        raise ConfigError(f"the key {path} {wrong}", remedy if password is None else "Leave it out.") from error
+    return cast("ec.EllipticCurvePrivateKey", key)
 
 
 def _public_key(path: Path) -> ec.EllipticCurvePublicKey:
+    key = _load_key(path, "public", f"Take the public part of the signing key: {PUBLIC_PART}")
+    return cast("ec.EllipticCurvePublicKey", key)
+
+
+def _load_key(path: Path, kind: Literal["private", "public"], hint: str, password: bytes | None = None) -> object:
+    """A key from a PEM file; raises a TypeError if it has a password and none is given, or the other way round."""
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
     except ImportError as error:
         raise _missing() from error
     try:
-        key = load_pem_public_key(_read_key(path))
+        data = path.read_bytes()
+        key = load_pem_public_key(data) if kind == "public" else load_pem_private_key(data, password)
+    except OSError as error:
+        raise ConfigError(f"cannot read the key {path}: {error.strerror}", "Check the path.") from error
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigError(
-            f"{path} is not a public key in PEM form", f"Take the public part of the signing key: {PUBLIC_PART}"
-        ) from error
-    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in CURVES:
-        raise ConfigError(f"{path} is not a key of the curves {', '.join(CURVES)}", "Name the signer's public key.")
+        if password is not None:
+            raise ConfigError(f"the key {path} cannot be opened with this password", "Check both.") from error
+        raise ConfigError(f"{path} is not a {kind} key in PEM form", hint) from error
+    elliptic = ec.EllipticCurvePublicKey if kind == "public" else ec.EllipticCurvePrivateKey
+    if not isinstance(key, elliptic) or key.curve.name not in CURVES:
+        raise ConfigError(f"{path} is not a key of the curves {', '.join(CURVES)}", hint)
     return key
 
 

@@ -1,23 +1,29 @@
-"""Check a site folder for problems that would affect training."""
+"""Check a site folder for problems that would affect training, and draw its masks over its images."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.core.drawing import Image, grid, legend, lut_of, overlay
 from rcil.core.images import read_rgb
 from rcil.core.log import Progress
+from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
-from rcil.data.scan import MaskContent, scan
+from rcil.data.scan import MaskContent, id_table, scan
 from rcil.data.site import pair_files, read_classes
 from rcil.data.types import IGNORE, ClassSpec, Sample, SegmentationData
 
 FEW_PIXELS, FEW_IMAGES = 1000, 5
 """A class with fewer pixels or images is unlikely to be learned."""
+ALPHA = 0.55
+"""Opacity of the class colours."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,10 @@ class CheckReport:
         """Whether there are no errors; warnings do not count."""
         return not any(p.severity == "error" for p in self.problems)
 
+    def add(self, severity: Literal["error", "warning"], place: str | Path, message: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(severity, str(place), message))
+
     def as_document(self) -> dict[str, Any]:
         """JSON-ready."""
         return {
@@ -94,7 +104,7 @@ def check_site(root: Path, progress: Progress = lambda done, total: None) -> Che
             images += content.pixels > 0
         progress(done, len(samples))
     if not samples:
-        report.problems.append(Problem("error", str(root), "there are no images with masks"))
+        report.add("error", root, "there are no images with masks")
     _count(report, pixels, images)
     return report
 
@@ -106,26 +116,24 @@ def _check_sample(data: SegmentationData, sample: Sample, report: CheckReport) -
     try:
         image = read_rgb(sample.image)
     except DataError as error:
-        report.problems.append(Problem("error", str(sample.image), _without_path(error, sample.image)))
+        report.add("error", sample.image, _without_path(error, sample.image))
     try:
         (content,) = scan(data, [sample])
     except DataError as error:
-        report.problems.append(Problem("error", str(sample.mask), _without_path(error, sample.mask)))
+        report.add("error", sample.mask, _without_path(error, sample.mask))
     if content is None:
         return None
     if image is not None and image.shape[:2] != content.size:
         (ih, iw), (mh, mw) = image.shape[:2], content.size
-        report.problems.append(
-            Problem("error", str(sample.mask), f"the mask has {mw}x{mh} pixels, the image {iw}x{ih}")
-        )
+        report.add("error", sample.mask, f"the mask has {mw}x{mh} pixels, the image {iw}x{ih}")
     unknown = sorted(v for v in content.present if v != IGNORE and v >= len(data.classes))
     if unknown:
         listed = ", ".join(f"{v} ({content.pixels[v]} pixels)" for v in unknown[:5])
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         hint = "; this many values look like grey levels or colours, not class ids" if len(unknown) > 20 else ""
-        report.problems.append(Problem("error", str(sample.mask), f"unknown ids: {listed}{more}{hint}"))
+        report.add("error", sample.mask, f"unknown ids: {listed}{more}{hint}")
     if content.present <= {0, IGNORE}:
-        report.problems.append(Problem("warning", str(sample.mask), "contains only background"))
+        report.add("warning", sample.mask, "contains only background")
     if not any(p.severity == "error" for p in report.problems[before:]):
         report.good.append(sample)
     return content
@@ -139,9 +147,36 @@ def _count(report: CheckReport, pixels: NDArray[np.int64], images: NDArray[np.in
         report.counts.append(count)
         if count.images < FEW_IMAGES or count.pixels < FEW_PIXELS:
             text = f"only {count.pixels} pixels in {count.images} images" if count.images else "no pixels"
-            report.problems.append(Problem("warning", f"class {spec.name}", text))
+            report.add("warning", f"class {spec.name}", text)
 
 
 def _without_path(error: DataError, path: Path) -> str:
     """The message without the file name, which is printed next to it."""
     return f"{error.message.removeprefix(str(path)).lstrip(': ')}. {error.hint}"
+
+
+def draw_sample(data: SegmentationData, sample: Sample) -> Image:
+    """Draw a mask over its image [H, W, 3]."""
+    lut = lut_of({index: spec.colour for index, spec in enumerate(data.classes)})
+    mask = id_table(data)[read_mask(sample.mask)]
+    return overlay(read_rgb(sample.image), mask, lut, ALPHA)
+
+
+def contact_sheet(data: SegmentationData, samples: Sequence[Sample], *, columns: int = 4, cell: int = 240) -> Image:
+    """Draw overlays of evenly spread samples in a grid, with a legend below."""
+    chosen = [samples[i] for i in np.linspace(0, len(samples) - 1, min(len(samples), 3 * columns)).astype(int)]
+    cells = [_fit(draw_sample(data, sample), cell) for sample in chosen]
+    sheet = grid([cells[start : start + columns] for start in range(0, len(cells), columns)])
+    return np.vstack([sheet, legend([(c.name, c.colour) for c in data.classes], sheet.shape[1])])
+
+
+def _fit(image: Image, side: int) -> Image:
+    """Fit the image into a white square, keeping its aspect ratio."""
+    height, width = image.shape[:2]
+    scale = side / max(height, width)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    canvas = np.full((side, side, 3), 255, np.uint8)
+    small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    top, left = (side - size[1]) // 2, (side - size[0]) // 2
+    canvas[top : top + size[1], left : left + size[0]] = small
+    return canvas

@@ -18,9 +18,9 @@ from typing import Any
 from rcil.core.documents import parse_json, parse_yaml
 from rcil.core.files import replacing
 from rcil.core.images import SUFFIXES
-from rcil.core.palette import colour_of
 from rcil.core.reading import DataError, existing_folder, is_text, printable, read_lines
 from rcil.data.types import ClassSpec, Sample, SegmentationData
+from rcil.model.metadata import colour_of
 
 LAYOUT = (
     "A site folder has images/<split>/*.jpg, masks/<split>/*.png and classes.txt, one name per line, background first."

@@ -10,13 +10,12 @@ from typing import Any
 
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
-from rcil.core.files import replacing, working_in
+from rcil.core.files import working_in, write_file
 from rcil.core.images import write_image
 from rcil.core.log import Notify
 from rcil.data.site import read_site
-from rcil.demo.browser import photograph_page
 from rcil.demo.picture import draw_grid, pick
-from rcil.demo.programs import deploy, export, show_clip
+from rcil.demo.programs import deploy, export, screenshot_page, show_clip
 from rcil.inference import load
 from rcil.report.plots import class_bars
 from rcil.scenes import make_site
@@ -71,14 +70,14 @@ def _run(output: Path, how: dict[str, Any], say: Notify, watch: Watch) -> dict[s
     _draw(output, site, first, iou)
     force = ["--force"] if reports["rcil"]["rejected"] else []
     taught = output / "rcil" / "model.safetensors"
-    fold = deploy(output, taught, site, (*OLD, NEW), force)
+    (scene,) = pick(read_site(site), "val", (*OLD, NEW), 1)
+    fold = deploy(output, taught, scene.image, force)
     say("export: ONNX, a TensorRT engine if the package is installed, and the proof that neither costs anything extra")
     exported = export(taught, first, site, output / "export", how["size"], force)
     say("video: the clip of the site through the exported model, and what step 1 changed in it")
     video = show_clip(output, site, first, how["size"])
-    (scene,) = pick(read_site(site), "val", (*OLD, NEW), 1)
     new, old = output / "export" / "model.onnx", output / "first.onnx"
-    if not photograph_page(output / "page.png", scene.image, new, old):
+    if not screenshot_page(output / "page.png", scene.image, new, old):
         say("no browser found for a screenshot of the web page; open it with: rcil-serve http --model " + str(new))
     document = {
         "iou": iou,
@@ -163,8 +162,7 @@ def _draw(output: Path, site: Path, first: Path, iou: dict[str, dict[str, float 
         [_share(kept[name]) for name in names],
         labels=("fine-tuning", "RCIL"),
     )
-    with replacing(output / "forgetting.png") as part:
-        part.write_bytes(bars)
+    write_file(output / "forgetting.png", bars)
 
 
 def _share(percent: float | None) -> float | None:

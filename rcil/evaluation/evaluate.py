@@ -1,10 +1,10 @@
-"""Evaluating a checkpoint on images with masks; classes are matched by name."""
+"""Evaluate a model on images with masks: confusion matrix and IoU. Classes are matched by name."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,37 +12,76 @@ import torch
 from numpy.typing import NDArray
 
 from rcil.core.images import Image, read_rgb
+from rcil.core.log import Progress
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import id_table
 from rcil.data.types import IGNORE, Sample, SegmentationData
-from rcil.evaluation.metrics import Confusion, mean_iou
 from rcil.inference import Model
 from rcil.model.metadata import Metadata
 
 GPU_PIXELS = 2**21
-"""Pixels that a GPU segments at a time: eight images of 512 x 512."""
+"""Default number of pixels in a batch on a GPU: eight images of 512 x 512."""
 MAX_WAITING = 64
-"""Images that wait in memory for others of their size."""
+"""Maximum number of images in memory that wait for others of the same size."""
 Pair = tuple[Image, NDArray[np.uint8]]
 """An image [H, W, 3] and its labels [H, W]."""
 
 
+@dataclass
+class Confusion:
+    """A confusion matrix of pixels: true class (row) by predicted class (column)."""
+
+    classes: int
+    matrix: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.matrix = np.zeros((self.classes, self.classes), np.int64)
+
+    def update(self, truth: NDArray[np.uint8], predicted: NDArray[np.uint8]) -> None:
+        """Add the pixels of a mask [H, W] and its prediction; ignored pixels do not count."""
+        valid = truth != IGNORE
+        pairs = truth[valid].astype(np.int64) * self.classes + predicted[valid]
+        self.matrix += np.bincount(pairs, minlength=self.classes**2).reshape(self.matrix.shape)
+
+    @property
+    def iou(self) -> NDArray[np.float64]:
+        """IoU of every class; NaN for a class that neither occurs nor is predicted."""
+        hits = np.diag(self.matrix)
+        union = self.matrix.sum(axis=0) + self.matrix.sum(axis=1) - hits
+        iou: NDArray[np.float64] = np.divide(hits, union, out=np.full(self.classes, np.nan), where=union > 0)
+        return iou
+
+    @property
+    def pixel_accuracy(self) -> float:
+        """Share of correctly classified pixels; NaN without pixels."""
+        total = self.matrix.sum()
+        return float(np.trace(self.matrix) / total) if total else float("nan")
+
+
+def mean_iou(iou: NDArray[np.float64], rows: Sequence[int]) -> float:
+    """Mean over some classes, without those that are NaN; NaN if none remains."""
+    values = iou[list(rows)]
+    values = values[~np.isnan(values)]
+    return float(values.mean()) if len(values) else float("nan")
+
+
 @dataclass(frozen=True)
 class ClassResult:
-    """One class of the model."""
+    """The result of one class."""
 
     name: str
     step: int
     iou: float
-    """NaN if it neither occurs nor is predicted."""
+    """IoU from 0 to 1; NaN if the class neither occurs nor is predicted."""
     pixels: int
+    """Number of pixels of the class in the masks."""
 
 
 @dataclass(frozen=True)
 class EvalReport:
-    """What `rcil eval` prints, writes and compares."""
+    """The result of an evaluation. IoU and accuracy are shares from 0 to 1."""
 
     images: int
     classes: tuple[ClassResult, ...]
@@ -67,9 +106,7 @@ class EvalReport:
             "images": self.images,
             "miou": {name: _number(getattr(self, name)) for name in ("old", "new", "all")},
             "pixel_accuracy": _number(self.pixel_accuracy),
-            "classes": [
-                {"name": c.name, "step": c.step, "iou": _number(c.iou), "pixels": c.pixels} for c in self.classes
-            ],
+            "classes": [{**asdict(c), "iou": _number(c.iou)} for c in self.classes],
             "unknown_classes": list(self.unknown),
             "confusion": self.confusion.tolist(),
         }
@@ -79,11 +116,11 @@ def evaluate(
     model: Model,
     data: SegmentationData,
     samples: Sequence[Sample],
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     *,
     scale: float = 1.0,
 ) -> EvalReport:
-    """What a model gets right on samples, by class and over old, new and all classes; arguments as of `measure`."""
+    """IoU per class, and the mean over old, new and all classes. The arguments are those of `measure`."""
     confusion = measure(model, data, samples, progress, scale=scale)
     return as_report(confusion, model.metadata, data, len(samples))
 
@@ -92,23 +129,23 @@ def measure(
     model: Model,
     data: SegmentationData,
     samples: Sequence[Sample],
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     *,
     scale: float = 1.0,
     dtype: torch.dtype = torch.float32,
     pixels: int | None = None,
 ) -> Confusion:
-    """Segment every sample and compare with its mask, at the mask's size.
+    """Segment every sample at the size of its mask and count the pixels of each true and predicted class.
 
     Args:
-        model: A model of any form; it is folded first.
-        data: Where the samples come from; its class names decide which mask value is which row.
-        samples: What to evaluate on.
-        progress: Told how many of how many samples are done.
-        scale: Size at which the network sees images, as a factor.
-        dtype: Half precision runs the network under autocast.
-        pixels: Images of one size are segmented together as long as they have at most so many pixels; by default
-            `GPU_PIXELS` on a GPU, and one image at a time on a CPU.
+        model: A model of any form; its folded form is evaluated.
+        data: The dataset of the samples; its class names map mask values to classifier rows.
+        samples: The samples to evaluate.
+        progress: Called with the number of finished samples and their total.
+        scale: Factor by which images are resized for the network.
+        dtype: A half-precision type runs the network under autocast.
+        pixels: Maximum number of pixels in a batch; images of one size share a batch. By default `GPU_PIXELS` on a
+            GPU, and one image per batch on a CPU.
     """
     table = rows_by_value(data, model.network.names)
     confusion = Confusion(len(model.network.names))
@@ -116,7 +153,7 @@ def measure(
     if pixels is None:
         pixels = GPU_PIXELS if device.type == "cuda" else 0
     done = 0
-    for group in of_one_size((read_pair(sample, table) for sample in samples), pixels):
+    for group in batches_of_one_size((read_pair(sample, table) for sample in samples), pixels):
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             masks = model.folded.segment_all([image for image, _ in group], scale=scale)
         for (_, truth), rows in zip(group, masks, strict=True):
@@ -126,8 +163,8 @@ def measure(
     return confusion
 
 
-def of_one_size(pairs: Iterable[Pair], pixels: int) -> Iterator[list[Pair]]:
-    """All pairs in groups of one size, each of at most `pixels` pixels or of a single image."""
+def batches_of_one_size(pairs: Iterable[Pair], pixels: int) -> Iterator[list[Pair]]:
+    """Group pairs of one size into batches of at most `pixels` pixels; a batch has at least one image."""
     waiting: dict[tuple[int, ...], list[Pair]] = {}
     for image, truth in pairs:
         group = waiting.setdefault(truth.shape, [])
@@ -140,26 +177,27 @@ def of_one_size(pairs: Iterable[Pair], pixels: int) -> Iterator[list[Pair]]:
 
 
 def read_pair(sample: Sample, table: NDArray[np.uint8]) -> Pair:
-    """Image [H, W, 3] and labels [H, W] of a sample; `table` [256] gives the label of every mask value.
+    """Image [H, W, 3] and labels [H, W] of a sample; `table` [256] maps mask values to labels.
 
-    A mask of another size is refused, not resized: that of a photo which its viewers turn would lie across it.
+    Raises if the mask has another size than its image. Resizing it would hide a real mistake: a mask drawn before the
+    photo was rotated by its EXIF tag.
     """
     image, mask = read_rgb(sample.image), read_mask(sample.mask)
     if image.shape[:2] != mask.shape:
         (height, width), (rows, columns) = image.shape[:2], mask.shape
         raise DataError(
-            f"{sample.mask} has not the size of its image: {columns}x{rows}, not {width}x{height}",
-            "Correct it; `rcil data check` on the site folder lists all like it.",
+            f"{sample.mask} has {columns}x{rows} pixels, its image has {width}x{height}",
+            "Export the mask again; `rcil data check` lists all masks of a wrong size.",
         )
     return image, table[mask]
 
 
 def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.uint8]:
-    """Classifier row of every mask value [256]; classes the model does not know are background, its row 0."""
+    """Classifier row of every mask value [256]; classes that the model does not know become background, row 0."""
     if not set(names[1:]) & set(data.names[1:]):
         raise DataError(
             f"{data.root} shares no class with the model",
-            f"The model knows {', '.join(names)}; the data names {', '.join(data.names)}.",
+            f"Classes of the model: {', '.join(names)}; of the data: {', '.join(data.names)}.",
         )
     row = {name: index for index, name in enumerate(names)}
     by_id = np.zeros(256, np.uint8)
@@ -170,7 +208,7 @@ def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.ui
 
 
 def as_report(confusion: Confusion, metadata: Metadata, data: SegmentationData, images: int) -> EvalReport:
-    """The report of a confusion matrix over `images` images."""
+    """Compute the report from the confusion matrix of `images` images."""
     iou, pixels = confusion.iou, confusion.matrix.sum(axis=1)
     steps = [c.step for c in metadata.classes]
     latest = max(steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rcil.core.device_names import NUMBERED, check_device_name
@@ -11,8 +12,6 @@ from rcil.core.errors import ConfigError
 from rcil.core.log import Notify
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
 
 _DRIVER = "libcuda.so.1"

@@ -1,4 +1,4 @@
-"""The processes of a run that `torchrun` started; a single process without it."""
+"""The processes of a run (one, or several that `torchrun` started), and whether their GPU kernels are deterministic."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from torch import Tensor
 
 from rcil.core.errors import ConfigError, RcilError
 from rcil.hardware.devices import choose_device
+
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+"""Environment variable that cuBLAS reads at start; without it, the order of its streams may vary."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,28 @@ def join(device: str = "auto") -> Iterator[Processes]:
         dist.barrier()  # a process that leaves early can break the connections of the others
     finally:
         dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Use deterministic kernels inside the block, and raise for an operation that has none.
+
+    Args:
+        wanted: Whether to use them; False changes nothing.
+    """
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault(WORKSPACE, ":4096:8")
+    cudnn = torch.backends.cudnn
+    before = torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        cudnn.deterministic, cudnn.benchmark = before[1:]
 
 
 @contextlib.contextmanager

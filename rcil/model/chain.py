@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,8 @@ class Chain:
     file: str
     links: tuple[Link, ...]
     rejected: str | None
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
     """Why the chain does not verify; empty if no key was given."""
-
-    def as_document(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 def links_of(metadata: Metadata, sha256: str | None = None) -> list[Link]:
@@ -86,16 +82,13 @@ def links_of(metadata: Metadata, sha256: str | None = None) -> list[Link]:
     """
     entries = metadata.lineage
     links: list[Link] = []
-    taught: set[int] = set()
+    known: set[str] = set()
     for index, entry in enumerate(entries):
         made = entries[index + 1].parent_sha256 if index + 1 < len(entries) else sha256
-        first = entry.step not in taught
-        taught.add(entry.step)
-        until = entry.step if index else -1  # an imported model brings the classes of several steps at once
-        names = [
-            c.name for c in metadata.classes if first and (c.step == until or (not index and c.step <= entry.step))
-        ]
-        links.append(_link(entry, tuple(names), made, links[-1].iou if links else {}))
+        # An imported model has the classes of several steps at once.
+        taught = tuple(c.name for c in metadata.classes if c.step <= entry.step and c.name not in known)
+        known.update(taught)
+        links.append(_link(entry, taught, made, links[-1].iou if links else {}))
     return links
 
 
@@ -211,7 +204,9 @@ def _facts(link: Link) -> dict[str, str]:
     facts = {}
     if link.taught:
         facts["taught"] = ", ".join(link.taught)
-        facts["data"] = _data_text(link)
+        counted = ", ".join(f"{count} {what}" for what, count in link.images.items())
+        images = f"images: {counted}" if counted else "number of images not recorded"
+        facts["data"] = "not recorded" if link.data_sha256 is None else f"sha256 {link.data_sha256}, {images}"
         facts["IoU"] = ", ".join(f"{name} {value:.1f} %" for name, value in link.iou.items()) or "not recorded"
         if link.parent_sha256 is not None:
             facts["lost"] = lost_text(link)
@@ -220,13 +215,6 @@ def _facts(link: Link) -> dict[str, str]:
     if link.sha256 is not None:
         facts["checkpoint"] = f"sha256 {link.sha256}"
     return facts
-
-
-def _data_text(link: Link) -> str:
-    if link.data_sha256 is None:
-        return "not recorded"
-    counted = ", ".join(f"{count} {what}" for what, count in link.images.items())
-    return f"sha256 {link.data_sha256}, {f'images: {counted}' if counted else 'number of images not recorded'}"
 
 
 def lost_text(link: Link) -> str:

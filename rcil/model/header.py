@@ -31,6 +31,11 @@ class Header:
         """Number of learned parameters, without running statistics."""
         return sum(math.prod(shape) for name, shape in self.shapes.items() if not is_statistic(name))
 
+    def as_document(self, path: Path) -> dict[str, Any]:
+        """The content of `rcil info --json` for the checkpoint at `path`."""
+        sizes = {"file": str(path), "bytes": self.file_bytes, "parameters": self.parameters}
+        return {**sizes, **self.metadata.model_dump(mode="json")}
+
 
 def is_statistic(name: str) -> bool:
     """Whether a tensor is a running statistic of a norm rather than a parameter."""

@@ -9,8 +9,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from rcil.core.errors import CheckpointError
-from rcil.core.palette import colour_of
 from rcil.model.architecture import Architecture, FrozenModel
+
+
+def colour_of(index: int) -> tuple[int, int, int]:
+    """The colour of a class id as PASCAL VOC assigns it: bits of the id spread over R, G and B; 0 is black."""
+    channels = [0, 0, 0]
+    for bit in range(8):
+        for channel in range(3):
+            channels[channel] |= (index >> channel & 1) << (7 - bit)
+        index >>= 3
+    return channels[0], channels[1], channels[2]
+
 
 FORMAT_VERSION = 1
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

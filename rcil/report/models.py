@@ -1,20 +1,23 @@
-"""Evaluate several checkpoints on the same data."""
+"""Evaluate several checkpoints on the same data. Torch is imported only when they are evaluated."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rcil import defaults
 from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.log import Progress
 from rcil.data.site import read_site
-from rcil.evaluation.evaluate import EvalReport, evaluate
 from rcil.hardware.devices import choose_device
-from rcil.inference import load
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
+
+if TYPE_CHECKING:
+    from rcil.evaluation.evaluate import EvalReport
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,9 @@ def evaluate_models(
     data: Path,
     split: str,
     *,
-    scale: float = 1.0,
+    scale: float = defaults.SCALE,
     device: str = "auto",
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> list[Evaluated]:
     """Evaluate checkpoints on a split of a site; the results are ordered by step.
 
@@ -56,6 +59,9 @@ def evaluate_models(
         device: Device of the networks: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of finished images and their total, over all models.
     """
+    from rcil.evaluation.evaluate import evaluate
+    from rcil.inference import load
+
     if not 0 < scale <= 4:
         raise ConfigError(f"scale {scale:g} is out of range", "Give a factor above 0, at most 4.")
     chosen = choose_device(device)
@@ -85,12 +91,11 @@ def as_document(models: Sequence[Evaluated]) -> dict[str, Any]:
 
 def labels(models: Sequence[Evaluated]) -> list[str]:
     """Short names of the models: their steps if these are unique, otherwise file names, numbered if necessary."""
-    steps = [str(m.metadata.step) for m in models]
+    if labelled_by_step(models):
+        return [str(m.metadata.step) for m in models]
     files = [m.path.stem for m in models]
-    for names in (steps, files):
-        if len(set(names)) == len(names):
-            return names
-    return [f"{number}: {name}" for number, name in enumerate(files, 1)]
+    unique = len(set(files)) == len(files)
+    return files if unique else [f"{number}: {name}" for number, name in enumerate(files, 1)]
 
 
 def labelled_by_step(models: Sequence[Evaluated]) -> bool:

@@ -3,8 +3,7 @@
 from rcil.scenes.clip import make_clip
 from rcil.scenes.domains import DOMAINS
 from rcil.scenes.occurrence import CLASSES
-from rcil.scenes.scene import make_scene
+from rcil.scenes.scene import Scene, make_scene
 from rcil.scenes.site import SiteSummary, make_site
-from rcil.scenes.types import Scene
 
 __all__ = ["CLASSES", "DOMAINS", "Scene", "SiteSummary", "make_clip", "make_scene", "make_site"]

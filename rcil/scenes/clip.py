@@ -13,27 +13,18 @@ import numpy as np
 
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.masks import write_mask
-from rcil.scenes.camera import exposure, lamp_light, record
+from rcil.defaults import FRAMES, IMAGE_SIZE
 from rcil.scenes.domains import DOMAINS
 from rcil.scenes.ground import paint_backdrop
 from rcil.scenes.layout import Thing, plan
-from rcil.scenes.render import render
-from rcil.scenes.scene import SIZE, Stream, check_domains, check_size, stream
-from rcil.scenes.types import Scene
+from rcil.scenes.render import exposure, lamp_light, record, render
+from rcil.scenes.scene import Scene, Stream, check_domains, check_size, stream
 
 FPS = 12.0
 CAST = {
-    "road": 1,
-    "building": 2,
-    "vegetation": 3,
-    "person": 2,
-    "vehicle": 2,
-    "crate": 1,
-    "barrier": 1,
-    "cone": 2,
-    "sign": 1,
-    "ball": 1,
-}
+    "road": 1, "building": 2, "vegetation": 3, "person": 2, "vehicle": 2,
+    "crate": 1, "barrier": 1, "cone": 2, "sign": 1, "ball": 1,
+}  # fmt: skip
 """Objects per class. A clip shows all classes."""
 
 
@@ -62,7 +53,9 @@ MOTIONS = {
 """Motion by kind; other kinds stand still."""
 
 
-def make_clip(seed: int, frames: int = 48, size: tuple[int, int] = SIZE, *, domain: str = "sunny") -> Iterator[Scene]:
+def make_clip(
+    seed: int, frames: int = FRAMES, size: tuple[int, int] = IMAGE_SIZE, *, domain: str = "sunny"
+) -> Iterator[Scene]:
     """Yield the frames of a clip. A frame does not depend on the number of frames.
 
     Args:

@@ -10,21 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-CLASSES = (
-    "background",
-    "road",
-    "building",
-    "vegetation",
-    "person",
-    "vehicle",
-    "crate",
-    "barrier",
-    "cone",
-    "sign",
-    "ball",
-)
-"""Class names by id, in a natural order for steps, as companions always have smaller ids."""
-
 
 @dataclass(frozen=True)
 class Occurrence:
@@ -50,6 +35,8 @@ OCCURRENCE = {
     "sign": Occurrence(0.25, 2, {"road": 0.60, "vegetation": 0.85}),
     "ball": Occurrence(0.25, 2, {"vegetation": 0.90, "person": 0.80}),
 }
+CLASSES = ("background", *OCCURRENCE)
+"""Class names by id, in a natural order for steps, as companions always have smaller ids."""
 
 
 def draw_counts(rng: np.random.Generator) -> dict[str, int]:

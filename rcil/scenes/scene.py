@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.core.image_header import MAX_PIXELS, is_too_large
-from rcil.scenes.camera import exposure, lamp_light, record
+from rcil.core.images import MAX_PIXELS, is_too_large
+from rcil.defaults import IMAGE_SIZE
 from rcil.scenes.domains import DOMAINS
 from rcil.scenes.ground import paint_backdrop
 from rcil.scenes.layout import plan
+from rcil.scenes.objects.materials import Bytes
 from rcil.scenes.occurrence import draw_counts
-from rcil.scenes.render import render
-from rcil.scenes.types import Scene
+from rcil.scenes.render import exposure, lamp_light, record, render
 
-SIZE = (240, 320)
-"""Default height and width."""
 MIN_SIDE = 48
 """Minimum pixels per side; most objects would vanish in smaller images."""
 MAX_SIDE = 32_000
@@ -27,7 +26,18 @@ DOMAIN_RUN = 5
 """Consecutive images that share a domain: one round of the splits, so that every split has every domain."""
 
 
-def make_scene(seed: int, index: int, *, size: tuple[int, int] = SIZE, domain: str | None = None) -> Scene:
+@dataclass(frozen=True)
+class Scene:
+    """One image with its mask."""
+
+    image: Bytes
+    """[H, W, 3] RGB."""
+    mask: Bytes
+    """[H, W] class ids, the index into `CLASSES`."""
+    domain: str
+
+
+def make_scene(seed: int, index: int, *, size: tuple[int, int] = IMAGE_SIZE, domain: str | None = None) -> Scene:
     """Generate an image with its mask; the same arguments always give the same result.
 
     The mask depends only on seed, index and size, so that scenes can be compared across domains.

@@ -12,17 +12,18 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rcil import defaults
 from rcil.core.documents import parse_json
-from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError, RcilError
-from rcil.core.files import building, check_writable, replacing
+from rcil.core.files import building, check_writable, write_file
 from rcil.core.images import write_image
+from rcil.core.log import DryRun
 from rcil.core.masks import write_mask
 from rcil.core.reading import require_free
 from rcil.scenes.clip import FPS, make_clip, write_clip
 from rcil.scenes.domains import DOMAINS
 from rcil.scenes.occurrence import CLASSES
-from rcil.scenes.scene import SIZE, check_domains, check_size, domain_of, make_scene
+from rcil.scenes.scene import check_domains, check_size, domain_of, make_scene
 
 DESCRIPTION = "dataset.json"
 VERSION = 1
@@ -51,12 +52,12 @@ class SiteSummary:
 def make_site(
     target: Path,
     *,
-    seed: int = 0,
-    images: int = 250,
-    size: tuple[int, int] = SIZE,
+    seed: int = defaults.SEED,
+    images: int = defaults.IMAGES,
+    size: tuple[int, int] = defaults.IMAGE_SIZE,
     domains: Sequence[str] = tuple(DOMAINS),
     image_format: Literal["jpg", "png"] = "jpg",
-    frames: int = 48,
+    frames: int = defaults.FRAMES,
 ) -> SiteSummary:
     """Generate a site folder atomically.
 
@@ -77,27 +78,19 @@ def make_site(
         listing = {f"{_split_of(index)}/{index:06d}": domain_of(index, domains) for index in range(images)}
         seen = _write_images(root, listing, seed, size, image_format)
         if frames:
-            (root / "clip_masks").mkdir()
             clip = make_clip(seed, frames, size, domain=domains[0])
             write_clip(root / "clip.mp4", root / "clip_masks", clip, FPS, size)
-        with replacing(root / "classes.txt") as part:
-            part.write_text("".join(f"{name}\n" for name in CLASSES), encoding="utf-8")
+        write_file(root / "classes.txt", "".join(f"{name}\n" for name in CLASSES))
+        options = {"images": images, "size": list(size), "domains": list(domains), "image_format": image_format}
         description = {
             "generator": "rcil.scenes",
             "version": VERSION,
             "seed": seed,
-            "options": {
-                "images": images,
-                "size": list(size),
-                "domains": list(domains),
-                "image_format": image_format,
-                "frames": frames,
-            },
+            "options": {**options, "frames": frames},
             "clip": {"frames": frames, "fps": FPS, "domain": domains[0]} if frames else None,
             "image_domains": listing,
         }
-        with replacing(root / DESCRIPTION) as part:
-            part.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        write_file(root / DESCRIPTION, json.dumps(description, indent=1) + "\n")
     splits = dict(Counter(name.split("/")[0] for name in listing))
     return SiteSummary(target, splits, dict(Counter(listing.values())), seen, frames)
 
@@ -156,9 +149,6 @@ def _write_images(
     root: Path, listing: dict[str, str], seed: int, size: tuple[int, int], image_format: str
 ) -> dict[str, int]:
     """Write every listed image with its mask; returns how many images show each class."""
-    for split in dict.fromkeys(SPLIT_CYCLE):
-        (root / "images" / split).mkdir(parents=True)
-        (root / "masks" / split).mkdir(parents=True)
     seen = dict.fromkeys(CLASSES, 0)
     for index, (name, domain) in enumerate(listing.items()):
         scene = make_scene(seed, index, size=size, domain=domain)

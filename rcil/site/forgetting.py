@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.images import Image, read_rgb
+from rcil.core.log import Progress
 from rcil.core.masks import read_mask
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE, Sample, SegmentationData
-from rcil.evaluation.evaluate import rows_by_value
-from rcil.evaluation.metrics import Confusion
+from rcil.evaluation.evaluate import Confusion, rows_by_value
 from rcil.hardware.processes import ALONE, Processes
 from rcil.inference import Model
 
@@ -134,7 +134,7 @@ def compare(
     labelled: Collection[str],
     *,
     keep: int = 12,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     processes: Processes = ALONE,
 ) -> tuple[Forgetting, list[Sample]]:
     """Measure forgetting, and find the samples on which the models differ most. Keeps one image in memory.

@@ -35,14 +35,9 @@ def difference(old: Rows, new: Rows, count: int) -> NDArray[np.uint8]:
         new: The new model's rows [H, W].
         count: Number of classes of the old model, including background (row 0).
     """
-    kinds = np.full(old.shape, _SAME, np.uint8)
-    changed, was_background, became_new = old != new, old == 0, new >= count
-    kinds[changed & was_background & became_new] = _LEARNED
-    kinds[changed & was_background & ~became_new] = _INVENTED
-    kinds[changed & ~was_background & became_new] = _TAKEN
-    kinds[changed & ~was_background & (new == 0)] = _LOST
-    kinds[changed & ~was_background & ~became_new & (new != 0)] = _CONFUSED
-    return kinds
+    was_background, became_new = old == 0, new >= count
+    conditions = [old == new, was_background & became_new, was_background, became_new, new == 0]
+    return np.select(conditions, [_SAME, _LEARNED, _INVENTED, _TAKEN, _LOST], _CONFUSED).astype(np.uint8)
 
 
 def draw_difference(views: Views, classes: tuple[ClassInfo, ...], count: int) -> Image:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,9 +10,10 @@ import torch
 
 from rcil.checkpoint.file import load
 from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.log import Progress
 from rcil.core.reading import DataError
 from rcil.data.check import CheckReport, Problem, check_site
-from rcil.data.scan import MaskContent, scan
+from rcil.data.scan import scan
 from rcil.data.site import read_site
 from rcil.data.types import Sample, SegmentationData
 from rcil.inference import Model
@@ -37,7 +38,6 @@ PROBED = 20
 """Number of training images that the old model is run on."""
 NOTEWORTHY = 0.001
 """Minimum share of background pixels at which an old class is reported."""
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,10 @@ def _with_images(
         return Preflight((*problems, missing))
     ids = {c.name: data.names.index(c.name) for c in new}
     contents = [c for c in scan(data, data.splits["train"]) if c.present & set(ids.values())]
-    amounts = {name: _amount(contents, class_id) for name, class_id in ids.items()}
+    amounts = {
+        name: (sum(i in c.present for c in contents), sum(int(c.pixels[i]) for c in contents))
+        for name, i in ids.items()
+    }
     problems += amount_problems(amounts)
     problems += size_problems([c.size for c in contents], request.training.crop, request.scale)
     if not _allowed(problems):
@@ -180,11 +183,6 @@ def _with_images(
     labelled = frozenset(count.name for count in report.counts if count.pixels and count.name in known)
     train, held_out = hold_out([c.sample for c in contents], request.seed, request.training.held_out)
     return Preflight(tuple(problems), Ready(model, data, train, held_out, new, labelled, amounts, shares))
-
-
-def _amount(contents: Sequence[MaskContent], class_id: int) -> tuple[int, int]:
-    """Number of images and pixels of a class."""
-    return sum(class_id in c.present for c in contents), sum(int(c.pixels[class_id]) for c in contents)
 
 
 def _allowed(problems: Sequence[Problem]) -> bool:

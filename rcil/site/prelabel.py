@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
+from rcil import defaults
 from rcil.core.documents import write_json
 from rcil.core.drawing import legend, lut_of, overlay
-from rcil.core.dry_run import DryRun
-from rcil.core.files import building, check_writable, replacing
+from rcil.core.files import building, check_writable, replacing, write_file
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
+from rcil.core.log import DryRun, Progress
 from rcil.core.masks import write_mask
-from rcil.core.palette import colour_of
 from rcil.core.reading import DataError, existing_folder, readable, require_free
 from rcil.data.types import IGNORE
 from rcil.hardware.devices import choose_device
 from rcil.inference import Model, load
-from rcil.model.metadata import ClassInfo
+from rcil.model.metadata import ClassInfo, colour_of
 
 UNSURE = (255, 0, 255)
 """Colour of ignored pixels in overlays."""
@@ -32,11 +32,11 @@ def prelabel(
     images: Path,
     output: Path,
     *,
-    min_confidence: float = 0.5,
-    scale: float = 1.0,
+    min_confidence: float = defaults.MIN_CONFIDENCE,
+    scale: float = defaults.SCALE,
     overlays: bool = False,
     device: str = "auto",
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> dict[str, Any]:
     """Create a site folder from images and predictions; returns the content of `prelabel.json`.
 
@@ -119,12 +119,9 @@ def write_classes(site: Path, classes: Sequence[ClassInfo]) -> str:
         name, text = "classes.txt", "".join(f"{c.name}\n" for c in classes)
     else:
         document = {"names": [c.name for c in classes], "colours": {c.name: list(c.colour) for c in classes}}
-        name, text = (
-            "dataset.yaml",
-            yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None),
-        )
-    with replacing(site / name) as part:
-        part.write_text(text, encoding="utf-8")
+        name = "dataset.yaml"
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    write_file(site / name, text)
     return name
 
 

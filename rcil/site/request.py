@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from rcil import defaults
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.files import is_free, sha256_of
 from rcil.model.architecture import FrozenModel
-from rcil.site import defaults
 from rcil.training.run_record import check_record, write_record
 from rcil.training.task import Count, MethodSection, Positive, Scale, TrainingSection, apply_override, explained
 
@@ -48,6 +48,41 @@ class Request(FrozenModel):
     max_drop: Annotated[float, Field(ge=0)] = defaults.MAX_DROP
     """Maximum drop in IoU points of an old class."""
     seed: Annotated[int, Field(ge=0)] = defaults.SEED
+
+
+def step_request(
+    model: str | Path,
+    data: str | Path,
+    classes: Sequence[str],
+    *,
+    method: str,
+    options: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any],
+    overrides: Sequence[str],
+    **settings: float,
+) -> Request:
+    """The request that `rcil.add_class` and the command make of their options.
+
+    Args:
+        model: The checkpoint to start from.
+        data: The site folder.
+        classes: Names of the classes to add.
+        method: Name of the method.
+        options: Options of the method by name.
+        training: Settings of `StepTraining`; `epochs` and `lr` are single numbers here.
+        overrides: See `make_request`.
+        settings: The fields `scale`, `max_drop` and `seed` of the request.
+    """
+    pairs = {key: (training[key], training[key]) for key in ("epochs", "lr")}
+    fields = {
+        "model": Path(model),
+        "data": Path(data),
+        "classes": tuple(classes),
+        "method": {"name": method, "options": dict(options or {})},
+        "training": {**training, **pairs},
+        **settings,
+    }
+    return make_request(fields, overrides)
 
 
 def make_request(fields: dict[str, Any], overrides: Sequence[str] = ()) -> Request:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from rcil.core.errors import did_you_mean
 from rcil.core.files import sha256_of
-from rcil.core.palette import colour_of
 from rcil.data.check import FEW_IMAGES, FEW_PIXELS, Problem
 from rcil.data.types import ClassSpec
-from rcil.model.metadata import ClassInfo, Metadata
+from rcil.model.metadata import ClassInfo, Metadata, colour_of
 
 MAX_CLASSES = 255
 """Class rows are bytes, and 255 means ignore."""

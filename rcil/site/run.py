@@ -16,14 +16,14 @@ from rcil import __version__
 from rcil.checkpoint.file import save
 from rcil.core.documents import parse_json, write_json
 from rcil.core.errors import TrainingError
-from rcil.core.files import replacing, sha256_of, working_in
+from rcil.core.files import sha256_of, working_in, write_file
 from rcil.core.images import write_image
+from rcil.core.log import Progress
 from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import data_digest
 from rcil.data.site import read_site
 from rcil.data.types import IGNORE, Sample, SegmentationData
-from rcil.hardware.determinism import deterministic
-from rcil.hardware.processes import Processes, join, report_once
+from rcil.hardware.processes import Processes, deterministic, join, report_once
 from rcil.inference import Model
 from rcil.methods import StepInfo, make_method
 from rcil.model.architecture import Architecture
@@ -32,7 +32,7 @@ from rcil.model.metadata import LineageEntry, Metadata, recorded
 from rcil.site.background import complete_masks, completed
 from rcil.site.forgetting import Forgetting, Pair, compare
 from rcil.site.picture import draw_difference
-from rcil.site.preflight import Preflight, Progress, Ready, preflight
+from rcil.site.preflight import Preflight, Ready, preflight
 from rcil.site.report import as_markdown, write_html
 from rcil.site.request import Request, check_folder, record_request
 from rcil.training.loader import Crops, CropSettings
@@ -160,8 +160,7 @@ def _train(request: Request, ready: Ready, folder: Path, processes: Processes, l
 
 def _write_report(output: Path, report: dict[str, Any]) -> None:
     """Write the report as Markdown, HTML and JSON. report.json is last, because it marks the run as finished."""
-    with replacing(output / "report.md") as part:
-        part.write_text(as_markdown(report), encoding="utf-8")
+    write_file(output / "report.md", as_markdown(report))
     write_html(output / "report.html", report, output / "overlays")
     write_json(output / "report.json", report)
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.documents import write_json
-from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError
 from rcil.core.files import check_writable, replacing
-from rcil.core.log import Notify
+from rcil.core.log import DryRun, Notify
 from rcil.methods import make_method
 from rcil.model.architecture import RC
-from rcil.report.compare_report import as_text, write_comparison
+from rcil.report.pages import as_text, write_comparison
 from rcil.training.estimate import duration, estimate
 from rcil.training.loop import Listener
 from rcil.training.memory import GIB

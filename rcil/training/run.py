@@ -20,8 +20,7 @@ from rcil.core.log import log, stage
 from rcil.core.masks import read_mask
 from rcil.data.protocol import memory_table, training_table
 from rcil.data.scan import data_digest, id_table
-from rcil.hardware.determinism import deterministic
-from rcil.hardware.processes import Processes, join
+from rcil.hardware.processes import Processes, deterministic, join
 from rcil.inference import Model
 from rcil.losses.class_weights import ClassWeights, class_weights
 from rcil.methods import Method, StepInfo, make_method

@@ -1,8 +1,8 @@
-"""Running deployed models and showing what they see. Nothing here imports torch."""
+"""Runs deployed models on images, video and HTTP requests. Nothing here imports torch."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers take it for True; importing typing would take longer than all the rest
+TYPE_CHECKING = False  # type checkers assume True; importing it from typing would dominate the import time
 if TYPE_CHECKING:
     from typing import Any
 

@@ -1,8 +1,7 @@
-"""An exported model to hold in the hand: images and streams in, predictions out. No torch here."""
+"""The Python API of serving: `open_model` returns a `Model` that segments images and streams, without torch."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,21 +12,17 @@ from typing import Self
 from rcil.core.images import Image
 from rcil.core.prediction import Prediction, check_image
 from rcil.model.metadata import ClassInfo, LineageEntry, Metadata
-from rcil_serve.runtime.backends.open import open_backend
-from rcil_serve.runtime.backends.protocol import Backend
-from rcil_serve.runtime.predictor import Layout, Predictor, Segmentation
+from rcil_serve.runtime.backends import Backend, open_backend
+from rcil_serve.runtime.predictor import Layout, Predictor
 from rcil_serve.stream.channel import Channel, Failure, StoppedError
-from rcil_serve.stream.frames import Frame, SourceError
+from rcil_serve.stream.frames import Frame, Selection, Source, SourceError
+from rcil_serve.stream.pipeline import WAITING, Stage
 from rcil_serve.stream.sources.open import open_source
-from rcil_serve.stream.sources.protocol import Selection, Source
-
-WAITING = 4
-"""Decoded frames that wait for the consumer."""
 
 
 @dataclass(frozen=True, eq=False)
 class StreamFrame:
-    """One frame of a stream with what the model sees in it.
+    """One frame of a stream with its prediction.
 
     Example:
         >>> with rcil_serve.open_model("deployed/model.onnx") as model:
@@ -43,7 +38,7 @@ class StreamFrame:
     image: Image = field(repr=False)
     """RGB [H, W, 3], upright."""
     result: Prediction
-    """What the model sees."""
+    """Prediction of the model for this frame."""
 
 
 def open_model(
@@ -66,8 +61,8 @@ def open_model(
         path: An `.onnx` file, or an `.engine` with its sidecar, of `rcil-export`.
         device: `auto`, `cpu` or `cuda`, for ONNX files; engines run on the GPU.
         threads: Threads of ONNX Runtime on the CPU; as many as there are cores by default.
-        size: Height and width of the input, if the model takes several; by default as close to the image as possible.
-        tile: Side of the squares that large images are cut into; by default images are not cut.
+        size: Height and width of the input, if the model takes several; by default the closest to the image.
+        tile: Side of the square tiles that large images are cut into; by default images are not cut.
         trust: Public keys, one of which must have signed the model; signatures are not checked by default.
     """
     backend = open_backend(Path(path), device, threads, [Path(key) for key in trust])
@@ -89,7 +84,7 @@ class Model:
 
     Args:
         backend: Runs the model; it is closed with this object.
-        layout: How images are put into the model.
+        layout: How images are fitted to the model's input.
     """
 
     def __init__(self, backend: Backend, layout: Layout | None = None) -> None:
@@ -100,7 +95,7 @@ class Model:
 
     @property
     def metadata(self) -> Metadata:
-        """Everything that the file says about the model."""
+        """Metadata that the model file contains."""
         return self._backend.metadata
 
     @property
@@ -115,12 +110,12 @@ class Model:
 
     @property
     def lineage(self) -> tuple[LineageEntry, ...]:
-        """How the model came to be, one entry per step, import or export."""
+        """History of the model: one entry per step, import or export."""
         return self.metadata.lineage
 
     @property
     def device(self) -> str:
-        """Where the model runs, in words."""
+        """Device that the model runs on, for messages."""
         return self._backend.device
 
     def predict(self, image: Image) -> Prediction:
@@ -129,7 +124,8 @@ class Model:
         Args:
             image: RGB uint8 [H, W, 3] of any size; the mask has the same size.
         """
-        return self._prediction(check_image(image), self._predictor.segment(image))
+        found = self._predictor.segment(check_image(image))
+        return Prediction(image, found.mask, found.confidence, self._names, self._colours)
 
     def stream(
         self,
@@ -149,8 +145,8 @@ class Model:
         Args:
             source: A video file, folder of images, pattern, image list (.txt), camera number or address (rtsp, http).
             stride: Use every Nth frame.
-            start: Seconds from the beginning.
-            end: Seconds from the beginning; later frames are left out.
+            start: Seconds from the beginning; earlier frames are skipped.
+            end: Seconds from the beginning; later frames are skipped.
             max_frames: Stop after this many frames.
             rate: Frames per second of image files.
         """
@@ -163,18 +159,11 @@ class Model:
         waiting: Channel[Frame] = Channel(WAITING, failure, (lambda frame: None) if source.info.live else None)
 
         def decode() -> None:
-            try:
-                for item in source:
-                    if isinstance(item, Frame):
-                        waiting.put(item)
-            except StoppedError:
-                pass
-            except BaseException as error:
-                failure.fail(error)
-            finally:
-                waiting.close()
+            for item in source:
+                if isinstance(item, Frame):
+                    waiting.put(item)
 
-        decoder = threading.Thread(target=decode, name="rcil-decode")
+        decoder = Stage("decode", failure, source, decode, waiting.close)
         with ExitStack() as stack:
             stack.callback(source.close)
             stack.callback(decoder.join)
@@ -189,13 +178,10 @@ class Model:
                 assert failure.error is not None
                 raise failure.error from None
         if not seen:
-            raise SourceError(f"{source.info.name} gave no frames", "Check start, end and stride.")
-
-    def _prediction(self, image: Image, found: Segmentation) -> Prediction:
-        return Prediction(image, found.mask, found.confidence, self._names, self._colours)
+            raise SourceError(f"{source.info.name} delivered no frames", "Check start, end and stride.")
 
     def close(self) -> None:
-        """Free what the model holds; calling it twice does no harm."""
+        """Release all resources. May be called twice."""
         self._backend.close()
 
     def __enter__(self) -> Self:

@@ -15,11 +15,12 @@ from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import begin_step, build
 from rcil_export.certificate import certify as certify_module
-from rcil_export.certificate.engine import engine_item
-from rcil_export.checks.outputs.images import generated_images
+from rcil_export.certificate.certify import engine_item
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape
-from rcil_export.run import Request, run_export
+from rcil_export.images import generated_images
+from rcil_export.request import Request
+from rcil_export.run import run_export
 
 CERTIFICATE = ("graph", "weights", "parameters", "macs")
 NAMES = [[f"class {i}" for i in range(19)], ["forklift"], ["pallet"]]

@@ -11,7 +11,8 @@ from rcil.checkpoint.file import save
 from rcil.checkpoint.importers.official import segmenter_of
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape
-from rcil_export.run import Request, run_export
+from rcil_export.request import Request
+from rcil_export.run import run_export
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,13 @@ from rcil.core.errors import ConfigError, MissingDependencyError, RcilError
 from rcil.core.images import write_image
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
-from rcil_export import run as run_module
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.classify.run import ClassifierRequest, export_classifier
-from rcil_export.cli.dry_run import dry_run
+from rcil_export import segmenter
+from rcil_export.convert import deployed_metadata
 from rcil_export.engine import flavour
-from rcil_export.graph.interface import Interface
+from rcil_export.graph.interface import ClassifierInterface, Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
-from rcil_export.precision.convert import deployed_metadata
-from rcil_export.run import Request, run_export
+from rcil_export.request import Request
+from rcil_export.run import dry_run, run_export
 from rcil_export.triton.repository import publish
 
 INTERFACE = Interface(shape=InputShape.of(48, 64))
@@ -88,7 +86,7 @@ def test_a_bad_request_fails_before_the_long_work_and_in_a_dry_run(folder, tmp_p
     if "gpus" in given:
         pytest.importorskip("tensorrt_rtx")
     given = {key: folder / value if key in PATHS else value for key, value in given.items()}
-    monkeypatch.setattr(run_module, "convert", lambda *_, **__: pytest.fail("the long work has begun"))
+    monkeypatch.setattr(segmenter, "convert", lambda *_, **__: pytest.fail("the long work has begun"))
     request = Request(folder / "step1.safetensors", tmp_path / "out", **{"interface": INTERFACE, **given})
     with pytest.raises(kind, match=message):
         start(request)
@@ -104,14 +102,14 @@ def test_tensorrt_is_missed_before_the_long_work(folder, tmp_path, monkeypatch, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("start", [export_classifier, dry_run])
+@pytest.mark.parametrize("start", [run_export, dry_run])
 def test_classifiers_are_checked_too(tmp_path, monkeypatch, start):
     without_tensorrt(monkeypatch)
     interface = ClassifierInterface(shape=InputShape.of(32, 32))
-    request = ClassifierRequest(tmp_path / "m.safetensors", tmp_path / "out", interface, rounds=1)
+    request = Request(tmp_path / "m.safetensors", tmp_path / "out", interface, rounds=1)
     with pytest.raises(ConfigError, match="rounds is 1"):
         start(request)
-    request = ClassifierRequest(tmp_path / "m.safetensors", tmp_path / "out", interface, targets=("onnx", "engine"))
+    request = Request(tmp_path / "m.safetensors", tmp_path / "out", interface, targets=("onnx", "engine"))
     with pytest.raises(MissingDependencyError, match="no TensorRT is installed"):
         start(request)
 

@@ -12,9 +12,9 @@ from rcil.core.errors import ConfigError, GateError, RcilError
 from rcil.core.files import sha256_of
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build, fold
-from rcil_export import preflight as preflight_module
+from rcil_export import convert as convert_module
+from rcil_export import exportable, segmenter
 from rcil_export import run as run_module
-from rcil_export.checks import engine as check_engine
 from rcil_export.checks.artefact import OnnxArtefact
 from rcil_export.checks.result import Result
 from rcil_export.engine.errors import EngineError
@@ -23,8 +23,8 @@ from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import description_of, read_onnx
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision import convert as convert_module
-from rcil_export.run import Request, parse_targets, run_export
+from rcil_export.request import Request, parse_targets
+from rcil_export.run import run_export
 
 INTERFACE = Interface(shape=InputShape.of(48, 64))
 
@@ -165,13 +165,22 @@ def engine(monkeypatch):
 
     def choose(wrong=0, gpu="sm86"):
         monkeypatch.setattr(Shifted, "wrong", wrong)
-        monkeypatch.setattr(check_engine, "find_gpus", lambda: (Gpu("GPU", gpu),) if gpu else ())
+        monkeypatch.setattr(segmenter, "find_gpus", lambda: (Gpu("GPU", gpu),) if gpu else ())
 
     monkeypatch.setattr(run_module, "build_engine", build)
-    monkeypatch.setattr(preflight_module, "check_engine_and_rounds", lambda request: None)
+    monkeypatch.setattr(exportable, "_check_engine", lambda request: None)
     monkeypatch.setattr(run_module, "certify", lambda *_, **__: Result("certificate", "left out", ()))
-    monkeypatch.setattr(check_engine, "open_artefact", opened)
+    monkeypatch.setattr(segmenter, "open_artefact", opened)
     return choose
+
+
+def engine_result(exported):
+    return next(result for result in exported.document["results"] if result["key"] == "engine_outputs")
+
+
+def engine_item(exported):
+    (item,) = next(result for result in exported.results if result.key == "engine_outputs").items
+    return item
 
 
 def test_where_there_is_a_gpu_the_engine_is_compared_before_it_is_published(checkpoint, tmp_path, engine):
@@ -180,7 +189,7 @@ def test_where_there_is_a_gpu_the_engine_is_compared_before_it_is_published(chec
     engine(wrong=0)
     exported = run_export(request)
     assert exported.ok
-    found = exported.document["results"][-1]
+    found = engine_result(exported)
     assert (found["key"], found["first"], found["second"]) == ("engine_outputs", "model.onnx", "model.engine")
     assert found["parts"]["all"]["pixels"] == 3 * 48 * 64 and found["parts"]["all"]["differing"] == 0
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -188,7 +197,7 @@ def test_where_there_is_a_gpu_the_engine_is_compared_before_it_is_published(chec
     engine(wrong=100)
     exported = run_export(request)
     assert not exported.ok and [result.key for result in exported.results if not result.ok] == ["engine_outputs"]
-    share = exported.document["results"][-1]["parts"]["all"]["agreement"]
+    share = engine_result(exported)["parts"]["all"]["agreement"]
     assert share == pytest.approx(0.99, abs=1e-3)
     assert {name: (out / name).read_bytes() for name in before} == before, "the engine that passed is still there"
 
@@ -199,7 +208,7 @@ def test_where_there_is_a_gpu_the_engine_is_compared_before_it_is_published(chec
 def test_an_engine_that_cannot_run_here_is_told_and_not_judged(checkpoint, tmp_path, engine, gpu, why):
     engine(wrong=100, gpu=gpu)
     exported = run_export(Request(checkpoint, tmp_path / "out", INTERFACE, targets=("onnx", "engine"), rounds=0))
-    (item,) = exported.results[-1].items
+    item = engine_item(exported)
     assert exported.ok and item.passed is None and why in item.measured
 
 
@@ -210,7 +219,7 @@ def test_an_engine_that_fails_on_the_gpu_is_not_published(checkpoint, tmp_path, 
     engine()
     monkeypatch.setattr(Shifted, "run", fail)
     exported = run_export(Request(checkpoint, tmp_path / "out", INTERFACE, targets=("onnx", "engine"), rounds=0))
-    (item,) = exported.results[-1].items
+    item = engine_item(exported)
     assert item.passed is False and "failed on the GPU" in item.measured
     assert not (tmp_path / "out" / "model.engine").exists()
 
@@ -242,7 +251,7 @@ def test_a_folder_that_cannot_be_made_is_named(checkpoint, tmp_path):
 def test_targets_are_checked():
     assert parse_targets("onnx") == ("onnx",)
     assert parse_targets("engine") == ("onnx", "engine")
-    with pytest.raises(ConfigError, match="no target 'plan'"):
+    with pytest.raises(ConfigError, match="unknown target 'plan'"):
         parse_targets("plan")
 
 

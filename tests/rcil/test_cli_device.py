@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rcil.cli.app import app
 from rcil.cli.options import with_device
-from rcil.cli.training import announce_training
+from rcil.cli.progress import announce_training
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.hardware import devices
 from rcil.training.run_record import record_task

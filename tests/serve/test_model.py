@@ -89,7 +89,7 @@ def test_a_source_that_fails_ends_the_stream(clip, threads, monkeypatch):
 
 
 def test_a_stream_without_frames_is_an_error(clip):
-    with pytest.raises(SourceError, match="gave no frames"):
+    with pytest.raises(SourceError, match="delivered no frames"):
         list(Model(Threshold()).stream(clip[0], start=100))
 
 

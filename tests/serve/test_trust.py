@@ -15,7 +15,7 @@ from rcil.core.files import sha256_of
 from rcil.core.signing import sign
 from rcil_serve.http.app import make_app
 from rcil_serve.http.options import HttpOptions
-from rcil_serve.runtime.backends import open as module
+from rcil_serve.runtime import backends as module
 from rcil_serve.runtime.backends import open_backend
 from rcil_serve.watch.promotion import Promotion
 

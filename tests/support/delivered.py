@@ -13,10 +13,10 @@ from exports import described
 from rcil.checkpoint.file import load_for_inference, save
 from rcil_export.certificate.certify import certify
 from rcil_export.checks.result import Item, Result
+from rcil_export.convert import convert, deployed_metadata
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
-from rcil_export.precision.convert import convert, deployed_metadata
-from rcil_export.precision.converted import Converted
+from rcil_export.precision.replay import Converted
 
 
 @dataclass(frozen=True)

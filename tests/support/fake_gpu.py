@@ -9,7 +9,7 @@ from rcil_export.engine.errors import EngineError
 
 
 class FakeCuda:
-    """`rcil_export.engine.running.cuda.Cuda` in host memory. `fails` names the calls that are refused."""
+    """`rcil_export.engine.cuda.Cuda` in host memory. `fails` names the calls that are refused."""
 
     def __init__(self, device=0):
         self.device = device

@@ -12,9 +12,9 @@ from onnx import numpy_helper
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import Segmenter, fold
 from rcil_export.graph.export import to_onnx
-from rcil_export.graph.image_input import image_input
 from rcil_export.graph.interface import INPUT_NAME, Interface
 from rcil_export.graph.onnx_file import description_of
+from rcil_export.graph.preprocessing import image_input
 from rcil_export.graph.shapes import InputShape
 
 FIRST, SECOND = "backbone.stages.0.0.conv1.0", "backbone.stages.0.0.conv2"

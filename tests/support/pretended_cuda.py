@@ -28,7 +28,9 @@ CACHE = "RCIL_ORT_GPU"
 """Environment variable: a folder that keeps the wheel, 250 MB, from one run to the next."""
 TOOLS = ("gcc", "nm")
 KERNEL_OPS = sorted(
-    {*lint.NETWORK, *lint.ENDS, *lint.VARYING, *lint.BRANCHES, *lint.QUANTISED}.union(*lint.BY_OUTPUT.values())
+    {*lint.LAYER_OPS, *lint.PRE_AND_POSTPROCESSING, *lint.VARYING, *lint.BRANCHES, *lint.QUANTISED}.union(
+        *lint.BY_OUTPUT.values()
+    )
 )
 """All that an exported graph may hold."""
 RUNTIME = r"""

@@ -14,7 +14,7 @@ from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import InputShape, parse_shape
-from rcil_serve.runtime.backends.protocol import Outputs
+from rcil_serve.runtime.backends import Outputs
 
 FIXED = InputShape.of(48, 64)
 OPEN = parse_shape(None, "16x16:48x64:512x512", "1:1:4")

@@ -30,13 +30,11 @@ CLASSES = {
 }
 """The names that objects of TensorRT have in our source."""
 FILES = {
-    "build.py": {"builder", "network", "parser", "error", "config", "tensor"},
-    "timing_cache.py": {"config", "timing_cache"},
-    "profile.py": {"builder", "config", "network", "profile", "image"},
-    "precision.py": {"network", "layer", "conv", "tensor"},
+    "build.py": {"builder", "network", "config"},
+    "caches.py": {"config", "timing_cache", "self._cache", "runtime_config"},
+    "network.py": {"builder", "config", "network", "parser", "error", "profile", "image", "layer", "conv", "tensor"},
     "runner.py": {"loaded", "runtime_config"},
     "slot.py": {"self._context"},
-    "runtime_cache.py": {"self._cache", "runtime_config"},
 }
 RTX_ONLY = {"ComputeCapability", "CudaGraphStrategy", "IRuntimeCache"}
 RTX_MEMBERS = {
@@ -90,8 +88,9 @@ def needs():
         for node in ast.walk(tree):
             bases = [text_of(base) or "" for base in node.bases] if isinstance(node, ast.ClassDef) else []
             for base in (base.removeprefix("trt.") for base in bases if base.startswith("trt.")):
-                overridden = (part.name for part in node.body if isinstance(part, ast.FunctionDef))
-                found |= {(f"{base}.{name}", None, ()) for name in overridden}
+                methods = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
+                assigned = [name.id for part in node.body if isinstance(part, ast.Assign) for name in part.targets]
+                found |= {(f"{base}.{name}", None, ()) for name in methods + assigned}
     return sorted(found, key=str)
 
 

@@ -26,7 +26,7 @@ from rcil.nn.architectures.depthwise import DepthwiseConv2d
 
 
 def with_plain_convs(model: Segmenter) -> Segmenter:
-    """Turn every `DepthwiseConv2d` into the conv that it is."""
+    """Replace every `DepthwiseConv2d` by the plain conv that it derives from."""
     for module in model.modules():
         if isinstance(module, DepthwiseConv2d):
             module.forward = nn.Conv2d.forward.__get__(module)  # type: ignore[method-assign]
@@ -34,7 +34,7 @@ def with_plain_convs(model: Segmenter) -> Segmenter:
 
 
 def one_step(model: Segmenter, images: Tensor) -> float:
-    """Seconds of a forward and a backward pass."""
+    """Seconds of one forward and backward pass."""
     start = time.perf_counter()
     model.zero_grad()
     model(images).square().mean().backward()

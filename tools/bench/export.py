@@ -31,9 +31,9 @@ from rcil.checkpoint.file import save
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build, fold, plain_twin
-from rcil_export.graph.ends import input_dims
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface, Runtime
+from rcil_export.graph.preprocessing import input_dims
 from rcil_export.graph.shapes import InputShape, parse_size
 from rcil_export.precision.feeds import find_feeds
 from rcil_export.precision.int8.cpu import for_cpu
@@ -57,7 +57,7 @@ def network(backbone: str, first: int) -> tuple[Segmenter, Metadata]:
 def timed(
     documents: dict[str, onnx.ModelProto], threads: int, rounds: int, extra: dict[str, Callable[[], object]]
 ) -> dict[str, list[float]]:
-    """Seconds of every run, all of them interleaved."""
+    """Seconds of every run; the runs are interleaved."""
     runs: dict[str, Callable[[], object]] = {}
     for name, document in documents.items():
         session = open_session(document, threads)
@@ -81,7 +81,7 @@ def show(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
 def upsampling_share(
     backbone: str, classes: int, size: tuple[int, int], threads: int, rounds: int
 ) -> dict[str, object]:
-    """Time of the graph with and without its last nodes, in both forms."""
+    """Time the graph with and without its last nodes, in both forms."""
     model, metadata = network(backbone, classes - 2)
     folded = fold(model)[0]
     documents: dict[str, onnx.ModelProto] = {}
@@ -112,14 +112,14 @@ def cut_off(document: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def whole_export(backbone: str, size: tuple[int, int]) -> None:
-    """Time and memory of `rcil-export` with everything: fp16, engine, all checks."""
+    """Time and memory of a complete `rcil-export`: fp16, engine and all checks."""
     model, metadata = network(backbone, 19)
     with tempfile.TemporaryDirectory() as folder:
         save(Path(folder) / "model.safetensors", model, metadata)
         del model
         sides = f"{size[0]}x{size[1]}"
         options = ["--size", sides, "--precision", "fp16", "--target", "onnx,engine", "--gpu", "sm86"]
-        # Random weights decide by next to nothing, so fp16 flips more pixels than in a trained network.
+        # With random weights, logits are nearly equal, so fp16 changes more pixels than in a trained network.
         options += ["--limits", "agreement=0.98,agreement_old_new=0.9"]
         command = [sys.executable, "-m", "rcil_export", f"{folder}/model.safetensors", "-o", f"{folder}/out", *options]
         start = time.perf_counter()

@@ -28,15 +28,13 @@ from rcil_export.checks.limits import limits_for
 from rcil_export.checks.outputs.criterion import Criterion
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
+from rcil_export.graph.nodes import constants_of
 from rcil_export.graph.onnx_file import description_of
 from rcil_export.graph.shapes import InputShape, parse_size
-from rcil_export.precision.feeds import Feed
-from rcil_export.precision.graph import constants_of
-from rcil_export.precision.int8.calibration import CalibrationOptions, Method
+from rcil_export.precision.feeds import Feed, split_images
 from rcil_export.precision.int8.cpu import for_cpu
 from rcil_export.precision.int8.quantise import calibrate, quantise
-from rcil_export.precision.int8.split import split_images
-from rcil_export.precision.int8.weights import WeightBits
+from rcil_export.precision.record import CalibrationOptions, Method, WeightBits
 from rcil_export.runtime.sessions import open_session
 
 Array = NDArray[Any]

@@ -43,7 +43,7 @@ def write_graph(path: Path, size: int, width: int) -> None:
 
 
 def compute(parent: int) -> None:
-    """Keep a core busy until the process that asked for it is gone."""
+    """Keep a core busy until the parent process has ended."""
     a = np.random.default_rng(0).normal(size=(300, 300))
     while os.getppid() == parent:
         for _ in range(50):

@@ -86,7 +86,7 @@ VARIANTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"plain": plain, "fast
 
 
 def make_maps(batch: int, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-    """A student's and a teacher's map: leaky activations, the student drifted by a tenth."""
+    """Maps of a student and a teacher: leaky activations; the student's deviate by a tenth."""
     generator = torch.Generator().manual_seed(0)
     old = F.leaky_relu(torch.randn((batch, *shape), generator=generator), 0.01)
     new = old + 0.1 * torch.randn((batch, *shape), generator=generator)
@@ -135,7 +135,7 @@ def peak_mb(job: tuple[str, int, tuple[int, int, int], int]) -> float:
     """Growth of this process's peak memory by one forward and backward pass; call it in a fresh process."""
     variant, batch, shape, threads = job
     torch.set_num_threads(threads)
-    run(variant, *make_maps(1, (4, 20, 20)))  # thread pools and kernels are not the loss's memory
+    run(variant, *make_maps(1, (4, 20, 20)))  # so that thread pools and kernels are not counted
     new, old = make_maps(batch, shape)
     Path("/proc/self/clear_refs").write_text("5")
     before = status_mb("VmRSS")

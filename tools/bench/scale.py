@@ -40,11 +40,11 @@ from rcil.training.loader import Crops, CropSettings, batches
 from rcil.training.plan import make_plan
 from rcil.training.task import Task
 from rcil_export.certificate.certify import certify
+from rcil_export.convert import convert
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision.convert import convert
 
 BATCH = 4
 CLASSES, SIZES, IMAGES = (2, 10, 30, 100, 300), (128, 256, 384, 512), (100, 1000, 10000)
@@ -106,7 +106,7 @@ def inference(backbone: str, side: int) -> Callable[[], None]:
 
 
 def in_turns(jobs: Mapping[Any, Callable[[], object]], rounds: int) -> dict[Any, dict[str, float]]:
-    """Median and interquartile range of each job's time; the first turn warms up."""
+    """Median and interquartile range of each job's time; the first round is a warm-up."""
     seconds: dict[Any, list[float]] = {key: [] for key in jobs}
     for turn in range(rounds + 1):
         for key, job in jobs.items():
@@ -156,7 +156,7 @@ def by_classes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def by_steps(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every step's certificate; a row lists what its classes alone explain."""
+    """Certify every step; a row also states what the number of classes alone explains."""
     model, rows = network(arguments.backbone, 2), []
     interface = Interface(shape=InputShape.of(256, 256))
     for step in range(1, arguments.steps + 1):
@@ -228,7 +228,7 @@ def by_images(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
         def planning(task: Task) -> Callable[[], None]:
             def plan() -> None:
-                scan._values.cache_clear()  # as a process that starts
+                scan._values.cache_clear()  # as in a process that has just started
                 make_plan(task)
 
             return plan

@@ -1,8 +1,9 @@
 """Measure the overhead of HTTP: one frame of uint8 over loopback against the same model called directly.
 
-A folded network with random weights is exported and served by a process of its own. Every round asks the model in this
-process, and the server with `tritonclient` and binary tensors, in a shuffled order; both have the same threads and only
-one of them works at a time. `/segment` with a JPEG, which has to be decoded and whose mask becomes a PNG, is timed too.
+A folded network with random weights is exported and served by a process of its own. Every round calls the model in this
+process, and the server with `tritonclient` and binary tensors, in random order; both have the same number of threads
+and only one of them works at a time. `/segment` with a JPEG, which has to be decoded and whose mask becomes a PNG, is
+timed too.
 
 Examples:
     python tools/bench/serve_http.py
@@ -40,7 +41,7 @@ from rcil_export.timing.interleaved import bootstrap_ratio, interleaved, percent
 from rcil_serve.runtime.backends import open_backend
 
 MIN_MS = 100
-"""A model that is quicker than this says little about the share of HTTP."""
+"""Minimum duration of the model in milliseconds; with a faster one, the share of HTTP says little."""
 SERVER = """
 import sys
 from pathlib import Path
@@ -64,7 +65,7 @@ def export(path: Path, width: int, size: tuple[int, int]) -> Path:
 
 @contextmanager
 def served(model: Path, threads: int) -> Iterator[str]:
-    """A server of the model in another process; its address."""
+    """Serve the model in another process; yields its address."""
     log = model.with_suffix(".log")
     with log.open("w") as out:
         process = subprocess.Popen([sys.executable, "-c", SERVER, str(model), str(threads)], stdout=out, stderr=out)

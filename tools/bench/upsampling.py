@@ -1,8 +1,8 @@
 """Time variants of the last nodes of a graph, from low-resolution logits to a mask, on ONNX Runtime's CPU kernels.
 
 Planes are correct on every execution provider, channels-last only on CPUs; the others were tried as exact replacements
-of the first that are as fast as the second. A line has the milliseconds with their quartiles, the pixels whose class is
-another than with planes, and the share of logits that are not the same to the bit.
+of the first that are as fast as the second. A line has the milliseconds with their quartiles, the number of pixels
+whose class differs from that with planes, and the share of logits that are not bit-identical.
 
 Examples:
     python tools/bench/upsampling.py
@@ -34,7 +34,7 @@ class End:
 
     document: onnx.ModelProto
     axis: int
-    """Of classes in the value `full`, the logits at full size."""
+    """Axis of the classes in the value `full`, the logits at full size."""
 
 
 def resize(nodes: NodeList, x: str, name: str, sizes: Sequence[int]) -> str:
@@ -48,13 +48,13 @@ def reshape(nodes: NodeList, x: str, name: str, sizes: Sequence[int]) -> str:
 
 
 def interpolation() -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The weights of linear interpolation as a matrix [512, 32]."""
+    """Weights of linear interpolation as a matrix [512, 32]."""
     rows = np.zeros((HIGH, LOW), np.float32)
     for row in range(HIGH):
-        place = (row + 0.5) * LOW / HIGH - 0.5
-        below = int(np.floor(place))
-        rows[row, max(below, 0)] += 1 - (place - below)
-        rows[row, min(below + 1, LOW - 1)] += place - below
+        position = (row + 0.5) * LOW / HIGH - 0.5
+        below = int(np.floor(position))
+        rows[row, max(below, 0)] += 1 - (position - below)
+        rows[row, min(below + 1, LOW - 1)] += position - below
     return rows
 
 
@@ -69,7 +69,7 @@ def channels_last(nodes: NodeList, classes: int) -> int:
 
 
 def transposed_planes(nodes: NodeList, classes: int) -> int:
-    """One Resize on planes, and a pixel's logits brought together before the ArgMax."""
+    """One Resize on planes, then a transpose that makes the logits of a pixel contiguous for the ArgMax."""
     nodes.add("Transpose", [resize(nodes, "x", "wide", [1, classes, HIGH, HIGH])], "full", perm=NHWC)
     return 3
 
@@ -80,7 +80,7 @@ def rows_then_columns(nodes: NodeList, classes: int) -> int:
 
 
 def two_resizes(nodes: NodeList, classes: int) -> int:
-    """Heights, then widths, each as the second last axis of planes whose last axis, the classes, keeps its size."""
+    """Resize heights, then widths, each as the second-to-last axis; the last axis holds the classes."""
     columns = nodes.add("Transpose", ["x"], "columns", perm=[0, 3, 2, 1])
     tall = resize(nodes, columns, "tall", [1, LOW, HIGH, classes])
     resize(nodes, nodes.add("Transpose", [tall], "lines", perm=[0, 2, 1, 3]), "full", [1, HIGH, HIGH, classes])
@@ -88,7 +88,7 @@ def two_resizes(nodes: NodeList, classes: int) -> int:
 
 
 def two_products(nodes: NodeList, classes: int) -> int:
-    """Interpolation as two products with constant matrices, the classes last."""
+    """Interpolate by two products with constant matrices, with the classes last."""
     matrix = nodes.constant("matrix", interpolation())
     flat = reshape(nodes, nodes.add("Transpose", ["x"], "last", perm=NHWC), "flat", [1, LOW, LOW * classes])
     tall = reshape(nodes, nodes.add("MatMul", [matrix, flat], "tall"), "lines", [1, HIGH, LOW, classes])

@@ -5,9 +5,9 @@ Examples:
     python tools/bench/video.py --size 288x512 --frames 200 --rounds 2 --json video.json
 
 Three variants process the same 720p clip, interleaved in one process:
-  bare   ONNX Runtime on one frame that is ready, again and again
+  bare   ONNX Runtime on one decoded frame, repeatedly
   ours   `rcil-serve video`: decode, infer, paint, encode, records
-  plain  read, infer, one numpy blend a class, write, with OpenCV
+  plain  read, infer, one numpy blend per class, write, with OpenCV
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NAMES = ["background", *(f"class {index}" for index in range(1, 21))]
 
 
 def write_model(path: Path, size: tuple[int, int]) -> None:
-    """EfficientNet-lite0 with 21 classes and random weights: time does not depend on what it learned."""
+    """EfficientNet-lite0 with 21 classes and random weights; its time does not depend on its weights."""
     torch.manual_seed(0)
     model = fold(build(Architecture(backbone="efficientnet_lite0"), [NAMES]).eval())[0]
     metadata = Metadata(architecture=model.arch, classes=class_table([NAMES]), mean=LITE_MEAN, std=LITE_STD)
@@ -69,7 +69,7 @@ def write_clip(path: Path, frames: int) -> None:
 
 
 def plain_loop(clip: Path, out: Path, predictor: Predictor, frames: int) -> None:
-    """What scripts do: one frame after the other, a boolean mask and a float blend for every class."""
+    """A typical script: one frame at a time, with a boolean mask and a float blend per class."""
     reader = cv2.VideoCapture(str(clip))
     writer = cv2.VideoWriter(str(out), cv2.VideoWriter.fourcc(*"mp4v"), 30.0, SIZE[::-1])
     for _ in range(frames):
@@ -134,8 +134,8 @@ def main() -> None:
         "stages": stages,
     }
     for key, found in report["ms_a_frame"].items():
-        print(f"{key:6} {spread(found)} ms a frame")
-    print(f"end to end over bare inference: {spread(report['ours_over_bare'])} of its frames a second")
+        print(f"{key:6} {spread(found)} ms per frame")
+    print(f"end to end over bare inference: {spread(report['ours_over_bare'])} of its fps")
     print(f"faster than the plain loop:     {spread(report['ours_over_plain'])} x")
     print(f"overlay of a 720p frame:        {spread(overlay)} ms")
     for key, stage in stages.items():
@@ -145,7 +145,7 @@ def main() -> None:
 
 
 def overlay_times(predictor: Predictor, seed_image: np.ndarray) -> list[float]:
-    """Milliseconds to paint and count one 720p frame, with a mask of large areas as networks give."""
+    """Milliseconds to paint and count one 720p frame, with a mask of large areas, as networks predict."""
     painter = Painter(predictor.classes)
     image = cv2.resize(seed_image[0], SIZE[::-1])
     small = np.random.default_rng(1).integers(0, 21, (9, 16), dtype=np.uint8)

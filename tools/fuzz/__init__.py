@@ -1,1 +1,1 @@
-"""Damaged, absurd and hostile inputs for everything that reads a file or a request."""
+"""Fuzzing: damaged and hostile inputs for everything that reads a file or a request."""

@@ -1,8 +1,9 @@
-"""Give every reader inputs that are damaged, absurd or hostile: `python -m tools.fuzz [READER ...]`.
+"""Fuzz all readers with damaged and hostile inputs: `python -m tools.fuzz [READER ...]`.
 
 Seed, reader and number determine an input. A reader must accept it or reject it with an `RcilError` that has a remedy
-(a server: with a status below 500), within its time and without allocating memory to match the numbers in it. The exit
-code is 1 if a reader fails; `--keep` saves the inputs that fail, `--only` runs one again with its traceback.
+(the HTTP server: with a status below 500), within the time limit, and without allocating as much memory as a number in
+the input claims. The exit code is 1 if a reader fails. `--keep` saves the inputs that fail; `--only` runs one input
+again and shows its traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rcil.core.documents import write_json
 from rcil.core.errors import did_you_mean
 from tools.fuzz.cases import case_of, write_case
 from tools.fuzz.engine import Limits, read_once
-from tools.fuzz.readers import PLACES, open_reader
+from tools.fuzz.readers import MODULES, open_reader
 from tools.fuzz.supervise import Result, supervise
 
 EVERY_S = 10.0
@@ -28,7 +29,7 @@ COLUMNS = f"{'reader':14} {'inputs':>8} {'accepted':>9} {'refused':>8} {'failure
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("readers", nargs="*", metavar="READER", help=f"all by default: {', '.join(PLACES)}")
+    parser.add_argument("readers", nargs="*", metavar="READER", help=f"all by default: {', '.join(MODULES)}")
     parser.add_argument("--inputs", type=int, default=100_000, help="inputs per reader (100000)")
     parser.add_argument("--first", type=int, default=0, help="number of the first input (0)")
     parser.add_argument("--seed", type=int, default=0)
@@ -37,12 +38,12 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="save the inputs that fail in this folder")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="run this input of one reader in this process")
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.readers if name not in PLACES]
+    unknown = [name for name in arguments.readers if name not in MODULES]
     if unknown:
-        print(f"unknown reader '{unknown[0]}'. {did_you_mean(unknown[0], PLACES)}", file=sys.stderr)
+        print(f"unknown reader '{unknown[0]}'. {did_you_mean(unknown[0], MODULES)}", file=sys.stderr)
         return 2
     os.environ["OMP_NUM_THREADS"] = "1"
-    names = arguments.readers or list(PLACES)
+    names = arguments.readers or list(MODULES)
     if arguments.only is not None:
         if len(arguments.readers) != 1:
             parser.error("--only takes one reader")
@@ -68,13 +69,13 @@ class Progress:
 
     def __init__(self) -> None:
         self._next = time.monotonic()
-        self._told = 0
+        self._printed = 0
 
     def __call__(self, result: Result) -> None:
         """Print the progress if it is due."""
-        for failure in result.failures[self._told :]:
-            self._told += 1
-            if self._told <= 20:
+        for failure in result.failures[self._printed :]:
+            self._printed += 1
+            if self._printed <= 20:
                 print(f"{result.reader} {failure.input}: {failure.kind}: {_last_line(failure.text)}", flush=True)
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + EVERY_S
@@ -108,9 +109,9 @@ def _keep(result: Result, seed: int, folder: Path) -> None:
         return
     reader = open_reader(result.reader)
     for failure in result.failures:
-        place = folder / result.reader / str(failure.input)
-        write_case(case_of(reader, seed, failure.input), place / "files")
-        (place / "failure.txt").write_text(f"{failure.kind}\n{failure.text}", encoding="utf-8")
+        target = folder / result.reader / str(failure.input)
+        write_case(case_of(reader, seed, failure.input), target / "files")
+        (target / "failure.txt").write_text(f"{failure.kind}\n{failure.text}", encoding="utf-8")
 
 
 def _last_line(text: str) -> str:

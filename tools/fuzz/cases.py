@@ -1,4 +1,4 @@
-"""What is fuzzed: inputs that follow from their number, and the readers that they are given to."""
+"""Fuzzed inputs, which are determined by their numbers, and the readers that receive them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from pathlib import Path
 from random import Random
 
 Case = dict[str, bytes]
-"""Files by their path below a folder."""
+"""Content of each file by its relative path."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Something that reads files."""
+    """A function that reads files, and a generator of inputs for it."""
 
     name: str
     make: Callable[[Random], Case]
-    """Draws an input."""
+    """Generates a random input."""
     read: Callable[[Path], None]
-    """Reads the files of an input from a folder; refuses with an `RcilError`, and every other exception is a bug."""
+    """Reads an input from a folder. It may refuse with an `RcilError`; any other exception is a bug."""
 
 
 def case_of(reader: Reader, seed: int, number: int) -> Case:
-    """The input of this number, the same on every machine."""
+    """Return the input with this number; it is the same on every machine."""
     return reader.make(Random(f"{seed}/{reader.name}/{number}"))
 
 
 def write_case(case: Case, folder: Path) -> None:
-    """Lay the files out; a name that the file system does not take is left out."""
+    """Write the files. Names that the file system rejects are skipped."""
     for name, data in case.items():
         path = folder / name
         with contextlib.suppress(OSError):

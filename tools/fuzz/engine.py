@@ -22,7 +22,7 @@ from tools.fuzz.cases import Case, Reader, case_of, write_case
 Kind = Literal["exception", "no remedy", "hang", "memory", "crash"]
 ROOT = Path(__file__).parents[2]
 MEMORY = Path("/dev/shm")
-"""Where there is one, files never reach a disk."""
+"""In-memory file system, used if it exists, so that inputs are not written to a disk."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Limits:
     """Limits for one input."""
 
     seconds: float = 10.0
-    """Of computing, whatever else the machine does. One that only waits is ended by `supervise`."""
+    """Limit of processor time, which does not depend on the load of the machine; `supervise` limits wall-clock time."""
     grown_mb: float = 256.0
-    """How far it may raise the process's largest resident size."""
+    """Limit of the growth of the process's peak resident memory."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Failure:
     input: int
     kind: Kind
     text: str
-    """What happened, with the traceback where there is one."""
+    """Description, with the traceback if there is one."""
 
 
 class Tally(ctypes.Structure):
@@ -59,15 +59,15 @@ class Tally(ctypes.Structure):
         ("peak_mb", ctypes.c_double),
     )
     current: int
-    """Input that is being read; -1 before the first and after the last."""
+    """Number of the input that is being read; -1 between inputs."""
     begun: float
-    """When its reading began, of `time.monotonic`."""
+    """Value of `time.monotonic` when its reading began."""
     accepted: int
     refused: int
     slowest_s: float
     slowest: int
     base_mb: float
-    """Largest resident size once the reader had read its first input, when everything it needs is loaded."""
+    """Peak resident memory after the first input, when all libraries are loaded."""
     peak_mb: float
 
 
@@ -83,15 +83,15 @@ def run_inputs(
     tally: Tally,
     report: Callable[[Failure], None],
 ) -> None:
-    """Give every input of `numbers` to the reader; `tally` and `report` hear what comes of it."""
+    """Read every input of `numbers`; `tally` is updated, and `report` is called with every failure."""
     with _scratch() as folder, _alarm():
         for number in numbers:
             tally.begun, tally.current = time.monotonic(), number
-            place = folder / "case"
-            place.mkdir()
-            write_case(case_of(reader, seed, number), place)
+            case_folder = folder / "case"
+            case_folder.mkdir()
+            write_case(case_of(reader, seed, number), case_folder)
             begun, before = time.process_time(), peak_mb()
-            failure = _read(reader, place, number, limits, tally)
+            failure = _read(reader, case_folder, number, limits, tally)
             seconds, after = time.process_time() - begun, peak_mb()
             tally.current = -1
             if failure is None and tally.base_mb and after - before > limits.grown_mb:
@@ -102,47 +102,47 @@ def run_inputs(
                 tally.slowest_s, tally.slowest = seconds, number
             tally.base_mb = tally.base_mb or after
             tally.peak_mb = after
-            shutil.rmtree(place)
+            shutil.rmtree(case_folder)
 
 
 def read_once(reader: Reader, case: Case) -> None:
-    """Give one input to the reader without catching errors."""
+    """Read one input without catching errors."""
     with _scratch() as folder:
         write_case(case, folder / "case")
         reader.read(folder / "case")
 
 
 def peak_mb() -> float:
-    """The largest resident size that this process has had."""
+    """Peak resident memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _read(reader: Reader, place: Path, number: int, limits: Limits, tally: Tally) -> Failure | None:
+def _read(reader: Reader, folder: Path, number: int, limits: Limits, tally: Tally) -> Failure | None:
     try:
-        _read_in_time(reader, place, limits.seconds)
+        _read_in_time(reader, folder, limits.seconds)
     except RcilError as error:
         if not error.message or not error.hint:
-            return Failure(number, "no remedy", _told(error))
+            return Failure(number, "no remedy", _formatted(error))
         tally.refused += 1
         return None
     except HangError as error:
-        return Failure(number, "hang", _told(error))
+        return Failure(number, "hang", _formatted(error))
     except Exception as error:
-        return Failure(number, "exception", _told(error))
+        return Failure(number, "exception", _formatted(error))
     tally.accepted += 1
     return None
 
 
-def _read_in_time(reader: Reader, place: Path, seconds: float) -> None:
+def _read_in_time(reader: Reader, folder: Path, seconds: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        reader.read(place)
+        reader.read(folder)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _told(error: BaseException) -> str:
-    """The end of the traceback, with paths below the project; what a deep recursion or long string adds is left out."""
+def _formatted(error: BaseException) -> str:
+    """Format the end of the traceback, with relative paths. Very long texts are shortened."""
     text = "".join(traceback.format_exception(error, limit=-6)).encode("utf-8", "backslashreplace").decode()
     text = text.replace(f"{ROOT}/", "")
     return text if len(text) < 4000 else f"{text[:2000]}\n...\n{text[-2000:]}"
@@ -157,7 +157,7 @@ def _scratch() -> Iterator[Path]:
 @contextlib.contextmanager
 def _alarm() -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
-        raise HangError("the time is up")
+        raise HangError("the time limit was exceeded")
 
     before = signal.signal(signal.SIGPROF, ring)
     try:

@@ -1,4 +1,4 @@
-"""Damage: to bytes, and to documents as trees, so that a mistake lies deep inside a file that is otherwise whole."""
+"""Random damage to bytes, and to documents as trees, so that a mistake is deep inside an otherwise valid file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 Tree = Any
-"""None, numbers, texts, lists, dictionaries and `Raw`."""
+"""A JSON-like document: None, numbers, strings, lists, dictionaries and `Raw`."""
 NUMBERS = (0, 1, 2, 3, 7, 8, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**63, -1, -2)
 TEXTS = (
     "",
@@ -33,22 +33,22 @@ TEXTS = (
 
 
 class Raw(str):
-    """Text that goes into a document as it is, whether that is JSON or not."""
+    """Text that is written into a document verbatim, even if it is not valid JSON."""
 
 
 class Pairs(list[tuple[str, Tree]]):
-    """An object whose keys may come twice."""
+    """A JSON object that may contain a key twice."""
 
 
 def damaged(random: Random, data: bytes, others: Sequence[bytes] = ()) -> bytes:
-    """The bytes after one to four accidents; `others` are files whose parts may get in."""
+    """Damage bytes in one to four ways; parts of `others` may be spliced in."""
     for _ in range(1 + min(3, int(random.expovariate(1)))):
-        data = random.choice(_ACCIDENTS)(random, data, others)
+        data = random.choice(_DAMAGES)(random, data, others)
     return data
 
 
 def odd_value(random: Random) -> Tree:
-    """Something that few readers expect."""
+    """Return a value that few readers expect."""
     match random.randrange(12):
         case 0:
             return random.choice((None, True, False, [], {}, [[]], {"": None}, [None], [[], {}]))
@@ -77,24 +77,24 @@ def odd_value(random: Random) -> Tree:
 
 
 def nested(random: Random) -> Raw:
-    """Brackets in brackets, often deeper than a parser may follow."""
+    """Nested brackets, often deeper than a parser's recursion limit."""
     deep = random.choice((5, 50, 200, 900, 2000, 20_000))
     opening, closing = random.choice((("[", "]"), ('{"a":', "}")))
     return Raw(opening * deep + random.choice(("1", "", "null")) + closing * random.choice((deep, deep, deep - 1)))
 
 
 def grown_wrong(random: Random, tree: Tree, odd: Callable[[Random], Tree] = odd_value) -> Tree:
-    """A copy of a document with one to three mistakes in it.
+    """Return a copy of a document with one to three mistakes.
 
     Args:
-        random: Where chance comes from.
+        random: Random number generator.
         tree: The document.
-        odd: Draws what is put in the place of something else.
+        odd: Generates the values that replace others.
     """
     holder = [copy.deepcopy(tree)]
     for _ in range(1 + min(2, int(random.expovariate(1)))):
-        places = list(_places(holder))
-        container, key = random.choice(places)
+        locations = list(_locations(holder))
+        container, key = random.choice(locations)
         match random.randrange(8):
             case 0 if len(container) and container is not holder:
                 del container[key]
@@ -103,7 +103,7 @@ def grown_wrong(random: Random, tree: Tree, odd: Callable[[Random], Tree] = odd_
             case 2 if isinstance(container, dict):
                 container[random.choice((*TEXTS, *container, f"{key}x"))] = odd(random)
             case 3:
-                other, name = random.choice(places)
+                other, name = random.choice(locations)
                 if other is not holder and container is not holder:
                     container[key] = copy.deepcopy(other[name])
             case 4 if isinstance(container[key], dict):
@@ -118,12 +118,12 @@ def grown_wrong(random: Random, tree: Tree, odd: Callable[[Random], Tree] = odd_
 
 
 def as_json(tree: Tree) -> bytes:
-    """A document as text, mistakes included."""
+    """Serialise a document, including its mistakes."""
     return _text(tree).encode("utf-8", "surrogatepass")
 
 
 def damaged_json(random: Random, tree: Tree, odd: Callable[[Random], Tree] = odd_value) -> bytes:
-    """A document with mistakes in its content, now and then in its text instead."""
+    """Serialise a document with mistakes in its content, or sometimes in its text."""
     if random.random() < 0.15:
         return damaged(random, as_json(tree))
     return as_json(grown_wrong(random, tree, odd))
@@ -143,14 +143,14 @@ def _text(tree: Tree) -> str:
             return json.dumps(tree)
 
 
-def _places(container: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) of a document, the outermost first."""
+def _locations(container: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) of a document, outermost first."""
     found: list[tuple[Any, Any]] = []
     keys = range(len(container)) if isinstance(container, list) else list(container)
     for key in keys:
         found.append((container, key))
         if isinstance(container[key], list | dict) and not isinstance(container[key], Pairs):
-            found += _places(container[key])
+            found += _locations(container[key])
     return found
 
 
@@ -193,7 +193,7 @@ def _repeat(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 
 def _number(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """A number of some width and order in the place of what was there."""
+    """Overwrite some bytes with a number of random width and byte order."""
     width, order = random.choice((1, 2, 4, 8)), random.choice(("little", "big"))
     value = random.choice(NUMBERS) % (1 << 8 * width)
     start = random.randrange(len(data) + 1)
@@ -212,4 +212,4 @@ def _clear(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     return data[:start] + random.choice((b"\0", b"\xff", b" ")) * length + data[start + length :]
 
 
-_ACCIDENTS = (_flip, _flip, _set, _cut_off, _take_out, _put_in, _repeat, _number, _number, _splice, _clear)
+_DAMAGES = (_flip, _flip, _set, _cut_off, _take_out, _put_in, _repeat, _number, _number, _splice, _clear)

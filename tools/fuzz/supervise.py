@@ -1,4 +1,4 @@
-"""Readers in a process of their own, so that one that crashes, hangs for good or eats all memory is a finding too."""
+"""Runs readers in child processes, so that crashes, hangs and exhausted memory are reported as failures too."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tools.fuzz.engine import Failure, Limits, Tally, run_inputs
 from tools.fuzz.readers import open_reader
 
 GRACE = 6.0
-"""How many times its limit of computing an input may take by the clock before its process is ended."""
+"""Wall-clock limit of an input as a multiple of its limit of processor time; then its process is killed."""
 ROOM = 2 * 2**30
-"""Bytes of address space that a process may take once its reader is loaded."""
+"""Bytes of address space that a child process may allocate after its reader is loaded."""
 
 
 @dataclass
 class Result:
-    """What came of one reader's inputs."""
+    """Results of one reader."""
 
     reader: str
     inputs: int = 0
@@ -37,7 +37,7 @@ class Result:
     grown_mb: float = 0.0
 
     def as_document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The results as JSON-ready values."""
         return {
             "reader": self.reader,
             "inputs": self.inputs,
@@ -58,7 +58,7 @@ def supervise(
     limits: Limits,
     progress: Callable[[Result], None] = lambda result: None,
 ) -> Result:
-    """Run a reader's inputs in one child process at a time; a new one goes on behind an input that ended the last."""
+    """Run a reader's inputs in a child process; if an input ends it, a new process continues with the next input."""
     result = Result(reader)
     begun = time.monotonic()
     start = numbers.start
@@ -73,7 +73,7 @@ def supervise(
 def _one_process(
     reader: str, numbers: range, seed: int, limits: Limits, result: Result, progress: Callable[[Result], None]
 ) -> int:
-    """Where to go on: the end of `numbers`, or behind the input at which the process ended."""
+    """Return the number to continue with: the end of `numbers`, or the one after the input that ended the process."""
     context = multiprocessing.get_context("spawn")
     tally = context.RawValue(Tally)
     tally.current, tally.begun = -1, time.monotonic()
@@ -107,7 +107,7 @@ def _one_process(
 
 
 def _listen(pipe: Connection, result: Result, seconds: float) -> None:
-    """Take what the process reports; wait for the first report this long."""
+    """Collect what the process reports; wait up to this many seconds for the first report."""
     try:
         while pipe.poll(seconds):
             result.failures.append(pipe.recv())
@@ -124,7 +124,7 @@ def _end(process: BaseProcess) -> None:
 
 
 def _work(reader: str, numbers: range, seed: int, limits: Limits, tally: Tally, pipe: Connection) -> None:
-    """The child: one core, and no more address space than it has room for."""
+    """Main function of the child process, with one core and limited address space."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     opened = open_reader(reader)
     with open("/proc/self/statm", encoding="ascii") as status:  # noqa: PTH123 -- no file of ours
@@ -136,7 +136,7 @@ def _work(reader: str, numbers: range, seed: int, limits: Limits, tally: Tally, 
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """libpng, FFmpeg and OpenCV have something to say about almost every input."""
+    """Silence libpng, FFmpeg and OpenCV, which print a message about almost every input."""
     heard, silent = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 2)
     try:

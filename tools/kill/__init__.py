@@ -1,1 +1,1 @@
-"""Proof by killing: programs are killed at random moments, and nothing that they promised is lost."""
+"""Kill tests: programs are killed at random moments, and no finished output may be lost."""

@@ -1,7 +1,8 @@
 """Kill programs at random moments and check that nothing is lost: `python -m tools.kill [SCENARIO ...] --kills 50`.
 
-Each scenario runs the real command line in a process group of its own and sends SIGKILL to all of it, at moments that
-are even over an undisturbed run, and as often at moments after its first output. Exit code 1 if anything was lost.
+Each scenario runs the real command in its own process group and sends SIGKILL to the whole group. Half of the moments
+are uniform over the length of an undisturbed run, half are after the first output. The exit code is 1 if anything was
+lost.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ SCENARIOS: dict[str, Callable[[Path, Tally, random.Random], None]] = {
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"all by default: {', '.join(SCENARIOS)}")
-    parser.add_argument("--kills", type=int, default=50, help="of each scenario (50)")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="no more kills after these, of each scenario")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments (0)")
-    parser.add_argument("--json", type=Path, help="write what was found here; other scenarios in it stay")
+    parser.add_argument("--kills", type=int, default=50, help="number of kills per scenario (50)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="time limit for the kills of each scenario")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments (0)")
+    parser.add_argument("--json", type=Path, help="write the results to this file; other scenarios in it are kept")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.scenarios if name not in SCENARIOS]
     if unknown:
-        print(f"there is no scenario '{unknown[0]}'. {did_you_mean(unknown[0], SCENARIOS)}", file=sys.stderr)
+        print(f"unknown scenario '{unknown[0]}'. {did_you_mean(unknown[0], SCENARIOS)}", file=sys.stderr)
         return 2
     lost = False
     for name in given.scenarios or SCENARIOS:
         found = {"seed": given.seed, **run_scenario(name, given.kills, given.minutes, given.seed).as_document()}
-        told = ", ".join(f"{key} {value}" for key, value in found.items() if key != "problems")
-        print(f"{name}: {told}", *found["problems"], sep="\n  ", flush=True)
+        summary = ", ".join(f"{key} {value}" for key, value in found.items() if key != "problems")
+        print(f"{name}: {summary}", *found["problems"], sep="\n  ", flush=True)
         lost = lost or not found["ok"]
         if given.json is not None:
             others = json.loads(given.json.read_text()) if given.json.exists() else {}
@@ -57,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_scenario(name: str, kills: int, minutes: float, seed: int) -> Tally:
-    """One scenario in a folder of its own, which goes in the end."""
+    """Run one scenario in a temporary folder."""
     tally = Tally(kills, minutes)
     with tempfile.TemporaryDirectory(prefix="rcil-kill-") as folder:
         SCENARIOS[name](Path(folder), tally, random.Random(f"{name} {seed}"))

@@ -1,4 +1,4 @@
-"""Clients of a server that may die: what was asked is answered in full, or the connection ends."""
+"""Clients of a server that may be killed: a request is answered completely, or its connection ends."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 Client = Callable[[int, bytes, set[str]], str | None]
-"""Takes a port, an image and the sha256 of the models that may answer; says what is wrong."""
+"""Takes a port, an image and the SHA-256 of the models that may answer; returns a problem or None."""
 PIECES, LATER = 10, 0.02
 """Number of parts of a slow upload, and the seconds between them."""
 
 
 @dataclass
 class Answers:
-    """What several threads got."""
+    """Responses to several threads."""
 
     served: int = 0
     wrong: list[str] = field(default_factory=list)
-    """Answers that are none."""
+    """Problems with responses."""
     broken: list[str] = field(default_factory=list)
-    """Connections that ended: nothing else can come of a kill, and nothing may come of a reload."""
+    """Connections that ended without a response. A kill may cause this, a reload may not."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def ask(port: int, image: bytes, known: set[str]) -> str | None:
-    """Send an image; what is wrong with the answer, or None."""
+    """Send an image; return what is wrong with the response, or None."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request("POST", "/segment", image)
@@ -38,7 +38,7 @@ def ask(port: int, image: bytes, known: set[str]) -> str | None:
 
 
 def upload_slowly(port: int, image: bytes, known: set[str]) -> str | None:
-    """The same, in pieces with pauses between them."""
+    """Like `ask`, but send the image in parts with pauses between them."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.putrequest("POST", "/segment")
@@ -58,13 +58,13 @@ def _judged(answer: http.client.HTTPResponse, known: set[str]) -> str | None:
     if answer.status != 200:
         return f"status {answer.status}: {body[:200].decode(errors='replace')}"
     if answer.headers["X-Rcil-Sha256"] not in known:
-        return "the answer is of an unknown model"
+        return "the response is from an unknown model"
     return None if body.startswith(b"\x89PNG") else "the response is not a PNG"
 
 
 @contextmanager
 def clients(port: int, image: bytes, known: set[str]) -> Iterator[Answers]:
-    """Two threads that ask without pause and one that uploads slowly, until the block ends."""
+    """Run two threads that send requests without pause, and one that uploads slowly, during the block."""
     answers, stop = Answers(), threading.Event()
 
     def go(how: Client) -> None:

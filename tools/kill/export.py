@@ -1,4 +1,4 @@
-"""`rcil-export`, killed: the folder has a whole model, the new one or the one before, or none."""
+"""Kills `rcil-export`: afterwards the folder holds the complete old or new model, or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.kill.tally import Tally, left_in
 from tools.kill.whole import problems_in
 
 TO_THE_END = 5
-"""After so many kills a run is left alone."""
+"""Number of kills after which one run is allowed to finish."""
 
 
 def kill_export(folder: Path, tally: Tally, rng: random.Random) -> None:
@@ -46,12 +46,12 @@ def kill_export(folder: Path, tally: Tally, rng: random.Random) -> None:
 
 
 def export_problems(output: Path, known: set[str], *, had: bool) -> list[str]:
-    """What is wrong with a folder of exports.
+    """Return what is wrong with a folder of exports.
 
     Args:
         output: The folder.
-        known: sha256 of the models that may be there.
-        had: Whether there was a model before, which must not be lost then.
+        known: SHA-256 of the models that may be there.
+        had: Whether there was a model before, which must not be lost.
     """
     found = problems_in(output)
     model, report = output / "model.onnx", output / "report.json"
@@ -61,7 +61,7 @@ def export_problems(output: Path, known: set[str], *, had: bool) -> list[str]:
     if digest not in known:
         found.append("the model is neither the old one nor the new one")
     if report.exists() and digest[:12] not in json.loads(report.read_text())["facts"]["model.onnx"]:
-        found.append("the report is of another model")
+        found.append("the report belongs to another model")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tiny networks to export and to serve."""
+"""Tiny networks to export and serve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = ["background", "building", "road"]
 
 
 def write_checkpoint(path: Path, seed: int) -> Path:
-    """An untrained network with classes that are not all background."""
+    """Write an untrained network that does not predict background everywhere."""
     torch.manual_seed(seed)
     arch = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=4, head_width=8, rc=RC())
     model = build(arch, [NAMES]).eval()

@@ -1,4 +1,4 @@
-"""Starting the real command lines, and killing them with all their children."""
+"""Starts the real commands, and kills them with all their child processes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 POLL = 0.004
-"""Seconds between two looks at a process."""
+"""Seconds between two checks of a process."""
 Condition = Callable[[], bool]
 Words = list[str | Path]
-"""A module and its arguments."""
+"""Name of a module, and its arguments."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """An undisturbed run: when its first output appeared, and when it ended, in seconds from its start."""
+    """Times of an undisturbed run in seconds since its start: the first output, and the end."""
 
     first: float
     total: float
@@ -30,7 +30,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Moment:
-    """When to kill: so long after the start, or after the first output has appeared."""
+    """When to kill: seconds after the start, or after the first output."""
 
     seconds: float
     after_output: bool
@@ -43,18 +43,18 @@ class Ending:
     killed: bool
     code: int
     said: str
-    """The end of what it printed."""
+    """Last lines that it printed."""
     after_output: bool = False
-    """Whether the first output was there when it was killed."""
+    """Whether the first output existed when it was killed."""
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with a run that was not killed."""
+        """Description of the failure of a run that was not killed; None if it succeeded."""
         return None if self.killed or self.code == 0 else f"exit code {self.code}: {self.said}"
 
 
 def start(words: Words, log: Path) -> subprocess.Popen[bytes]:
-    """A module of this Python, in a process group of its own, with one thread; what it says goes to `log`."""
+    """Start a module in its own process group with one thread; its output goes to `log`."""
     with log.open("wb") as out:
         return subprocess.Popen(
             [sys.executable, "-m", *map(str, words)],
@@ -67,14 +67,14 @@ def start(words: Words, log: Path) -> subprocess.Popen[bytes]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL for the whole group, if it still lives; returns when the process is gone."""
+    """Send SIGKILL to the whole group if it still runs, and wait for its end."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def measure(words: Words, log: Path, appeared: Condition) -> Pace:
-    """Run undisturbed; raises if that fails, since there is nothing to compare with then."""
+    """Time an undisturbed run; raise if it fails, because there is nothing to compare with then."""
     begun = time.monotonic()
     process = start(words, log)
     first = None
@@ -89,14 +89,14 @@ def measure(words: Words, log: Path, appeared: Condition) -> Pace:
 
 
 def choose(pace: Pace, rng: random.Random) -> Moment:
-    """Half of the moments anywhere in a run, half in what follows its first output, where files are written."""
+    """Choose a moment: half of them are anywhere in a run, half after the first output, when files are written."""
     if rng.random() < 0.5:
         return Moment(rng.uniform(0, pace.total), False)
     return Moment(rng.uniform(0, pace.total - pace.first), True)
 
 
 def run(words: Words, log: Path, moment: Moment | None, appeared: Condition) -> Ending:
-    """Run until the moment comes, or to the end if it does not come before, or if there is none."""
+    """Run until the moment, or to the end if the run is shorter or no moment is given."""
     process = start(words, log)
     since = time.monotonic()
     waits = moment is not None and moment.after_output
@@ -112,7 +112,7 @@ def run(words: Words, log: Path, moment: Moment | None, appeared: Condition) -> 
 
 
 def touched(path: Path) -> Condition:
-    """Whether a file has been written to, or made, since this was called."""
+    """Return a condition: whether a file was written or created since this call."""
     before = _state_of(path)
     return lambda: _state_of(path) != before
 
@@ -126,5 +126,5 @@ def _state_of(path: Path) -> tuple[int, int] | None:
 
 
 def tail(log: Path) -> str:
-    """The last words of a log, on one line."""
+    """The last lines of a log, joined into one."""
     return " | ".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-4:])

@@ -1,6 +1,6 @@
-"""`rcil-serve http` while its model is replaced: killed it starts again, alive it loses no request.
+"""Kills `rcil-serve http` while its model is replaced. It must start again, and a reload must lose no request.
 
-Kills fall on the server while it starts, answers, takes uploads and reloads; every fourth falls on an `rcil-export`
+The server is killed while it starts, answers, receives uploads and reloads. Every fourth kill hits an `rcil-export`
 that writes the model's file.
 """
 
@@ -29,20 +29,20 @@ from tools.kill.whole import problem_of
 
 SIZE = (96, 128)
 BUSY = 1.5
-"""Seconds for which a server answers and reloads before it is killed, at most."""
+"""Maximum seconds that a server answers and reloads before it is killed."""
 EXPORTS = 4
-"""Every so many kills it is the export that is killed."""
+"""Every Nth kill hits the export."""
 WRITING = 0.6
-"""The part of an export after which it may be killed: what comes before reads only."""
+"""Part of an export's duration before which it is not killed, because it only reads until then."""
 RELOADS = 20
-"""With clients, and without a kill."""
+"""Number of reloads with clients and without a kill."""
 
 
 def kill_server(folder: Path, tally: Tally, rng: random.Random) -> None:
-    """Kill servers and exports, then reload one that lives."""
-    place = folder / "service"
-    place.mkdir()
-    log, model = folder / "log", place / "model.onnx"
+    """Kill servers and exports, then reload a running server."""
+    service = folder / "service"
+    service.mkdir()
+    log, model = folder / "log", service / "model.onnx"
     checkpoints = [write_checkpoint(folder / f"{seed}.safetensors", seed) for seed in range(2)]
     exported = [path.with_suffix(".onnx") for path in checkpoints]
     for checkpoint, path in zip(checkpoints, exported, strict=True):
@@ -62,25 +62,25 @@ def kill_server(folder: Path, tally: Tally, rng: random.Random) -> None:
             ending = _kill_busy(model, exported, folder / "server", image, known, moment, tally)
         if ending.killed:
             tally.killed(after_output=ending.after_output)
-            tally.left_after_kills += left_in(place)
+            tally.left_after_kills += left_in(service)
         tally.note("after it", model_problems(model, known))
     _reload_alive(model, exported, folder / "server", image, known, tally)
-    tally.left_in_the_end = left_in(place)
+    tally.left_in_the_end = left_in(service)
     tally.finished += 1
 
 
 def model_problems(model: Path, known: set[str]) -> list[str]:
-    """What is wrong with a model's file that was being replaced."""
+    """Return what is wrong with a model file that was being replaced."""
     if not model.exists():
         return ["the model is gone"]
     problem = problem_of(model)
     if problem is not None:
         return [problem]
-    return [] if sha256_of(model) in known else ["the model is none of those that were written"]
+    return [] if sha256_of(model) in known else ["the model is not one of those that were written"]
 
 
 def _starting(model: Path, log: Path, image: bytes, known: set[str]) -> float:
-    """How long a server takes until it has answered."""
+    """Seconds from the start of a server to its first response."""
     begun = time.monotonic()
     with _server(model, log) as process:
         port = _port(process, log)
@@ -119,7 +119,7 @@ def _kill_busy(
 
 
 def _reload_alive(model: Path, exported: list[Path], log: Path, image: bytes, known: set[str], tally: Tally) -> None:
-    """Reload again and again under requests; each is answered."""
+    """Reload repeatedly while clients send requests; each request must be answered."""
     with _server(model, log) as process:
         port = _port(process, log)
         if port is None:
@@ -137,7 +137,7 @@ def _reload_alive(model: Path, exported: list[Path], log: Path, image: bytes, kn
 
 
 def _swap(process: subprocess.Popen[bytes], model: Path, source: Path) -> None:
-    """Replace the model's file as the watch of a service does, and tell the server."""
+    """Replace the model file atomically, and send SIGHUP to the server."""
     with replacing(model) as part:
         shutil.copyfile(source, part)
     process.send_signal(signal.SIGHUP)
@@ -159,7 +159,7 @@ def _server(model: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _port(process: subprocess.Popen[bytes], log: Path, until: float | None = None) -> int | None:
-    """Where a server listens; None if it ends before that, or if it has not come to it by then."""
+    """Port that a server listens on; None if it ended first, or does not listen at the time `until`."""
     while process.poll() is None and (until is None or time.monotonic() < until):
         found = re.search(r"listening on http://[^:]+:(\d+)", log.read_text(encoding="utf-8"))
         if found:

@@ -1,4 +1,4 @@
-"""What was done and found in a scenario."""
+"""Counts and problems of a scenario."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from tools.kill.whole import is_temporary
 
 @dataclass
 class Tally:
-    """Of one scenario."""
+    """Counts and problems of one scenario."""
 
     wanted: int
-    """Kills."""
+    """Requested number of kills."""
     minutes: float = math.inf
-    """After which there are no more kills."""
+    """Time limit for kills."""
     kills: int = 0
     kills_after_output: int = 0
-    """Those that came when the first output was there already."""
+    """Kills after the first output."""
     finished: int = 0
-    """Runs that came to their end; what differs from the undisturbed one is among the problems."""
+    """Runs that were allowed to finish; differences from the undisturbed run are listed as problems."""
     left_after_kills: int = 0
-    """Temporary files and folders found after kills, all in all."""
+    """Total number of temporary files and folders found after kills."""
     left_in_the_end: int = 0
-    """Those that were still there after a run that came to its end."""
+    """Temporary files and folders that remained after a finished run."""
     seconds_undisturbed: float = 0.0
     seconds: float = 0.0
     requests: int = 0
-    """Answered over HTTP."""
+    """Answered HTTP requests."""
     reloads: int = 0
     problems: list[str] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
 
     @property
     def left(self) -> int:
-        """How many kills are to come."""
+        """Number of remaining kills."""
         return self.wanted - self.kills if time.monotonic() < self.begun + 60 * self.minutes else 0
 
     def killed(self, *, after_output: bool) -> None:
-        """Count one."""
+        """Count one kill."""
         self.kills += 1
         self.kills_after_output += after_output
 
     def note(self, what: str, problems: list[str]) -> None:
-        """Keep problems with where they were found."""
+        """Record problems and when they were found."""
         self.problems.extend(f"kill {self.kills}, {what}: {problem}" for problem in problems)
 
     def as_document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The results as JSON-ready values."""
         fields = asdict(self)
         for name in ("wanted", "minutes", "begun"):
             del fields[name]
@@ -60,6 +60,6 @@ class Tally:
 
 
 def left_in(folder: Path) -> int:
-    """Temporary files and folders in a folder and below, and beside it of its name."""
+    """Count temporary files and folders in a folder, and those next to it that carry its name."""
     inside = [path for path in folder.rglob("*") if is_temporary(path.relative_to(path.parent))]
     return len(inside) + sum(1 for _ in folder.parent.glob(f".{folder.name}.*"))

@@ -1,4 +1,4 @@
-"""`rcil train`, killed and continued: finished steps stay, and the end is that of an undisturbed run to the bit."""
+"""Kills and resumes `rcil train`: finished steps must stay, and the result must equal an undisturbed run bit by bit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SAME = (
 
 
 def kill_training(folder: Path, tally: Tally, rng: random.Random) -> None:
-    """Kill trainings until there were enough kills; every run is continued until it ends, and compared."""
+    """Kill trainings. Every run is resumed until it ends, then compared with an undisturbed one."""
     make_site(folder / "site", images=20, size=(64, 96), frames=0)
     task, reference, log = folder / "task.yaml", folder / "reference", folder / "log"
     task.write_text(yaml.safe_dump(TASK), encoding="utf-8")
@@ -60,7 +60,7 @@ def kill_training(folder: Path, tally: Tally, rng: random.Random) -> None:
 
 
 def _kill_run(task: Path, output: Path, tally: Tally, moment: Callable[[], Moment | None], log: Path) -> None:
-    """One run from its start to its end, through any number of kills."""
+    """Complete one run despite any number of kills."""
     words: Words = ["rcil", "train", task, "-o", output, "--json"]
     finished: dict[str, str] = {}
     while (ending := run(words, log, moment(), _begins(output))).killed:
@@ -68,21 +68,21 @@ def _kill_run(task: Path, output: Path, tally: Tally, moment: Callable[[], Momen
         tally.killed(after_output=ending.after_output)
         tally.left_after_kills += left_in(output)
         before, finished = finished, hashes(output, "step*.safetensors")
-        changed = [f"{name} was finished and has changed" for name in before if finished.get(name) != before[name]]
+        changed = [f"{name} was finished and then changed" for name in before if finished.get(name) != before[name]]
         tally.note("after it", problems_in(output) + changed)
     tally.note("the next run", [ending.problem] if ending.problem else [])
 
 
 def _begins(output: Path) -> Condition:
-    """Whether a process that is about to start trains already: each opens a file for TensorBoard."""
+    """Return a condition: whether a process started after this call is training, seen by its TensorBoard file."""
     before = len(list(output.rglob("*tfevents*")))
     return lambda: len(list(output.rglob("*tfevents*"))) > before
 
 
 def differences(reference: Path, output: Path) -> list[str]:
-    """Files whose bytes are not those of an undisturbed run; of a state it is the content that counts.
+    """List files whose bytes differ from an undisturbed run; of a state, the content is compared.
 
-    A state that was loaded and saved again has the same values, but pickle sees that fewer of them are one object.
+    A state that was loaded and saved again has the same values, but pickle stores fewer of them as shared objects.
     """
     found = []
     for pattern in SAME:
@@ -98,7 +98,7 @@ def differences(reference: Path, output: Path) -> list[str]:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Whether two documents of tensors hold the same, to the bit."""
+    """Whether two documents of tensors are equal bit by bit."""
     if isinstance(first, torch.Tensor):
         return isinstance(second, torch.Tensor) and first.dtype == second.dtype and torch.equal(first, second)
     if type(first) is not type(second):

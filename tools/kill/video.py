@@ -1,4 +1,4 @@
-"""`rcil-serve video`, killed: what has its name is whole, what has not can be played, the next run is undisturbed."""
+"""Kills `rcil-serve video`: finished files must be complete, partial videos playable, and the next run unaffected."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tools.kill.whole import frames_of, problems_in
 
 FRAMES, SIZE = 160, (160, 208)
 TO_THE_END = 5
-"""After so many kills a run is left alone."""
+"""Number of kills after which one run is allowed to finish."""
 MASKS = ("masks.mkv", "masks")
 
 
 def kill_video(folder: Path, tally: Tally, rng: random.Random) -> None:
-    """Kill runs over a clip into one folder, which is empty or holds the outputs of a run before."""
+    """Kill runs that write to one folder, which is empty or holds the outputs of an earlier run."""
     make_site(folder / "site", images=5, size=SIZE, frames=FRAMES)
     checkpoint, log, output = write_checkpoint(folder / "model.safetensors", 0), folder / "log", folder / "seen"
     size = "x".join(map(str, SIZE))
@@ -51,7 +51,7 @@ def kill_video(folder: Path, tally: Tally, rng: random.Random) -> None:
 
 
 def video_problems(output: Path) -> list[str]:
-    """What is wrong with a folder of outputs after a kill, or after a run."""
+    """Return what is wrong with a folder of outputs after a kill or a run."""
     found = problems_in(output)
     part, receipt = output / "seen.part.mp4", output / "seen.receipt.json"
     if part.exists() and b"moof" in part.read_bytes() and not frames_of(part, cut=True):
@@ -62,7 +62,7 @@ def video_problems(output: Path) -> list[str]:
 
 
 def receipt_problems(receipt: dict[str, Any]) -> list[str]:
-    """A receipt says that a run is under way, or gives hashes of outputs that are there."""
+    """Check that a receipt says that a run is in progress, or contains the hashes of existing outputs."""
     if receipt["status"] == "running":
         return []
     if receipt["status"] != "done":
@@ -75,7 +75,7 @@ def receipt_problems(receipt: dict[str, Any]) -> list[str]:
 
 
 def differences(reference: Path, output: Path, masks: str) -> list[str]:
-    """What is not as in an undisturbed run: every frame, mask and line, but for times; and nothing is missing."""
+    """List differences from an undisturbed run: frames, masks and lines except their times, and missing files."""
     pairs = [
         ("seen.mp4", frames_of),
         ("frames.jsonl", _lines),

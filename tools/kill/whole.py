@@ -1,4 +1,4 @@
-"""Whether files are whole: each kind has a way to tell."""
+"""Checks whether files are complete, by their kind."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rcil.core.errors import RcilError
 
 PNG_END = b"IEND\xaeB`\x82"
 SEGMENT = b"\x18\x53\x80\x67"
-"""How the one element of a Matroska file that holds all else begins; FFmpeg gives its size eight bytes."""
+"""Start of the Segment element, which holds the content of a Matroska file; FFmpeg stores its size in eight bytes."""
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a path, relative to the folder that is looked at, is a name that only unfinished work has."""
+    """Whether a path, relative to the inspected folder, has the name of an unfinished file."""
     return any(part.startswith(".") or ".part." in part for part in path.parts)
 
 
 def problems_in(folder: Path) -> list[str]:
-    """What is wrong with the files in a folder that have their final names, but for TensorBoard's, which grow."""
+    """List problems of the files with final names in a folder, except TensorBoard's, which grow."""
     found = []
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
@@ -35,7 +35,7 @@ def problems_in(folder: Path) -> list[str]:
 
 
 def problem_of(path: Path) -> str | None:
-    """Why a file is not whole; None if it is."""
+    """Why a file is not complete; None if it is."""
     check = CHECKS.get(path.suffix)
     if check is None:
         return f"nobody knows how to check {path.suffix or 'a file without ending'}"
@@ -47,7 +47,7 @@ def problem_of(path: Path) -> str | None:
 
 
 def hashes(folder: Path, pattern: str) -> dict[str, str]:
-    """sha256 of the files that match."""
+    """SHA-256 of the files that match a pattern, by name."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob(pattern))}
 
 
@@ -102,7 +102,7 @@ def _table(path: Path) -> None:
 
 def _page(path: Path) -> None:
     if not path.read_text(encoding="utf-8").rstrip().endswith("</html>"):
-        raise ValueError("the page has no end")
+        raise ValueError("the page is truncated")
 
 
 def _picture(path: Path) -> None:
@@ -117,33 +117,33 @@ def _movie(path: Path) -> None:
     data = path.read_bytes()
     ended = _mp4_ends(data) if path.suffix == ".mp4" else _mkv_ends(data)
     if not ended or not frames_of(path):
-        raise ValueError("the video has no end")
+        raise ValueError("the video is truncated")
 
 
 def _mp4_ends(data: bytes) -> bool:
-    """Whether the boxes fill the file, and one of fragments has its index at the end: decoders do without either."""
-    place, kinds = 0, []
-    while place + 8 <= len(data):
-        size = int.from_bytes(data[place : place + 4], "big")
-        size = int.from_bytes(data[place + 8 : place + 16], "big") if size == 1 else size
-        kinds.append(data[place + 4 : place + 8])
-        place += max(size, 8)
-    return place == len(data) and bool(kinds) and (b"moof" not in kinds or kinds[-1] == b"mfra")
+    """Whether the boxes of an MP4 fill the file, and a fragmented one ends with its index; decoders need neither."""
+    offset, kinds = 0, []
+    while offset + 8 <= len(data):
+        size = int.from_bytes(data[offset : offset + 4], "big")
+        size = int.from_bytes(data[offset + 8 : offset + 16], "big") if size == 1 else size
+        kinds.append(data[offset + 4 : offset + 8])
+        offset += max(size, 8)
+    return offset == len(data) and bool(kinds) and (b"moof" not in kinds or kinds[-1] == b"mfra")
 
 
 def _mkv_ends(data: bytes) -> bool:
-    """Whether the segment, whose size is written in the end, fills the file."""
+    """Whether the Segment, whose size is written last, fills the file."""
     head = data.find(SEGMENT) + len(SEGMENT)
     size = int.from_bytes(data[head : head + 8], "big") & (1 << 56) - 1
     return head + 8 + size == len(data)
 
 
 def frames_of(path: Path, *, cut: bool = False) -> list[str]:
-    """A hash of every frame of a video.
+    """Return a hash of every frame of a video.
 
     Args:
         path: The file.
-        cut: Take what can be decoded of a file that has no end, as players do.
+        cut: Accept a truncated file, and decode what can be decoded, as players do.
     """
     import av
     import av.error

@@ -27,14 +27,14 @@ def main() -> int:
     parser.add_argument("--replicas", type=int, metavar="N", help="run only the first N seeds or orders")
     parser.add_argument("--runs", type=Path, default=Path("results"), help="folder of data and runs (results)")
     parser.add_argument("--camvid", type=Path, help="folder with CamVid: images/, masks/, classes.txt")
-    parser.add_argument("--workers", type=int, default=2, help="cells at a time, one thread each (2)")
-    parser.add_argument("--pages", type=Path, default=Path("docs/results"), help="where tables are written")
+    parser.add_argument("--workers", type=int, default=2, help="concurrent cells, one thread each (2)")
+    parser.add_argument("--pages", type=Path, default=Path("docs/results"), help="folder for the pages (docs/results)")
     parser.add_argument("--again", action="store_true", help="also run cells that the pages already contain")
     parser.add_argument("--only-pages", action="store_true", help="run nothing, only write the pages of finished cells")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.tables if name not in TABLES]
     if unknown:
-        print(f"there is no table '{unknown[0]}'. {did_you_mean(unknown[0], TABLES)}", file=sys.stderr)
+        print(f"unknown table '{unknown[0]}'. {did_you_mean(unknown[0], TABLES)}", file=sys.stderr)
         return 2
     chosen = [TABLES[name] for name in arguments.tables or TABLES]
     data, runs = arguments.runs / "data", arguments.runs / "runs"
@@ -53,8 +53,8 @@ def main() -> int:
         replicas = {table.name: list(table.replicas)[: arguments.replicas] for table in chosen}
         wanted = [
             cell
-            for mine in cells.values()
-            for cell in mine
+            for cells_of_table in cells.values()
+            for cell in cells_of_table
             if (rows is None or cell.row in rows) and cell.replica in replicas[cell.table]
         ]
         failed = run_cells(wanted, runs, arguments.workers, lambda text: print(text, flush=True), published)
@@ -62,8 +62,8 @@ def main() -> int:
     for table in chosen:
         document = summarise_table(table, cells[table.name], runs, published)
         if document["rows"]:
-            ours = table.data.startswith("site")  # CamVid's images are not ours to publish
-            draw_pictures(table, cells[table.name], runs, arguments.pages if ours else arguments.runs)
+            publishable = table.data.startswith("site")  # images of CamVid are not published
+            draw_pictures(table, cells[table.name], runs, arguments.pages if publishable else arguments.runs)
             write_table(table, document, arguments.pages)
             print(f"{arguments.pages / table.name}.md: {document['missing']} cells missing")
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""One cell: all steps of a run, and what is measured of it."""
+"""One cell of a table: all steps of a run, and its measurements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rcil.training.task import Task
 
 
 def held_out_classes(task: Task, model: Path) -> dict[str, float | None]:
-    """IoU of every class on all images that were held out of any step."""
+    """IoU of every class on the held-out images of all steps."""
     plan = make_plan(task, joint=make_method(task.method.name, **task.method.options).sees_all_data)
     samples = {sample.name: sample for step in plan.steps for sample in step.validation}
     report = evaluate(load(model), plan.data, tuple(samples.values()), scale=task.data.scale)
@@ -25,14 +25,14 @@ def held_out_classes(task: Task, model: Path) -> dict[str, float | None]:
 
 
 def run_cell(task: Task, folder: Path, *, step0: Path | None, held_out: bool) -> None:
-    """Train all steps, or what is left of them, and write `cell.json`, which says that the cell is finished.
+    """Train all remaining steps, and write `cell.json`, which marks the cell as finished.
 
-    A finished cell is only measured further: it may belong to a table of another name.
+    A finished cell is only measured again, because it may also belong to another table.
 
     Args:
-        task: What to do.
-        folder: Of the run.
-        step0: A run with the same step 0.
+        task: The task of the run.
+        folder: Folder of the run.
+        step0: A run with the same step 0, whose result is reused.
         held_out: Also measure the last model on the held-out images.
     """
     finished = folder / "cell.json"
@@ -45,7 +45,7 @@ def run_cell(task: Task, folder: Path, *, step0: Path | None, held_out: bool) ->
 
 
 def _trained(task: Task, folder: Path, step0: Path | None) -> dict[str, Any]:
-    """All steps; the seconds are those of the process that finishes the cell."""
+    """Run all steps. Only the seconds of the process that finishes the cell are counted."""
     started = time.process_time()
     results = run_task(task, folder, resume=True, step0_of=step0)
     return {"steps": results["steps"], "cpu_seconds": round(time.process_time() - started, 1)}

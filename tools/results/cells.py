@@ -1,4 +1,4 @@
-"""What a table is: rows (methods, options) times replicas (seeds, class orders), each cell a task of its own."""
+"""Tables: rows (methods and options) times replicas (seeds and class orders); every cell is a task."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Table:
     name: str
     title: str
     about: str
-    """What is compared, in a sentence or two, for the page."""
+    """One or two sentences for the page about what is compared."""
     data: str
-    """Folder below that of the data, see `data.py`."""
+    """Folder name of the data; see `data.py`."""
     base: Mapping[str, Any]
     """The task that all cells share."""
     rows: Mapping[str, Changes]
     replicas: Mapping[str, Changes]
     look: Look = "methods"
     held_out: bool = False
-    """Also measure on the held-out images, on which options are chosen."""
+    """Whether to measure also on the held-out images, on which options are chosen."""
     pictures: tuple[str, ...] = ()
-    """Rows that are shown on images."""
+    """Rows whose masks are shown as images."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A run."""
+    """One run of a table."""
 
     table: str
     row: str
@@ -48,20 +48,20 @@ class Cell:
     task: Task = field(repr=False)
     held_out: bool
     first_classes: frozenset[str] = frozenset()
-    """Of step 0, background included; empty where steps bring domains."""
+    """Classes of step 0 with the background; empty if the steps add domains."""
 
     @property
     def id(self) -> str:
-        """The method and a digest of the task: cells of different tables that do the same are one.
+        """The method and a digest of the task, so that equal cells of different tables are the same run.
 
-        Defaults do not count, so that a key which a task learns later changes nothing.
+        Defaults are left out, so that a new key of the task format does not change it.
         """
         document = self.task.model_dump(mode="json", exclude={"name": True, "data": {"root"}}, exclude_defaults=True)
         return f"{self.task.method.name}-{_digest([self.task.data.root.name, document])}"
 
     @property
     def first_step(self) -> str:
-        """A digest of all that decides step 0: cells with the same one share it."""
+        """A digest of everything that determines step 0; cells with the same digest share their step 0."""
         task = self.task
         method = make_method(task.method.name, **task.method.options)
         document = task.model_dump(mode="json", include={"seed", "network", "training"}, exclude_defaults=True)
@@ -75,10 +75,10 @@ class Cell:
 
 
 def cells_of(table: Table, data: Path) -> Iterator[Cell]:
-    """All cells, replica by replica, so that an interrupted table has whole replicas.
+    """Yield all cells, replica by replica, so that an interrupted table has complete replicas.
 
     Args:
-        table: What to fill.
+        table: The table.
         data: The folder that holds the data of all tables.
     """
     for replica, first in table.replicas.items():
@@ -91,7 +91,7 @@ def cells_of(table: Table, data: Path) -> Iterator[Cell]:
 
 
 def _all_at_once(task: Task) -> Task:
-    """Joint training knows no steps: it is the same run whatever they are."""
+    """Remove the steps from a joint training, which does not depend on them."""
     if task.protocol.steps is None or not make_method(task.method.name, **task.method.options).sees_all_data:
         return task
     names = tuple(sorted(name for step in task.protocol.steps for name in step))
@@ -112,7 +112,7 @@ def _set(document: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _first_of(task: Task) -> Any:
-    """What the protocol says about step 0; in the disjoint setting later classes decide which images it leaves out."""
+    """The part of the protocol that affects step 0. In the disjoint setting, later classes exclude images from it."""
     protocol = task.protocol
     if protocol.domain_steps is not None:
         return ["domains", sorted(protocol.domain_steps[0])]

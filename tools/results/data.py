@@ -15,18 +15,18 @@ from rcil.core.errors import ConfigError
 from rcil.scenes import make_site
 
 TILE = (90, 80)
-"""CamVid's images are shown at half their size, 180x240 pixels, and cut into six tiles each. Nearly every whole image
-holds nearly every class, which leaves the disjoint setting nothing; of the tiles some hundreds are left for every step.
-Tests are on tiles too, so that the head's dilated convs see what they saw while they learned.
+"""CamVid's images are scaled to half their size, 180x240 pixels, and cut into six tiles each. Nearly every whole image
+contains nearly every class, so the disjoint setting would have no images; with tiles, every step has some hundreds.
+The tests use tiles too, so that the dilated convs of the head see the same context as in training.
 """
 TESTED = 3
-"""Every third test frame is looked at."""
+"""Every third test frame is used."""
 SEQUENCES = ("0016E5", "0006R0", "0001TP")
 SITE_DOMAINS = ("sunny", "rain", "night")
 
 
 def prepare(name: str, target: Path, camvid: Path | None) -> Path:
-    """Make the data called `name` below `target`, unless it is there."""
+    """Create the data called `name` in the folder `target`, unless it exists."""
     folder = target / name
     if folder.is_dir():
         return folder
@@ -57,7 +57,7 @@ def _site(folder: Path, domains: tuple[str, ...]) -> None:
 
 
 def cut_camvid(source: Path, target: Path) -> None:
-    """All training images and some test images with their masks, in tiles."""
+    """Write tiles of all training images and some test images, with their masks."""
     for kind in ("images", "masks"):
         for path in sorted((source / kind / "train").iterdir()):
             _cut(path, target / kind / "train")
@@ -67,9 +67,9 @@ def cut_camvid(source: Path, target: Path) -> None:
 
 
 def camvid_by_sequence(source: Path, target: Path) -> None:
-    """Tiles with the sequence that they come from as their domain.
+    """Write tiles whose domain is the sequence that they come from.
 
-    The test split is of one sequence alone, so the last fifth of the others' frames, in time, is added to it.
+    The test split contains a single sequence, so the last fifth of the other sequences is added to it.
     """
     domains: dict[str, str] = {}
     for kind in ("images", "masks"):
@@ -90,7 +90,7 @@ def camvid_by_sequence(source: Path, target: Path) -> None:
 
 
 def _cut(path: Path, folder: Path) -> list[Path]:
-    """The tiles of an image or mask; returns their files."""
+    """Write the tiles of an image or mask; return their files."""
     folder.mkdir(parents=True, exist_ok=True)
     picture = _half(path)
     height, width = TILE
@@ -104,7 +104,7 @@ def _cut(path: Path, folder: Path) -> list[Path]:
 
 
 def _half(path: Path) -> NDArray[np.uint8]:
-    """An image [H, W, 3] or a mask [H, W] at half its size; colours are averaged, class ids picked."""
+    """Halve an image [H, W, 3] or a mask [H, W]; colours are averaged, class ids are sampled."""
     picture = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
     assert picture is not None, path
     if picture.ndim == 2:

@@ -26,7 +26,7 @@ from tools.results.cells import cells_of
 from tools.results.tables import TABLES
 
 EVERY, SCALE, WINDOW = 6, 0.5, 5
-"""Every sixth test frame, at half size; the side of a crop's map."""
+"""Every sixth test frame is used; side of the feature map of a crop."""
 
 
 def study(model: Segmenter, metadata: Metadata, whole: Path, tiles: Path) -> dict[str, float]:
@@ -48,7 +48,7 @@ def study(model: Segmenter, metadata: Metadata, whole: Path, tiles: Path) -> dic
 
 
 def centre_taps(network: Segmenter) -> Segmenter:
-    """A copy whose dilated convs in the head see one place each."""
+    """Return a copy whose dilated convs in the head keep their centre tap only."""
     changed = copy.deepcopy(network)
     for conv in changed.head.modules():
         if isinstance(conv, nn.Conv2d) and conv.dilation[0] > 1:
@@ -59,7 +59,7 @@ def centre_taps(network: Segmenter) -> Segmenter:
 
 
 def windowed(network: Segmenter, window: int) -> Segmenter:
-    """A copy whose pooled path averages over a window."""
+    """Return a copy whose pooled path averages over a window."""
     changed = copy.deepcopy(network)
     changed.head.pool_window = window
     return changed

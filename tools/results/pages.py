@@ -8,7 +8,7 @@ from typing import Any
 
 from rcil.core.documents import write_json
 from rcil.core.files import replacing
-from rcil.report.compare_report import as_text, comparison_curves
+from rcil.report.pages import as_text, comparison_curves
 from tools.results.cells import Table
 from tools.results.plots import ablation_bars, heat_map
 
@@ -16,12 +16,12 @@ COLUMNS = {"first": "first classes", "later": "later classes", "all": "all"}
 
 
 def write_table(table: Table, document: dict[str, Any], folder: Path) -> None:
-    """Write NAME.json, NAME.md and NAME.png; the page shows NAME-images.jpg where that is.
+    """Write NAME.json, NAME.md and NAME.png; the page shows NAME-images.jpg if it exists.
 
     Args:
-        table: What was run.
-        document: From `summarise_table`.
-        folder: Where the pages are.
+        table: The table.
+        document: Result of `summarise_table`.
+        folder: Folder of the pages.
     """
     pictured = (folder / f"{table.name}-images.jpg").is_file()
     without_nan = json.loads(json.dumps(document), parse_constant=lambda _: None)
@@ -39,11 +39,11 @@ def as_page(table: Table, document: dict[str, Any], *, pictured: bool) -> str:
     minutes = sum(cell["cpu_seconds"] for row in rows.values() for cell in row["cells"].values()) / 60
     lines = [f"# {table.title}", "", table.about, "", "```", document["command"], "```", ""]
     lines.append(
-        f"Mean ± sd in % over {len(table.replicas)} runs ({', '.join(table.replicas)}; seeds "
-        f"{', '.join(map(str, seeds))}), {minutes:.0f} minutes of one core in all."
+        f"Mean ± standard deviation in % over {len(table.replicas)} runs ({', '.join(table.replicas)}; seeds "
+        f"{', '.join(map(str, seeds))}), {minutes:.0f} core minutes in total."
     )
     if document["missing"]:
-        lines.append(f"**{document['missing']} cells are still to run.**")
+        lines.append(f"**{document['missing']} cells are missing.**")
     lines += [
         "",
         *_markdown(rows, len(table.replicas), held=table.held_out),
@@ -52,13 +52,13 @@ def as_page(table: Table, document: dict[str, Any], *, pictured: bool) -> str:
         "",
     ]
     if pictured:
-        lines += [f"![What the methods see]({table.name}-images.jpg)", ""]
-    lines += [f"All cells, class by class and step by step, are in [{table.name}.json]({table.name}.json).", ""]
+        lines += [f"![Masks of the methods]({table.name}-images.jpg)", ""]
+    lines += [f"The results of every class after every step are in [{table.name}.json]({table.name}.json).", ""]
     return "\n".join(lines)
 
 
 def _markdown(rows: dict[str, Any], replicas: int, *, held: bool) -> list[str]:
-    """The table; rows that are not complete say so."""
+    """The table; incomplete rows state their number of runs."""
     filled = {key for row in rows.values() for key in COLUMNS if row[key]["mean"] is not None}
     columns = {key: title for key, title in COLUMNS.items() if key in filled}
     titles = ["", *columns.values(), *(["held-out, all"] if held else [])]

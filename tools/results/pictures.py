@@ -1,4 +1,4 @@
-"""What the methods of a table see: images in rows, methods in columns."""
+"""Masks of a table's methods: images in rows, methods in columns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tools.results.runner import result_of
 
 IMAGES = 3
 LARGE = 0.01
-"""Share of all pixels from which on a class is looked for when images are chosen."""
+"""Minimum share of all pixels for a class to be considered when images are chosen."""
 
 
 def draw_pictures(table: Table, cells: Sequence[Cell], runs: Path, folder: Path) -> None:
-    """Write NAME-images.jpg with the first replica's models, if it is wanted and all are there."""
+    """Write NAME-images.jpg with the models of the first replica, if it is requested and all exist."""
     first = next(iter(table.replicas))
     wanted = {row: cell for row in table.pictures for cell in cells if (cell.row, cell.replica) == (row, first)}
     if not wanted or any(result_of(cell, runs) is None for cell in wanted.values()):
@@ -39,6 +39,6 @@ def last_model(run: Path) -> Path:
 
 
 def large_classes(data: SegmentationData) -> list[str]:
-    """Classes, background aside, that can be seen in a small picture of the test images."""
+    """Classes, without the background, that are large enough to be visible in the test images."""
     pixels = np.sum([content.pixels for content in scan(data, data.splits["val"])], axis=0)
     return [name for name, share in zip(data.names[1:], pixels[1:] / pixels.sum(), strict=False) if share >= LARGE]

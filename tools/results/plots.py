@@ -1,4 +1,4 @@
-"""Plots that only the results need."""
+"""Plots of the results."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rcil.report.plots import COLOURS, DARK, as_png, make_figure
 
 
 def ablation_bars(title: str, rows: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """One bar a row with its deviation, the numbers beside."""
+    """One bar per row with its standard deviation and its value."""
     figure = make_figure((7.5, 0.36 * len(rows) + 1.3))
     axes = figure.add_subplot()
     means = np.array([100 * row["mean"] for row in rows.values()])
     deviations = np.array([100 * row["sd"] for row in rows.values()])
-    places = np.arange(len(rows))
-    axes.barh(places, means, xerr=deviations, height=0.65, color=COLOURS[0], ecolor=DARK, capsize=3)
-    for place, mean, deviation in zip(places, means, deviations, strict=True):
-        axes.text(mean + deviation + 0.4, float(place), f"{mean:.1f}", va="center", fontsize=8, color=DARK)
-    axes.set_yticks(places, list(rows), fontsize=9)
+    positions = np.arange(len(rows))
+    axes.barh(positions, means, xerr=deviations, height=0.65, color=COLOURS[0], ecolor=DARK, capsize=3)
+    for position, mean, deviation in zip(positions, means, deviations, strict=True):
+        axes.text(mean + deviation + 0.4, float(position), f"{mean:.1f}", va="center", fontsize=8, color=DARK)
+    axes.set_yticks(positions, list(rows), fontsize=9)
     axes.invert_yaxis()
     axes.set_xlim(0, max((means + deviations).max() * 1.12, 1))
     axes.set_xlabel("mean IoU of all classes after the last step, %")
@@ -31,7 +31,7 @@ def ablation_bars(title: str, rows: Mapping[str, Mapping[str, Any]]) -> bytes:
 
 
 def heat_map(title: str, cells: Mapping[str, float]) -> bytes:
-    """Rows called `a, b` as a grid of a by b."""
+    """Draw rows named `a, b` as a grid of a by b."""
     pairs = [tuple(part.strip() for part in name.split(",")) for name in cells]
     left, below = (list(dict.fromkeys(pair[side] for pair in pairs)) for side in (0, 1))
     values = np.full((len(left), len(below)), np.nan)

@@ -1,4 +1,4 @@
-"""Runs cells side by side in a few processes; cells that share a step 0 wait for the one that trains it."""
+"""Runs cells in several processes; cells that share a step 0 wait for the one that trains it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 from tools.results.cells import Cell
 
 Results = Mapping[str, dict[str, Any]]
-"""Cells by id, as `cell.json` has them."""
+"""Contents of `cell.json` by cell id."""
 
 
 def result_of(cell: Cell, runs: Path, published: Results | None = None) -> dict[str, Any] | None:
-    """What a finished cell wrote; None for any other, or where what is wanted now was not measured then.
+    """Result of a finished cell; None if it is unfinished, or if a required measurement is missing.
 
     Args:
-        cell: Which one.
-        runs: One folder a cell.
-        published: Cells that pages tell of, for those that have no folder here.
+        cell: The cell.
+        runs: Folder with one folder per cell.
+        published: Cells on the pages, for those without a folder.
     """
     path = runs / cell.id / "cell.json"
     document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else (published or {}).get(cell.id)
@@ -32,14 +32,14 @@ def result_of(cell: Cell, runs: Path, published: Results | None = None) -> dict[
 def run_cells(
     cells: Sequence[Cell], runs: Path, workers: int, say: Callable[[str], None], published: Results | None = None
 ) -> list[Cell]:
-    """Run what is not finished; returns the cells that failed, whose logs say why.
+    """Run the unfinished cells; return those that failed. Their logs contain the tracebacks.
 
     Args:
-        cells: In order of importance.
-        runs: One folder a cell.
-        workers: Processes at a time, one thread each.
-        say: Told about every cell.
-        published: Cells that need not run.
+        cells: The cells, most important first.
+        runs: Folder with one folder per cell.
+        workers: Number of processes, with one thread each.
+        say: Called with one line per cell.
+        published: Cells that are not run again.
     """
     waiting = list({cell.id: cell for cell in cells if result_of(cell, runs, published) is None}.values())
     first = {cell.first_step: runs / cell.id for cell in cells if (runs / cell.id / "step0.safetensors").is_file()}
@@ -65,7 +65,7 @@ def run_cells(
 
 
 def _next(waiting: Sequence[Cell], first: dict[str, Path], running: Sequence[Cell]) -> Cell | None:
-    """The first cell whose step 0 is there already, or that nobody is training at the moment."""
+    """Return the first cell whose step 0 exists, or whose step 0 is not being trained."""
     busy = {cell.first_step for cell in running}
     return next((cell for cell in waiting if cell.first_step in first or cell.first_step not in busy), None)
 
@@ -77,7 +77,7 @@ def _one_thread() -> None:
 
 
 def _run(cell: Cell, runs: Path, step0: Path | None) -> bool:
-    """Whether the cell came to its end; if not, its log has the traceback."""
+    """Run a cell; return whether it finished. Otherwise its log contains the traceback."""
     from tools.results.cell import run_cell
 
     folder = runs / cell.id

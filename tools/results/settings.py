@@ -1,4 +1,4 @@
-"""What the tables have in common: data, networks, schedules, class orders, and the options of every method."""
+"""Settings that tables share: data, networks, schedules, class orders, and the options of every method."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAMVID_ORDERS = {
     "b": ("pedestrian", "pavement", "tree", "car", "fence"),
     "c": ("sign", "sky", "tree", "pavement", "bicyclist"),
 }
-"""The later classes of three orders, large and rare ones in each; the other six come first."""
+"""The later classes of three orders, each with large and rare ones; the other six come first."""
 SITE_CLASSES = ("road", "building", "vegetation", "person", "vehicle", "crate", "barrier", "cone", "sign", "ball")
 SITE_ORDERS = {
     "a": ("vegetation", "vehicle", "barrier", "crate", "cone"),
@@ -78,11 +78,12 @@ PAPER: dict[str, dict[str, Any]] = {
     },
 }
 """Weights of the papers, for ResNet-101 and thousands of iterations. `late`: all methods share a plain step 0. RCIL+ is
-what the held-out images of the tables `*-beyond` chose; on the site, whose features are young, without `fuse`."""
+the combination chosen on the held-out images of the tables `*-beyond`; on the site, whose network starts from random
+weights, without `fuse`."""
 TRIED = dict.fromkeys(("lwf", "lwf-mc", "ilt", "mib", "sdr", "plop"), (1.0, 0.1))
-"""Factors of the papers' weights."""
+"""Factors by which the papers' weights are multiplied."""
 LAMBDAS, GAMMAS = (1.0, 4.0, 20.0), (0.0001, 0.001)
-"""What is tried for RCIL: all lambdas with the first gamma."""
+"""Values to try for RCIL: all lambdas with the first gamma."""
 CHOSEN: dict[tuple[str, int], dict[str, dict[str, Any]]] = {
     ("camvid", 1): {"rcil": {"distillation": 1.0, "gamma": 0.0001}},
     ("camvid", 5): {
@@ -105,18 +106,18 @@ CHOSEN: dict[tuple[str, int], dict[str, dict[str, Any]]] = {
         "rcil-plus": {"fuse": False},
     },
 }
-"""Weights that the held-out images chose among those of `weights_to_try`, by data and classes per step."""
+"""Weights of `weights_to_try` that were best on the held-out images, by data and classes per step."""
 
 
 def options_of(data: str, method: str, per_step: int) -> dict[str, Any]:
-    """The options of a method on the data called `data`; steps that add domains have those of one class a step."""
+    """Options of a method on the data called `data`. Steps that add domains use those for one class per step."""
     chosen = CHOSEN.get((data, per_step), {})
     inherited = chosen.get("rcil", {}) if method == "rcil-plus" else {}
     return {**PAPER[method], **inherited, **chosen.get(method, {})}
 
 
 def weights_to_try() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Row -> method and options."""
+    """Method and options of every row."""
     rows: dict[str, tuple[str, dict[str, Any]]] = {}
     for method, shares in TRIED.items():
         names = [name for name in PAPER[method] if name in ("weight", "encoder_weight", "factor", "logits_factor")]
@@ -130,11 +131,11 @@ def weights_to_try() -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def steps_of(classes: Sequence[str], later: Sequence[str], per_step: int) -> list[list[str]]:
-    """Class names of each step: what is not `later` first, then `per_step` at a time."""
+    """Class names of each step: first those not in `later`, then `per_step` at a time."""
     first = [name for name in classes if name not in later]
     return [first, *(list(later[start : start + per_step]) for start in range(0, len(later), per_step))]
 
 
 def orders_of(data: str) -> tuple[Sequence[str], Mapping[str, Sequence[str]]]:
-    """All classes, and the later ones of each order."""
+    """Return all classes, and the later ones of each order."""
     return (CAMVID_CLASSES, CAMVID_ORDERS) if data == "camvid" else (SITE_CLASSES, SITE_ORDERS)

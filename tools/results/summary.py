@@ -1,4 +1,4 @@
-"""From finished cells to the document of a table: means and deviations over replicas."""
+"""Summarises the finished cells of a table: means and standard deviations over replicas."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tools.results.runner import Results, result_of
 def summarise_table(
     table: Table, cells: Sequence[Cell], runs: Path, published: Results | None = None
 ) -> dict[str, Any]:
-    """What `docs/results/NAME.json` holds: every finished cell, and each row over its replicas.
+    """Content of `docs/results/NAME.json`: every finished cell, and each row over its replicas.
 
-    Rows without a finished cell are left out; `missing` counts the cells that are still to run.
+    Rows without a finished cell are omitted; `missing` counts the unfinished cells.
     """
     finished = {
         (cell.row, cell.replica): (cell, result) for cell in cells if (result := result_of(cell, runs, published))
@@ -40,7 +40,7 @@ def summarise_table(
 
 
 def published_cells(pages: Path) -> dict[str, dict[str, Any]]:
-    """The cells of all pages in a folder by id, as their runs wrote them but for the last digits."""
+    """Cells of all pages in a folder by id, with rounded numbers."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(pages.glob("*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ def published_cells(pages: Path) -> dict[str, dict[str, Any]]:
 
 
 def _row(mine: dict[str, tuple[Cell, dict[str, Any]]]) -> dict[str, Any]:
-    """Options, cells, last step and curve of one row; means are of what the page's cells say, to the last digit."""
+    """Options, cells, last step and curve of one row. Means are computed from the rounded values of the cells."""
     cells = {replica: _cell(cell, result) for replica, (cell, result) in mine.items()}
     first = [cell.first_classes for cell, _ in mine.values()]
     runs = [[_means(s, f) for s in cell["steps"]] for cell, f in zip(cells.values(), first, strict=True)]
@@ -82,7 +82,7 @@ def _cell(cell: Cell, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _means(classes: dict[str, float | None], first: frozenset[str]) -> dict[str, float]:
-    """Where steps add domains, all classes are there from the first."""
+    """If the steps add domains, all classes exist from the first step."""
     return step_means(_as_step(classes), set(first) or set(classes))
 
 

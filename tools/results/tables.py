@@ -1,4 +1,4 @@
-"""The tables: the paper's comparison and ablations on data that two cores can manage, and what goes beyond the paper.
+"""The tables: the paper's comparison and ablations on data that two cores can process, and additions to the paper.
 
 Options are chosen on held-out images (the tables `*-weights` and `*-beyond`), never on test images.
 """
@@ -36,7 +36,7 @@ METHODS = {
 }
 SHOWN = (*METHODS, "joint")
 SEEDS = (0, 1, 2)
-PLACES = {"camvid": "CamVid", "site": "Generated site"}
+DATA_TITLES = {"camvid": "CamVid", "site": "Generated site"}
 
 
 def row(name: str, options: Mapping[str, Any], **changes: Any) -> Changes:
@@ -45,13 +45,13 @@ def row(name: str, options: Mapping[str, Any], **changes: Any) -> Changes:
 
 
 def all_methods(data: str, per_step: int = 1) -> dict[str, Changes]:
-    """The rows of the paper's tables, the preset that goes beyond them, and joint training."""
+    """The rows of the paper's tables, RCIL+, and joint training."""
     rows = {title: row(name, options_of(data, name, per_step)) for title, name in METHODS.items()}
     return {**rows, "joint": row("joint", {}, **{"training.epochs": [ALL_AT_ONCE[data], 1]})}
 
 
 def in_orders(data: str, per_step: int, setting: str) -> dict[str, Changes]:
-    """Three replicas: on CamVid another class order and seed each, on the site, where there is time, seeds alone."""
+    """Three replicas: on CamVid each has its own class order and seed, on the site only its own seed."""
     classes, orders = orders_of(data)
     names = {f"order {name}": later for name, later in orders.items()}
     if data == "site":
@@ -63,21 +63,21 @@ def in_orders(data: str, per_step: int, setting: str) -> dict[str, Changes]:
 
 
 def base_of(data: str, per_step: int) -> dict[str, Any]:
-    """The task that all cells share: a step that brings five classes has more epochs than one that brings one."""
+    """The task that all cells share. A step with five new classes has more epochs than one with a single class."""
     training = BASES[data]["training"]
     epochs = training["epochs"] if per_step == 1 else [training["epochs"][0], TWO_STEPS[data]]
     return {**BASES[data], "training": {**training, "epochs": epochs}}
 
 
 def comparisons() -> Iterator[Table]:
-    """All methods, in two steps and in six, overlapped and disjoint."""
+    """Compare all methods over two and six steps, overlapped and disjoint."""
     for data, per_step, setting in product(("camvid", "site"), (1, 5), ("overlapped", "disjoint")):
         first = 6 if data == "camvid" else 5
         steps = "six steps" if per_step == 1 else "two steps"
         yield Table(
             name=f"{data}-{first}-{per_step}-{setting}",
-            title=f"{PLACES[data]}, {first}-{per_step}, {setting}",
-            about=f"{first} classes first, then {per_step} at a time: {steps}. All methods of the paper's tables.",
+            title=f"{DATA_TITLES[data]}, {first}-{per_step}, {setting}",
+            about=f"{first} classes first, then {per_step} at a time, over {steps}: all methods of the paper's tables.",
             data=data,
             base=base_of(data, per_step),
             rows=all_methods(data, per_step),
@@ -87,13 +87,13 @@ def comparisons() -> Iterator[Table]:
 
 
 def by_domain() -> Iterator[Table]:
-    """All methods on steps that bring new scenes and no new class."""
+    """Compare all methods on steps that add scenes and no classes."""
     domains = {"camvid": ("camvid-sequences", SEQUENCES), "site": ("site-domains", SITE_DOMAINS)}
     for data, (folder, names) in domains.items():
         yield Table(
             name=f"{data}-domains",
-            title=f"{PLACES[data]}, by domain",
-            about=f"All classes in every step, each on images of its own: {', then '.join(names)}.",
+            title=f"{DATA_TITLES[data]}, by domain",
+            about=f"Every step has all classes, on its own images: {', then '.join(names)}.",
             data=folder,
             base=BASES[data],
             rows=all_methods(data),
@@ -102,15 +102,15 @@ def by_domain() -> Iterator[Table]:
 
 
 def weights() -> Iterator[Table]:
-    """Which weights suit a small network and short steps, by the held-out images."""
+    """Choose weights for a small network and short steps on the held-out images."""
     for data, per_step in product(("camvid", "site"), (5, 1)):
         replicas = in_orders(data, per_step, "overlapped")
         only = next(iter(replicas))
         yield Table(
             name=f"{data}-weights-{per_step}",
-            title=f"{PLACES[data]}: weights, {'one class' if per_step == 1 else 'five classes'} a step",
-            about="The papers' weights are for ResNet-101 and thousands of iterations. Here every method's were chosen "
-            "on the held-out images of one run.",
+            title=f"{DATA_TITLES[data]}: weights, {'one class' if per_step == 1 else 'five classes'} a step",
+            about="The papers' weights are for ResNet-101 and thousands of iterations. Here the weights of every "
+            "method were chosen on the held-out images of one run.",
             data=data,
             base=base_of(data, per_step),
             rows={title: row(name, options) for title, (name, options) in weights_to_try().items()},
@@ -121,20 +121,24 @@ def weights() -> Iterator[Table]:
 
 
 ABLATIONS: Mapping[str, tuple[str, str, Look]] = {
-    "rc-parts": ("Parts of RC", "Without cube distillation, as in the paper: one part after another.", "ablation"),
+    "rc-parts": ("Parts of RC", "One part is added at a time, without cube distillation, as in the paper.", "ablation"),
     "distillation": ("RC, S-KD and C-KD", "The paper's main ablation.", "ablation"),
-    "pooling": ("Kinds of pooling", "Of the spatial term, without the channel term.", "ablation"),
-    "windows": ("Pooling windows", "Of the spatial term.", "ablation"),
+    "pooling": ("Kinds of pooling", "How the spatial term pools its maps; the channel term is off.", "ablation"),
+    "windows": ("Pooling windows", "Sizes of the windows over which the spatial term pools.", "ablation"),
     "maps": ("Distilled maps", "Which maps the cube distillation compares.", "ablation"),
-    "lambda-gamma": ("Weights of both distillations", "lambda is that of MiB's, gamma that of the cube's.", "grid"),
+    "lambda-gamma": (
+        "Weights of both distillations",
+        "lambda weights MiB's distillation, gamma the cube distillation.",
+        "grid",
+    ),
     "old-branch-weight": (
         "Weight of the frozen branch",
-        "Fixed instead of drawn, without cube distillation: the more the frozen branch counts, the less is "
-        "forgotten, and learned.",
+        "The weight is fixed instead of random, without cube distillation. A larger weight of the frozen branch "
+        "preserves more and learns less.",
         "methods",
     ),
 }
-"""Title, what is compared, and how it is drawn."""
+"""Title, description and kind of plot of every ablation."""
 
 
 def ablation_rows() -> dict[str, dict[str, Changes]]:
@@ -180,7 +184,7 @@ def ablation_rows() -> dict[str, dict[str, Changes]]:
         },
         "lambda-gamma": {
             f"lambda {a:g}, gamma {b:g}": row("rcil", {**rcil, "distillation": a, "gamma": b})
-            for a, b in (*product(LAMBDAS, GAMMAS), (100.0, 0.01))  # the last are the paper's
+            for a, b in (*product(LAMBDAS, GAMMAS), (100.0, 0.01))  # the last pair is the paper's
         },
         "old-branch-weight": {
             f"{100 * share:g} % old branch": row("rcil", {**rcil, **off, "mix": "fixed", "old_weight": share})
@@ -207,7 +211,7 @@ def ablations() -> Iterator[Table]:
     yield Table(
         name="ablation-orders",
         title="Class orders (generated site, 5-1)",
-        about="Three orders with two seeds each: how much the order matters, and to whom.",
+        about="Three class orders with two seeds each show how much the order affects each method.",
         data="site",
         base=BASES["site"],
         rows={name: all_methods("site")[name] for name in ("MiB", "PLOP", "RCIL", "RCIL+")},
@@ -219,7 +223,7 @@ def ablations() -> Iterator[Table]:
 
 
 def beyond() -> Iterator[Table]:
-    """RCIL with one thing more at a time, and together."""
+    """RCIL with single additions, and with several."""
     for data in ("camvid", "site"):
         rcil = options_of(data, "rcil", 1)
         chosen = options_of(data, "rcil-plus", 1)
@@ -251,8 +255,9 @@ def beyond() -> Iterator[Table]:
         first = 6 if data == "camvid" else 5
         yield Table(
             name=f"{data}-beyond",
-            title=f"{PLACES[data]}, {first}-1, overlapped: beyond the paper",
-            about="What is added for the time of training costs nothing at inference. Chosen by the last column.",
+            title=f"{DATA_TITLES[data]}, {first}-1, overlapped: beyond the paper",
+            about="Additions that exist only during training cost nothing at inference. RCIL+ was chosen by the last "
+            "column.",
             data=data,
             base=BASES[data],
             rows=rows,

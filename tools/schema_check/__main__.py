@@ -33,11 +33,11 @@ from tools.schema_check.load import under_load
 from tools.schema_check.schema import hold_to_schema
 
 LIMITS: dict[str, Any] = {"max_bytes": 8000, "max_pixels": 4000}
-"""Small, so that requests run into them."""
+"""Small limits, so that generated requests exceed them."""
 
 
 def export(path: Path, step: int) -> Path:
-    """A folded ResNet-18 of four channels and random weights after `step` steps, as ONNX."""
+    """Write a folded ResNet-18 with four channels and random weights after `step` steps as ONNX."""
     torch.manual_seed(step)
     names = [["background", "road"], ["cone"]][: step + 1]
     model = build(Architecture(backbone="resnet18", width=4, head_width=8), names)
@@ -50,9 +50,9 @@ def export(path: Path, step: int) -> Path:
 
 
 def against_schema(folder: Path, examples: int) -> dict[str, Any]:
-    """Answers by operation and status; a broken promise raises."""
+    """Count responses by operation and status; raise at the first violation."""
     new, old = export(folder / "new.onnx", 1), export(folder / "old.onnx", 0)
-    app = make_app(HttpOptions(new, previous=old, threads=1, timeout_s=600, **LIMITS))
+    app = make_app(HttpOptions(new, previous=old, threads=1, timeout=600, **LIMITS))
     statuses = hold_to_schema(app, examples)
     total = sum(statuses.values(), Counter[int]())
     return {

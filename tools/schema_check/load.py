@@ -1,4 +1,4 @@
-"""Many clients at once against a server process: all requests are answered, all masks right, memory is bounded."""
+"""Load test of a server process: all requests are answered, all masks are correct, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tools.schema_check.sent import HEADER_LENGTH
 
 SIZE = (96, 128)
 REFUSALS = (429, 503)
-"""Documented answers of a server that is busy; the client asks again."""
+"""Documented responses of a busy server; the client retries."""
 PATIENCE_S = 0.05
 Answer = tuple[int, NDArray[np.uint8] | None]
 
 
 @contextmanager
 def served(model: Path, log: Path) -> Iterator[tuple[str, int]]:
-    """The command in a process of its own; its host and port, and its process id."""
+    """Run the command in a process; yields its host and port, and its process id."""
     command = [sys.executable, "-m", "rcil_serve", "http", "--model", str(model), "--port", "0", "--threads", "1"]
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out)
@@ -49,7 +49,7 @@ def served(model: Path, log: Path) -> Iterator[tuple[str, int]]:
 
 
 def under_load(model: Path, folder: Path, clients: int, requests: int) -> dict[str, Any]:
-    """Ask a server `requests` times with many clients; what came back."""
+    """Send `requests` requests with many clients, and summarise the responses."""
     images = [make_scene(seed, 0, size=SIZE).image for seed in range(8)]
     backend = open_backend(model, "cpu", 1)
     expected = [backend.run(image[None]).mask[0] for image in images]
@@ -71,31 +71,31 @@ def under_load(model: Path, folder: Path, clients: int, requests: int) -> dict[s
 
 
 def memory_of(process: int, field: str = "VmRSS") -> float:
-    """MiB that a process has, or had at most (`VmHWM`)."""
+    """Resident memory of a process in MiB, or its peak (`VmHWM`)."""
     found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     assert found is not None, f"{os.uname().sysname} tells no memory"
     return round(int(found[1]) / 1024, 1)
 
 
 def _ask(address: str, share: range, images: list[Any], expected: list[Any]) -> Counter[str]:
-    """Requests of one client, one connection, uploads and tensors in turns; a refused one is sent again."""
+    """Send one client's requests over one connection, uploads and tensors alternating; refused ones are retried."""
     seen: Counter[str] = Counter()
     connection = http.client.HTTPConnection(address, timeout=120)
     for number in share:
-        place = number % len(images)
+        index = number % len(images)
         send = (_upload, _tensor)[number // len(images) % 2]
         try:
-            status, mask = send(connection, images[place])
+            status, mask = send(connection, images[index])
             while status in REFUSALS:
                 seen[str(status)] += 1
                 time.sleep(PATIENCE_S)
-                status, mask = send(connection, images[place])
+                status, mask = send(connection, images[index])
         except (OSError, http.client.HTTPException) as error:
             seen[type(error).__name__] += 1
             connection.close()
             continue
         seen[str(status)] += 1
-        seen["wrong"] += mask is not None and not np.array_equal(mask, expected[place])
+        seen["wrong"] += mask is not None and not np.array_equal(mask, expected[index])
     connection.close()
     return seen
 

@@ -1,4 +1,4 @@
-"""The server held to its own OpenAPI document, in process: what it announces is what it does, whatever is asked."""
+"""Checks in process that the server conforms to its own OpenAPI document, whatever the request."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from rcil_serve.http.app import schema_of
+from rcil_serve.http.protocol.messages import InferRequest
+from rcil_serve.http.routes.v2 import LoadRequest
 from tools.schema_check.sent import bodies, pictures
 
 Post = Callable[..., httpx.Response]
 Statuses = dict[str, Counter[int]]
-"""Answers by operation and status."""
+"""Number of responses by operation and status."""
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -38,15 +39,35 @@ CHECKS = [
 TOO_LARGE = 413
 SEGMENT, INFER = "/segment", "/v2/models/{name}/infer"
 FIXED = {"name": "rcil", "version": "1"}
-"""A model that is there; any other is a 404."""
+"""Name of the served model; any other gives 404."""
+
+
+def schema_of(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document of the server, which does not publish it.
+
+    The routes read their bodies themselves, so FastAPI does not know the request models. It also announces status 422
+    for invalid parameters, which this server answers with 400.
+    """
+    document = app.openapi()
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    for operation in (operation for path in document["paths"].values() for operation in path.values()):
+        if "HTTPValidationError" in str(operation["responses"].get("422")):
+            del operation["responses"]["422"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for kind in (InferRequest, LoadRequest):
+        own = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= own.pop("$defs", {})
+        schemas[kind.__name__] = own
+    return document
 
 
 def hold_to_schema(app: FastAPI, examples: int) -> Statuses:
-    """Ask every operation `examples` times in each of several ways; the first broken promise is raised.
+    """Send `examples` requests of several kinds to every operation; raise at the first violation.
 
     Args:
         app: The server; its model is called `rcil`.
-        examples: Requests for each operation and way, less where there is not so much to vary.
+        examples: Requests per operation and kind; fewer if there is little to vary.
     """
     schema = schemathesis.openapi.from_dict(schema_of(app))
     schema.app = app
@@ -63,7 +84,7 @@ def hold_to_schema(app: FastAPI, examples: int) -> Statuses:
 
         async def ask(path: str, sent: dict[str, Any]) -> httpx.Response:
             response = await client.post(path, **sent)
-            await response.request.aread()  # the checks quote it
+            await response.request.aread()  # the messages of the checks contain it
             return response
 
         def post(path: str, **sent: Any) -> httpx.Response:
@@ -79,7 +100,7 @@ def _operations(schema: Any) -> Iterator[Any]:
 
 
 def _repeated(examples: int, strategy: st.SearchStrategy[Any], ask: Callable[[Any], None]) -> None:
-    """Call `ask` with values of the strategy; the same ones every time."""
+    """Call `ask` with values of the strategy, which are the same in every run."""
 
     @settings(
         max_examples=examples,
@@ -99,13 +120,13 @@ def _repeated(examples: int, strategy: st.SearchStrategy[Any], ask: Callable[[An
 def _generated(
     operation: Any, mode: GenerationMode, fixed: dict[str, str], examples: int, statuses: Counter[int]
 ) -> None:
-    """Requests as the schema allows them, or does not."""
+    """Send valid and invalid requests according to the schema."""
     if mode is GenerationMode.NEGATIVE and not _can_be_wrong(operation):
         return
 
     def ask(case: Any) -> None:
         response = case.call()
-        refused_for_size = response.status_code == TOO_LARGE  # which the check for wrong requests does not count
+        refused_for_size = response.status_code == TOO_LARGE  # the check of invalid requests does not count it
         case.validate_response(response, checks=CHECKS if refused_for_size else [*CHECKS, negative_data_rejection])
         check_headers(dict(response.headers))
         statuses[response.status_code] += 1
@@ -118,7 +139,7 @@ def _can_be_wrong(operation: Any) -> bool:
 
 
 def _pictures(post: Post, operation: Any, examples: int, statuses: Counter[int]) -> None:
-    """Uploads that are pictures, or were."""
+    """Send intact and damaged images."""
 
     def ask(sent: tuple[bytes, str, bool]) -> None:
         data, output, as_form = sent
@@ -130,7 +151,7 @@ def _pictures(post: Post, operation: Any, examples: int, statuses: Counter[int])
 
 
 def _tensors(post: Post, operation: Any, examples: int, statuses: Counter[int]) -> None:
-    """Inference requests that nearly make sense."""
+    """Send inference requests that are nearly valid."""
 
     def ask(sent: tuple[bytes, dict[str, str]]) -> None:
         content, headers = sent
@@ -146,7 +167,7 @@ def _hold(operation: Any, response: httpx.Response, statuses: Counter[int]) -> N
 
 
 def check_headers(headers: dict[str, Any]) -> None:
-    """No answer invites a browser to guess its type, or pages of other sites to read it."""
+    """Check that browsers may not guess the type of a response, and that pages of other sites may not read it."""
     names = {name.lower() for name in headers}
     assert "x-content-type-options" in names, "nosniff is missing"
     assert not any(name.startswith("access-control-") for name in names), "other sites are let in"

@@ -1,4 +1,4 @@
-"""Requests that nearly make sense: a fuzzer's random bytes alone would never get past the first check."""
+"""Nearly valid requests, because random bytes would never pass the first check."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ NUMBERS = st.one_of(st.integers(-300, 300), st.floats(), st.none(), st.booleans(
 
 
 def photograph(height: int, width: int, suffix: str) -> bytes:
-    """A small picture as a file."""
+    """Encode a small image."""
     rng = np.random.default_rng(height * 1000 + width)
     return cv2.imencode(suffix, rng.integers(0, 256, (height, width, 3), np.uint8))[1].tobytes()
 
 
 @st.composite
 def pictures(draw: st.DrawFn) -> bytes:
-    """PNG and JPEG files: whole, cut off, with a bit changed, or with another size in the header."""
+    """PNG and JPEG files: intact, truncated, with a changed bit, or with another size in the header."""
     suffix = draw(st.sampled_from((".png", ".jpg")))
     data = bytearray(photograph(draw(st.integers(1, 80)), draw(st.integers(1, 80)), suffix))
     match draw(st.sampled_from(("whole", "cut", "changed", "resized"))):
         case "cut":
             del data[draw(st.integers(0, len(data))) :]
         case "changed":
-            place = draw(st.integers(0, len(data) - 1))
-            data[place] ^= draw(st.integers(1, 255))
+            index = draw(st.integers(0, len(data) - 1))
+            data[index] ^= draw(st.integers(1, 255))
         case "resized" if suffix == ".png":
             sides = st.sampled_from((0, 1, 65, 5000, 2**20, 2**31 - 1, 2**32 - 1))
             data[16:24] = struct.pack(">II", draw(sides), draw(sides))
@@ -40,7 +40,7 @@ def pictures(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def tensors(draw: st.DrawFn) -> dict[str, Any]:
-    """The JSON of an inference request with something wrong in it, or nothing."""
+    """JSON of an inference request, valid or with one mistake."""
     shape = [draw(st.integers(1, 5)), 16, 16, 3]
     count = int(np.prod(shape))
     sent: dict[str, Any] = {"name": "image", "datatype": "UINT8", "shape": shape, "data": [7] * count}
@@ -65,7 +65,7 @@ def tensors(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[bytes, dict[str, str]]:
-    """The body of an inference request, with headers: JSON alone, with bytes behind it, or packed."""
+    """Body and headers of an inference request: JSON alone, followed by bytes, or compressed."""
     document = draw(tensors())
     headers: dict[str, str] = {}
     form = draw(st.sampled_from(("json", "binary", "packed")))

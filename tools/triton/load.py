@@ -23,19 +23,19 @@ from tritonclient.http import InferenceServerClient, InferInput, InferRequestedO
 
 @dataclass
 class Seen:
-    """What one thread saw."""
+    """Responses to one thread."""
 
     failures: list[str] = field(default_factory=list)
     answers: Counter[str] = field(default_factory=Counter)
-    """Answers by version."""
+    """Number of responses by version."""
     masks: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
-    """The mask of each image, by version."""
+    """Mask of each image, by version."""
     unequal: int = 0
-    """Masks that differ from an earlier one of the same image and version."""
+    """Number of masks that differ from an earlier one of the same image and version."""
     slowest: float = 0.0
-    """Seconds that the slowest request took."""
+    """Duration of the slowest request in seconds."""
     order: list[str] = field(default_factory=list)
-    """Versions in the order of their first answers, with every change."""
+    """Versions in the order of responses, one entry per change."""
 
 
 def send(url: str, model: str, images: np.ndarray, seen: Seen, started: threading.Event, stop: threading.Event) -> None:

@@ -42,7 +42,7 @@ def setup_server(folder: Path) -> None:
 
 
 def site_packages(folder: Path) -> Path:
-    """Where the virtual environment keeps its packages."""
+    """Folder of the packages in the virtual environment."""
     return folder / "venv" / "lib" / "python3.11" / "site-packages"
 
 
@@ -56,7 +56,7 @@ def _install(venv: Path) -> None:
 
 
 def _copy_backends(folder: Path) -> None:
-    """A file that is there already is left alone: a server may be using it."""
+    """Copy a file unless it exists, because a server may be using it."""
     bundled, backends = site_packages(folder) / "pytriton" / "tritonserver", folder / "backends"
     files = {
         "python": [

@@ -1,1 +1,1 @@
-"""The zero-cost certificate: delivered files against a plain network that was made without folding."""
+"""The zero-cost certificate: delivered files against a plain network that was built without folding."""

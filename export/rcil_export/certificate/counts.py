@@ -1,6 +1,6 @@
-"""Parameters and multiply-accumulates of a deployed network, by arithmetic from its description alone.
+"""Parameters and multiply-accumulates of a deployed network, calculated from its description alone.
 
-No network is built and no graph is read: what is counted there is compared with these numbers. The tables of the
+No network is built and no graph is read, because numbers counted there are compared with these. The tables of the
 published networks are therefore written here a second time.
 """
 
@@ -32,7 +32,7 @@ LITE_CHANNELS = {
 
 @dataclass(frozen=True)
 class Counts:
-    """What one image costs."""
+    """The cost of one image."""
 
     parameters: int
     macs: int
@@ -42,7 +42,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class _Conv:
-    """A conv with a square kernel, and the size of the map that it gives."""
+    """A conv with a square kernel, and the size of its output."""
 
     inputs: int
     outputs: int
@@ -68,7 +68,7 @@ def deployed_counts(metadata: Metadata, size: Size) -> Counts:
     """Parameters and multiply-accumulates of the deployed form of a segmenter or classifier of whole images.
 
     Args:
-        metadata: Of a checkpoint of any form; its architecture and number of classes count.
+        metadata: Of a checkpoint in any form; only its architecture and number of classes matter.
         size: Image height and width.
     """
     arch, classes = metadata.architecture, len(metadata.classes)
@@ -88,14 +88,14 @@ def deployed_counts(metadata: Metadata, size: Size) -> Counts:
 
 
 def _backbone(arch: Architecture, size: Size) -> tuple[list[_Conv], int, Size]:
-    """All convs of a backbone, the channels of its last map, and the size of that."""
+    """All convs of a backbone, and the channels and size of its last map."""
     convs = list(_lite(arch, size) if arch.lite else _resnet(arch, size))
     last = convs[-1]
     return convs, last.outputs, last.size
 
 
 def _resnet(arch: Architecture, size: Size) -> Iterator[_Conv]:
-    """Stem and four stages; the projection of a shortcut comes before the convs beside it."""
+    """Stem and four stages; the projection of a shortcut comes before the convs of its block."""
     size = _halved(size)
     yield _Conv(3, arch.width, 7, size)
     size, inputs = _halved(size), arch.width  # the max pooling
@@ -138,7 +138,7 @@ def _lite(arch: Architecture, size: Size) -> Iterator[_Conv]:
 
 
 def _deeplab(arch: Architecture, inputs: int, size: Size) -> Iterator[_Conv]:
-    """Four parallel convs, the pooled path, and the projection of both; the shift of the sum is one bias."""
+    """Four parallel convs, the pooled path, and the projections of both, whose sum has one bias."""
     width, window = arch.head_width, arch.pool_window
     pooled = (1, 1) if window is None or (window >= size[0] and window >= size[1]) else size
     yield _Conv(inputs, width, 1, size)
@@ -161,5 +161,5 @@ def _refinement(arch: Architecture, size: Size) -> Iterator[_Conv]:
 
 
 def _halved(size: Size) -> Size:
-    """After a stride of 2: every conv and pooling pads so that an odd side is rounded up."""
+    """The size after a stride of 2; padding rounds odd sides up."""
     return (size[0] + 1) // 2, (size[1] + 1) // 2

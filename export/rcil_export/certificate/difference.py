@@ -1,8 +1,9 @@
-"""Comparing two ONNX graphs: first their structure, then every number in them."""
+"""Comparing two ONNX graphs: first their structure, then all their numbers."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from rcil.core.errors import first_line
 from rcil_export.certificate.graph import (
@@ -22,35 +23,44 @@ from rcil_export.certificate.graph import (
     type_and_dims,
     type_of,
 )
-from rcil_export.certificate.hidden import first_hidden
 
+UNCOMPARED = {
+    AttributeProto.GRAPH: "a subgraph",
+    AttributeProto.GRAPHS: "subgraphs",
+    AttributeProto.SPARSE_TENSOR: "a sparse tensor",
+    AttributeProto.SPARSE_TENSORS: "sparse tensors",
+    AttributeProto.TYPE_PROTO: "a type",
+    AttributeProto.TYPE_PROTOS: "types",
+    AttributeProto.UNDEFINED: "an attribute without a type",
+}
+STORES = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+"""Fields of a tensor that can hold its values; exactly one of them should."""
 MAX_LISTED = 16
-"""Numbers of a constant that a message lists; of more it gives the hash."""
+"""Numbers of a constant that a message lists; longer constants are shown as a hash."""
 FORMATS: dict[int, tuple[int, int]] = {
     TensorProto.DOUBLE: (52, -1074),
     TensorProto.FLOAT: (23, -149),
     TensorProto.FLOAT16: (10, -24),
     TensorProto.BFLOAT16: (7, -133),
 }
-"""Stored bits of a floating-point format: two neighbouring numbers are 2^-bits of their power of two apart. And the
-power of two of its smallest step."""
+"""Floating-point formats: bits of the mantissa, and the exponent of the smallest step between two numbers."""
 NEGLIGIBLE = 1e-9
-"""Numbers so much smaller than the largest of their constant are compared as if they had this share of it: where
-terms cancel, the order of additions shows even in float64."""
+"""Numbers below this share of the constant's largest number are compared with the rounding step of that share: where
+terms cancel, the order of additions matters even in float64."""
 MAX_ULPS = 1.0
 """Two computations in float64 may round to neighbouring numbers."""
 MAX_ROUNDED_OTHERWISE = 1e-4
-"""Share of a constant's numbers that may do so (one always may). By chance it happens to one in 10^8; a constant in
-which many numbers are off by a step was changed, and in int8 a step is much."""
+"""Share of a constant's numbers that may differ by a rounding step (one number always may). By chance one in 10^8 does.
+A constant in which many numbers are off by a step was changed, and in int8 a step is large."""
 
 
 def first_difference(a: onnx.ModelProto, b: onnx.ModelProto) -> str | None:
-    """None if both graphs are isomorphic, or the first place where they differ, named as in both.
+    """None if both graphs are isomorphic, otherwise the first difference, with the names of both nodes.
 
     Compared are the IR version, opsets, names, types and shapes of inputs and outputs, ops, attributes, wiring, the
     type and shape of every value and of every constant, and the values of all constants that are settings (sizes, axes,
-    bounds, zero points, the mean of pixels). Learned weights may differ; `weight_differences` compares them. What could
-    hide from this, such as functions and subgraphs, counts as a difference.
+    bounds, zero points, the mean of pixels). Learned weights may differ; `weight_differences` compares them. Parts that
+    this comparison cannot see, such as functions and subgraphs, count as a difference.
     """
     for which, document in (("first", a), ("second", b)):
         hidden = first_hidden(document)
@@ -68,7 +78,7 @@ def first_difference(a: onnx.ModelProto, b: onnx.ModelProto) -> str | None:
 
 
 def _heads(plain: onnx.ModelProto) -> dict[str, str]:
-    """What is said about a graph as a whole, under the words to use in a message."""
+    """Properties of the graph as a whole, by the words to use in a message."""
     return {
         "IR versions": str(plain.ir_version),
         "opsets": str([(opset.domain, opset.version) for opset in plain.opset_import]),
@@ -97,7 +107,7 @@ def _first_node_difference(
 
 
 def _facts(view: GraphView, index: int) -> dict[str, Any]:
-    """All about one node that must agree, under the words to use in a message."""
+    """Everything about one node that must agree, by the words to use in a message."""
     node = view.nodes[index]
     facts: dict[str, Any] = {"the op": ".".join(filter(None, (node.domain, node.op_type)))}
     for attribute in node.attribute:
@@ -140,7 +150,7 @@ def _source(view: GraphView, name: str) -> str:
 
 
 def _constant(view: GraphView, name: str) -> str:
-    """Type and shape; of a setting the values too."""
+    """Type and shape, and the values of a setting."""
     tensor = view.constants[name]
     text = type_and_dims(tensor.data_type, list(tensor.dims))
     if name in view.learned:
@@ -169,7 +179,7 @@ class WeightDifference:
     input: int
     """Which input of the node it is."""
     constant: str
-    """Its own name in the first graph."""
+    """The name of the constant in the first graph."""
     ulps: float
     """Largest difference, in steps between neighbouring numbers of its format (in whole steps for integers)."""
     relative: float
@@ -185,7 +195,7 @@ class WeightDifference:
         )
 
     def as_document(self) -> dict[str, Any]:
-        """JSON-ready; a difference to infinity or NaN is a text."""
+        """JSON-ready; infinity and NaN become texts."""
         return _finite(asdict(self))
 
 
@@ -203,8 +213,8 @@ def weight_differences(
 
     Args:
         a: A graph; its names are used.
-        b: Another one, for which `first_difference` gave None.
-        max_ulps: Steps between neighbouring numbers of the stored format by which a few numbers may differ.
+        b: A graph for which `first_difference` found nothing.
+        max_ulps: Rounding steps of the stored format by which a few numbers may differ.
     """
     constants_a, constants_b = ({t.name: t for t in document.graph.initializer} for document in (a, b))
     seen: set[tuple[str, str]] = set()
@@ -227,20 +237,13 @@ def weight_differences(
                 yield WeightDifference(layer, node_a.op_type, at, pair[0], *largest, count, ulps.size)
 
 
-def first_weight_difference(
-    a: onnx.ModelProto, b: onnx.ModelProto, max_ulps: float = MAX_ULPS
-) -> WeightDifference | None:
-    """The first of `weight_differences`; None if all numbers agree."""
-    return next(weight_differences(a, b, max_ulps), None)
-
-
 def distances(first: NDArray[Any], second: NDArray[Any], kind: int) -> tuple[NDArray[np.float64], float]:
-    """Differences of all numbers in steps of their format, and the largest one as a share of the largest number.
+    """Differences of all numbers in rounding steps of their format, and the largest as a share of the largest number.
 
     Args:
         first: Numbers of any type.
-        second: As many.
-        kind: ONNX's number of the format whose steps count.
+        second: Numbers of the same shape.
+        kind: ONNX's element type, whose rounding steps are the unit.
     """
     x, y = np.asarray(first, np.float64), np.asarray(second, np.float64)
     size = np.maximum(np.abs(x), np.abs(y))
@@ -270,3 +273,64 @@ def with_weights_of(document: onnx.ModelProto, other: onnx.ModelProto) -> onnx.M
             tensor.ClearField("doc_string")
             tensor.name = name
     return plain
+
+
+def first_hidden(document: onnx.ModelProto) -> str | None:
+    """The first part of a graph that is refused rather than compared; graphs that rcil-export writes have none."""
+    graph = document.graph
+    for what, entries in (
+        ("functions of its own", document.functions),
+        ("training information", document.training_info),
+        ("sparse constants", graph.sparse_initializer),
+        ("quantisation annotations", graph.quantization_annotation),
+    ):
+        if len(entries):
+            return what
+    return _in_nodes(graph) or _in_constants(graph) or _in_wiring(graph)
+
+
+def _in_nodes(graph: onnx.GraphProto) -> str | None:
+    for node in graph.node:
+        where = f"at {node.name or (node.output[0] if node.output else '?')} ({node.op_type})"
+        for attribute in node.attribute:
+            if attribute.type in UNCOMPARED:
+                return f"{UNCOMPARED[attribute.type]} {where}, in the attribute {attribute.name}"
+            if attribute.ref_attr_name:
+                return f"a reference to an attribute of a function {where}"
+        if getattr(node, "overload", ""):
+            return f"an overloaded op {where}"
+        if not any(node.output):
+            return f"a node that gives nothing {where}"
+        doubled = [name for name, count in Counter(a.name for a in node.attribute).items() if count > 1]
+        if doubled:
+            return f"the attribute {doubled[0]} twice {where}"
+    return None
+
+
+def _in_constants(graph: onnx.GraphProto) -> str | None:
+    inputs = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL or len(tensor.external_data):
+            return f"the constant {tensor.name} in a file of its own"
+        if tensor.HasField("segment"):
+            return f"the constant {tensor.name} in segments"
+        if sum(bool(len(getattr(tensor, field))) for field in STORES) > 1:
+            return f"the values of the constant {tensor.name} twice"
+        if tensor.name in inputs:
+            return f"the constant {tensor.name} among its inputs, where it can be replaced"
+    return None
+
+
+def _in_wiring(graph: onnx.GraphProto) -> str | None:
+    """Names that are defined twice, or not at all."""
+    given = [value.name for value in graph.input] + [tensor.name for tensor in graph.initializer]
+    given += [name for node in graph.node for name in node.output if name]
+    doubled = [name for name, count in Counter(given).items() if count > 1]
+    if doubled:
+        return f"two values that are called {doubled[0]}"
+    known = {*given, ""}
+    read = [name for node in graph.node for name in node.input] + [value.name for value in graph.output]
+    unknown = [name for name in read if name not in known]
+    if unknown:
+        return f"the value {unknown[0]}, which nothing gives"
+    return None

@@ -1,4 +1,4 @@
-"""ONNX graphs whatever their names: a canonical form, and what they cost."""
+"""ONNX graphs independent of names: a canonical form, and counts of parameters and multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rcil.core.errors import RcilError
 
 PARAMETERS_AT = {"Conv": (1, 2), "BatchNormalization": (1, 2)}
-"""Which inputs of a node are trained numbers; the mean and variance of a norm are not."""
+"""Inputs of a node that are trained parameters; the mean and variance of a norm are not."""
 LEARNED_AT = {
     "Conv": (1, 2),
     "BatchNormalization": (1, 2, 3, 4),
@@ -23,21 +23,21 @@ LEARNED_AT = {
     "QuantizeLinear": (1,),
     "DequantizeLinear": (0, 1),
 }
-"""Which constant inputs follow from training or calibration; all other constants are settings, like attributes."""
+"""Inputs of a node whose constants follow from training or calibration; all other constants are settings."""
 PASSED_ON = {"Cast", "QuantizeLinear", "DequantizeLinear"}
-"""Nodes that may stand between a conv and its stored weights."""
+"""Operations that are allowed between stored weights and their conv."""
 
 
 def canonical(document: onnx.ModelProto, *, weights: bool = True) -> onnx.ModelProto:
     """The same graph in an order and with names that depend on its structure alone.
 
-    Nodes come in the order in which a walk from the outputs, first input first, has all it needs. Nodes, their values
-    and constants are named by that order: n0, v0, c0 ... Inputs and outputs keep their names, which users see. What
-    does not compute is dropped: metadata, descriptions, recorded shapes, producer.
+    Nodes are in the order of a depth-first walk from the outputs, first input first, each after its inputs. Nodes,
+    values and constants are named by that order: n0, v0, c0 ... Inputs and outputs keep their names, which users see.
+    Everything that computes nothing is dropped: metadata, descriptions, recorded shapes, producer.
 
     Args:
         document: The graph.
-        weights: Whether learned constants keep their numbers; without, they keep their types and shapes.
+        weights: Whether learned constants keep their numbers; if not, only their types and shapes.
     """
     graph = document.graph
     nodes = ordered(graph)
@@ -89,12 +89,12 @@ def constants_by_canonical_name(graph: onnx.GraphProto) -> dict[str, onnx.Tensor
 
 
 def _position(name: str) -> int:
-    """Where a constant stands; one that is an output of the graph too keeps its name and comes first."""
+    """The number in a constant's canonical name; a constant that is also an output of the graph comes first."""
     return int(name[1:]) if name[1:].isdigit() else -1
 
 
 def ordered(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """All nodes, each after those it reads, in an order that neither names nor the file's order decide.
+    """All nodes, each after its inputs, in an order that depends neither on names nor on the order in the file.
 
     Nodes that no output needs come last, in the order of the file.
     """
@@ -117,7 +117,7 @@ def ordered(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def learned_constants(graph: onnx.GraphProto) -> set[str]:
-    """Names of the constants that follow from training or calibration, casts and quantisation in between or not."""
+    """Names of the constants that follow from training or calibration, also behind casts and quantisation."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     made_by = {name: node for node in graph.node for name in node.output}
     found: set[str] = set()
@@ -132,7 +132,7 @@ def learned_constants(graph: onnx.GraphProto) -> set[str]:
 
 
 def parameters_and_macs(document: onnx.ModelProto, image: Sequence[int] | None = None) -> tuple[int, int]:
-    """Trained numbers, and multiply-accumulates of all convs for one image, counted from the graph itself.
+    """Trained parameters, and multiply-accumulates of all convs for one image, counted in the graph itself.
 
     Args:
         document: A graph with a single input.
@@ -174,9 +174,9 @@ def at_shape(document: onnx.ModelProto, image: Sequence[int]) -> onnx.ModelProto
 
 
 def with_fixed_size(document: onnx.ModelProto, image: Sequence[int]) -> onnx.ModelProto:
-    """A copy for images of this shape alone, in which sizes that were read off the image are constants.
+    """A copy for images of this shape alone, in which computed sizes are constants.
 
-    TensorRT-RTX builds the same bytes only where a graph computes no sizes.
+    TensorRT-RTX builds are reproducible only if a graph computes no sizes.
     """
     if not any(node.op_type == "Shape" for node in document.graph.node):
         return document
@@ -206,7 +206,7 @@ def with_fixed_size(document: onnx.ModelProto, image: Sequence[int]) -> onnx.Mod
 
 
 class GraphView:
-    """A canonical graph; its shapes are inferred when they are asked for."""
+    """A canonical graph; its shapes are inferred on first use."""
 
     def __init__(self, plain: onnx.ModelProto) -> None:
         self.plain = plain
@@ -219,20 +219,20 @@ class GraphView:
     @cached_property
     def values(self) -> dict[str, onnx.ValueInfoProto]:
         """Types and shapes of all values; a graph that is not valid raises `InferenceError`."""
-        light = _without_weights(self.plain)
+        light = without_weights(self.plain)
         graph = onnx.shape_inference.infer_shapes(light, check_type=True, strict_mode=True, data_prop=True).graph
         return {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
 
     def dims(self, name: str) -> list[int | str]:
         """Inferred shape of a value."""
-        return _dims(self.values[name])
+        return dims_of(self.values[name])
 
     def type_of(self, name: str) -> str:
         """Inferred type and shape of a value."""
         return type_of(self.values[name]) if name in self.values else "unknown"
 
     def stored(self, name: str) -> str:
-        """The constant behind a value that a cast or a quantisation passes on."""
+        """The constant that a value is cast or dequantised from."""
         while name not in self.constants:
             node = self.nodes[self.position[name]] if name in self.position else None
             if node is None or node.op_type not in PASSED_ON:
@@ -241,8 +241,8 @@ class GraphView:
         return name
 
 
-def _without_weights(plain: onnx.ModelProto) -> onnx.ModelProto:
-    """Constants declared as inputs, but for integers that shapes may depend on: inference then copies no weights."""
+def without_weights(plain: onnx.ModelProto) -> onnx.ModelProto:
+    """Constants become inputs, so that shape inference copies no weights; integers stay, as shapes depend on them."""
     light = onnx.ModelProto(ir_version=plain.ir_version)
     light.opset_import.extend(plain.opset_import)
     light.graph.name = plain.graph.name
@@ -259,19 +259,26 @@ def _without_weights(plain: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _dims(value: onnx.ValueInfoProto) -> list[int | str]:
+def dims_of(value: onnx.ValueInfoProto) -> list[int | str]:
+    """Lengths or names of the axes that a value declares; `?` for an axis without either."""
     shape: Iterable[Any] = value.type.tensor_type.shape.dim
     return [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in shape]
 
 
 def type_of(value: onnx.ValueInfoProto) -> str:
-    """Type and shape of a value in words."""
+    """Type and shape of a value as text."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
-        return f"{TensorProto.DataType.Name(tensor.elem_type).lower()} of any shape"
-    return type_and_dims(tensor.elem_type, _dims(value))
+        return f"{kind_name(tensor.elem_type)} of any shape"
+    return type_and_dims(tensor.elem_type, dims_of(value))
 
 
 def type_and_dims(kind: int, dims: Sequence[int | str]) -> str:
-    """An element type and a shape in words."""
-    return f"{TensorProto.DataType.Name(kind).lower()} {list(dims)}"
+    """An element type and a shape as text."""
+    return f"{kind_name(kind)} {list(dims)}"
+
+
+def kind_name(kind: int) -> str:
+    """Name of an element type; damaged files may have types that ONNX does not know."""
+    known = TensorProto.DataType.values()
+    return TensorProto.DataType.Name(kind).lower() if kind in known else f"element type {kind}"

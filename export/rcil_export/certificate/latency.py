@@ -1,8 +1,8 @@
-"""The time of a delivered file over that of the plain network, with an interval that holds on busy machines too.
+"""The latency of a delivered file relative to the plain network, with an interval that also holds on busy machines.
 
-Runs that follow each other share what slows the machine down, and a session keeps the luck it had with the addresses of
-its buffers, however long it runs. So runs are no independent observations, but pairs of fresh sessions are: each pair
-gives one number, the median of its paired log ratios, and the interval is Student's over those numbers.
+Consecutive runs are slowed down by the same events, and the speed of a session depends on the addresses of its buffers
+for as long as it lives. So runs are not independent observations, but pairs of fresh sessions are. Each pair gives one
+number, the median of its paired log ratios, and the interval is Student's t interval over these numbers.
 `tools/bench/latency_coverage.py` measures how often it contains the true ratio of two identical graphs.
 """
 
@@ -17,20 +17,22 @@ from pathlib import Path
 import numpy as np
 
 from rcil_export.checks.result import Item
-from rcil_export.runtime.sessions import CPU, open_session
+from rcil_export.runtime.providers import CPU
+from rcil_export.runtime.sessions import open_session
 from rcil_export.timing.interleaved import CLOCKS, Clock, LatencyOptions, interleaved_by, run_of
 
 LATENCY_LIMIT = 0.02
-"""Share by which the delivered graph may be slower than the plain one."""
+"""Share by which the delivered graph may be slower than the plain graph."""
 MAX_SESSIONS, MIN_SESSIONS = 8, 4
-"""Pairs of fresh sessions; large networks, whose sessions take long to open, get by with fewer."""
+"""Pairs of fresh sessions; large networks, whose sessions take long to open, get fewer."""
 MIN_ROUNDS = 3
 """Runs of each graph in a pair of sessions."""
 SLOW_SECONDS = 1.0
-"""Work of the processor for one run of both graphs from which on the first runs count too. What a session does once
-is nothing beside that: ResNet-18 at 512x512 takes 0.422 s in its first run and 0.419, 0.418, 0.417 s in the next."""
+"""If one run of both graphs takes more processor time than this, the first runs count too, because the work that a
+session does once is negligible: ResNet-18 at 512x512 takes 0.422 s in its first run and 0.419, 0.418, 0.417 s in the
+next."""
 LATENCY_SECONDS = 30.0
-"""After this time no further pair is opened, if there are enough."""
+"""After this time no further pair is opened, if there are at least `MIN_SESSIONS`."""
 STUDENT = {4: (3.182, 12.924), 5: (2.776, 8.610), 6: (2.571, 6.869), 7: (2.447, 5.959), 8: (2.365, 5.408)}
 """Two-sided quantiles of Student's t by the number of pairs, for 95 % and 99.9 %."""
 
@@ -40,7 +42,7 @@ Runs = dict[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class Ratio:
-    """The delivered graph's time over the plain one's."""
+    """The time of the delivered graph divided by that of the plain graph."""
 
     clock: Clock
     ratio: float
@@ -48,13 +50,13 @@ class Ratio:
     high: float
     """Ends of the 95 % interval."""
     surely: float
-    """Lower end of the 99.9 % interval: an export must not fail by chance, once in forty times."""
+    """Lower end of the 99.9 % interval: with the 95 % interval, one export in forty would fail by chance."""
     sessions: tuple[float, ...]
     """The median ratio of each pair of sessions."""
 
     @property
     def passed(self) -> bool | None:
-        """True if all of the 95 % interval is within the limit, False if the ratio is surely above it, else None."""
+        """True if the 95 % interval is within the limit, False if the 99.9 % interval is above it, otherwise None."""
         if self.high <= 1 + LATENCY_LIMIT:
             return True
         return False if self.surely > 1 + LATENCY_LIMIT else None
@@ -65,7 +67,7 @@ def ratio_of(log_ratios: Sequence[Sequence[float]], clock: Clock) -> Ratio:
 
     Args:
         log_ratios: Of `MIN_SESSIONS` to `MAX_SESSIONS` pairs, each with the log ratios of its rounds.
-        clock: That measured them.
+        clock: The clock that measured them.
     """
     medians = np.array([np.median(values) for values in log_ratios])
     middle, error = float(medians.mean()), float(medians.std(ddof=1) / math.sqrt(len(medians)))
@@ -75,7 +77,7 @@ def ratio_of(log_ratios: Sequence[Sequence[float]], clock: Clock) -> Ratio:
 
 
 def latency_item(own: Path, plain: Path, shape: tuple[int, ...], options: LatencyOptions) -> Item:
-    """Both graphs in ONNX Runtime, in pairs of fresh sessions; a single statistic gives the verdict.
+    """Time both graphs in ONNX Runtime, in pairs of fresh sessions.
 
     Args:
         own: The delivered file.
@@ -101,7 +103,7 @@ def latency_item(own: Path, plain: Path, shape: tuple[int, ...], options: Latenc
 
 
 def clock_for(options: LatencyOptions) -> Clock:
-    """On a CPU the time that the processor worked, since a shared machine makes programs wait; else the wall clock."""
+    """Processor time on a CPU, because programs wait for each other on a shared machine; otherwise the wall clock."""
     return "processor" if options.providers[0] == CPU else "wall"
 
 
@@ -113,7 +115,7 @@ def time_in_sessions(
     """Seconds by pair of sessions, clock and graph.
 
     Args:
-        opened: Opens both graphs anew and makes them ready to run; told the number of the pair.
+        opened: Opens fresh sessions of both graphs; receives the number of the pair.
         options: How to time.
         seconds: When to stop opening further pairs.
     """
@@ -129,7 +131,7 @@ def time_in_sessions(
 
 
 def _timed(runs: Runs, rounds: int, options: LatencyOptions, turn: int) -> dict[Clock, dict[str, list[float]]]:
-    """One pair of sessions, which nobody holds afterwards: the next pair needs the memory.
+    """Time one pair of sessions and release it, because the next pair needs the memory.
 
     The first rounds warm up and are dropped, unless a round is slow.
     """
@@ -145,11 +147,11 @@ def _timed(runs: Runs, rounds: int, options: LatencyOptions, turn: int) -> dict[
 
 
 def latency_verdict(ratio: Ratio, options: LatencyOptions, wall_ms: dict[str, list[float]]) -> Item:
-    """What the interval shows; an interval that shows neither is undecided.
+    """The verdict; it is undecided if the interval contains the limit.
 
     Args:
-        ratio: What was measured.
-        options: How.
+        ratio: The measured ratio.
+        options: How it was measured.
         wall_ms: Milliseconds of every run by the wall clock, by graph; for the record.
     """
     undecided = ratio.passed is None

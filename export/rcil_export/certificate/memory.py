@@ -1,22 +1,35 @@
-"""Peak memory of a delivered file against that of the plain network."""
+"""Peak memory of a delivered file against that of the plain network, each measured in a process of its own."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from rcil.core.errors import RcilError
+from rcil.core.log import STATUS, resident_bytes
 from rcil_export.checks.result import Item
-from rcil_export.timing.peak_memory import MemoryMeasureError, peak_memory
+from rcil_export.runtime.sessions import open_session
+from rcil_export.timing.interleaved import run_of
 
 MEMORY_LIMIT = 0.1
-"""Share by which its peak memory may be larger. Two runs of one and the same file differ by up to 9 %: the allocator
-sometimes finds room for a buffer and sometimes asks for more."""
+"""Share by which the peak memory of the delivered file may be larger. Two runs of the same file differ by up to 9 %,
+because the allocator sometimes reuses a buffer and sometimes asks for more."""
 MEMORY_GRAIN = 4 * 2**20
-"""Bytes by which any two runs may differ: the allocator asks for whole pages, and small networks have few."""
+"""Bytes by which any two runs may differ: the allocator takes whole pages, and small networks have few."""
 MEMORY_RUNS = 3
 
 
+class MemoryMeasureError(RcilError):
+    """Peak memory could not be measured."""
+
+    exit_code = 5
+
+
 def memory_item(own: Path, plain: Path, shape: tuple[int, ...], threads: int) -> Item:
-    """Peak memory of both in processes of their own, in turns: the smallest of as many runs as are needed to pass.
+    """Measure both files in turns, in separate processes; the smallest of up to `MEMORY_RUNS` peaks counts.
 
     Args:
         own: The delivered file.
@@ -49,3 +62,39 @@ def memory_item(own: Path, plain: Path, shape: tuple[int, ...], threads: int) ->
         {"ratio": first / second, "bytes": peaks},
         kind="measured",
     )
+
+
+def peak_memory(model: Path, shape: Sequence[int], threads: int = 1) -> int:
+    """Bytes by which loading and running `model` on the CPU raises the resident memory of a fresh process at its peak.
+
+    The process reads its own peak from /proc: what `getrusage` reports includes the peak of the process that started
+    it.
+
+    Args:
+        model: An ONNX file.
+        shape: All axes of its input.
+        threads: Of ONNX Runtime.
+    """
+    if not STATUS.exists():
+        raise MemoryMeasureError(f"peak memory is read from {STATUS}, which this system does not have", "Use Linux.")
+    request = json.dumps({"model": str(model), "shape": list(shape), "threads": threads})
+    command = [sys.executable, "-m", __name__, request]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise MemoryMeasureError(
+            f"{model} could not be run to measure its memory: {last}", "See what is wrong with it: rcil-export check."
+        )
+    return int(done.stdout)
+
+
+def _measure(model: Path, shape: Sequence[int], threads: int) -> int:
+    before = resident_bytes("VmRSS")
+    session = open_session(model, threads)
+    run_of(session, shape)()
+    return resident_bytes("VmHWM") - before
+
+
+if __name__ == "__main__":
+    _request = json.loads(sys.argv[1])
+    sys.stdout.write(str(_measure(Path(_request["model"]), _request["shape"], _request["threads"])))

@@ -16,13 +16,11 @@ from rcil.model.metadata import ClassifierMetadata, Metadata
 from rcil.nn import Segmenter
 from rcil.nn.build import build
 from rcil_export.certificate.weights import deployed_weights, open_tensors
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.classify.to_onnx import classifier_to_onnx
 from rcil_export.graph.export import to_onnx
-from rcil_export.graph.interface import Interface
+from rcil_export.graph.interface import GraphInterface
 
 
-def twin_document(checkpoint: Path, metadata: Metadata, interface: Interface | ClassifierInterface) -> onnx.ModelProto:
+def twin_document(checkpoint: Path, metadata: Metadata, interface: GraphInterface) -> onnx.ModelProto:
     """The fp32 graph of the independent twin of a checkpoint, with independently computed weights.
 
     Architecture, class names and weights come from the checkpoint, whatever `metadata` says about them. The network is
@@ -30,23 +28,17 @@ def twin_document(checkpoint: Path, metadata: Metadata, interface: Interface | C
 
     Args:
         checkpoint: Of a segmenter or of a classifier of whole images, of any step, folded or not.
-        metadata: What the graph says about itself; its mean and std are those of the pixel normalisation.
-        interface: What the graph takes and gives. The graph is in fp32, whatever the precision is.
+        metadata: The description in the graph; its mean and std normalise the pixels.
+        interface: What the graph takes and gives; its precision is ignored.
     """
-    twin = independent_twin(checkpoint)
-    exact = interface.model_copy(update={"precision": "fp32"})
-    if isinstance(twin, ImageClassifier):
-        assert isinstance(metadata, ClassifierMetadata) and isinstance(exact, ClassifierInterface)
-        return classifier_to_onnx(twin, metadata, exact)
-    assert isinstance(exact, Interface)
-    return to_onnx(twin, metadata, exact)
+    return to_onnx(independent_twin(checkpoint), metadata, interface.model_copy(update={"precision": "fp32"}))
 
 
 def independent_twin(checkpoint: Path) -> Segmenter | ImageClassifier:
     """The plain network of a checkpoint, in evaluation mode, with independently computed weights."""
     stored = read_header(checkpoint).metadata
     with torch.device("meta"):
-        twin = _plain(stored)
+        twin = plain_network(stored)
     forms = twin.state_dict()
     values: dict[str, Tensor] = {}
     with open_tensors(checkpoint) as tensors:
@@ -62,7 +54,8 @@ def independent_twin(checkpoint: Path) -> Segmenter | ImageClassifier:
     return twin.eval()
 
 
-def _plain(stored: Metadata) -> Segmenter | ImageClassifier:
+def plain_network(stored: Metadata) -> Segmenter | ImageClassifier:
+    """The network that a description describes, built from convs with bias, with random weights."""
     arch = stored.architecture.replace(rc=None, folded=True, norm="batch")
     names = [c.name for c in stored.classes]
     if isinstance(stored, ClassifierMetadata):

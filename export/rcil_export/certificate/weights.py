@@ -1,6 +1,6 @@
-"""What every conv of a deployed network must hold, computed a second time from the checkpoint's raw tensors.
+"""The weights of every conv of a deployed network, computed a second time from the checkpoint's raw tensors.
 
-The algebra is written here again, in numpy and float64, on purpose: nothing of `rcil.nn` takes part, so a mistake in
+The algebra is deliberately written here again, in numpy and float64. Nothing of `rcil.nn` is used, so a mistake in
 folding, merging or reading norms shows as a difference.
 """
 
@@ -27,7 +27,7 @@ LITE_BACKBONE_EPS = 1e-3
 
 
 class Tensors:
-    """The tensors of a checkpoint by name, each read when it is asked for, in float64.
+    """The tensors of a checkpoint by name, in float64; each is read on access.
 
     Args:
         names: All names in the file.
@@ -54,7 +54,7 @@ class Tensors:
 
     @property
     def unused(self) -> list[str]:
-        """Tensors that were never asked for; counters of batches have no effect on what a network computes."""
+        """Tensors that were never read; batch counters do not matter, because they have no effect on the outputs."""
         return sorted(name for name in self.names - self.used if not name.endswith(".num_batches_tracked"))
 
 
@@ -93,13 +93,13 @@ def deployed_weights(tensors: Tensors, arch: Architecture, wanted: Iterable[str]
             yield name, _cosine_scale(tensors)
     if tensors.unused:
         raise CheckpointError(
-            f"the deployed network has no place for the tensor {tensors.unused[0]}",
+            f"the deployed network does not use the tensor {tensors.unused[0]}",
             "Check that the checkpoint's description is that of its network.",
         )
 
 
 def _kernel(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
-    """The conv of the plain network that is called `layer` in it."""
+    """Weight and bias of the conv `layer` of the plain network."""
     if layer in ("classifier.groups.0", "head.groups.0"):
         return _rows(tensors, layer.removesuffix(".0"))
     if layer == "head.conv":
@@ -115,12 +115,12 @@ def _kernel(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
 
 
 def _is_sequence(tensors: Tensors, layer: str) -> bool:
-    """Whether the plain `layer` is the first of conv and activation, so that the unit's name has no .0 at its end."""
+    """Whether `layer` is the conv of a sequence of conv and activation, so that the unit's name does not end in .0."""
     return not any(f"{layer}.{part}" in tensors for part in ("conv.weight", "new.weight", "new.conv.weight"))
 
 
 def _mixed(tensors: Tensors, arch: Architecture, unit: str) -> Kernel:
-    """Both branches in one kernel, eta * old + (1 - eta) * new: convolution is linear in its kernel."""
+    """Both branches in one kernel, eta * old + (1 - eta) * new, because convolution is linear in its kernel."""
     if arch.rc is None:
         raise CheckpointError(
             f"the checkpoint has no conv for {unit}", "Check that the checkpoint's description is that of its network."
@@ -131,7 +131,7 @@ def _mixed(tensors: Tensors, arch: Architecture, unit: str) -> Kernel:
 
 
 def _branch(tensors: Tensors, arch: Architecture, branch: str) -> tuple[Array, Array]:
-    """A branch with a norm, or one that an earlier step has merged into a conv with bias."""
+    """A branch with a norm, or a branch that an earlier step merged into a conv with bias."""
     assert arch.rc is not None
     form = arch.rc.old if branch.endswith(".old") else arch.rc.new
     if form == "norm":
@@ -155,7 +155,7 @@ def _normalised(tensors: Tensors, arch: Architecture, unit: str) -> tuple[Array,
 
 
 def _summand(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
-    """One of two convs whose sum is normalised; the left one has the whole shift."""
+    """One of two convs whose sum is normalised; the left conv gets the whole shift."""
     parent = layer.rpartition(".")[0]
     scale, shift = _scale_and_shift(tensors, arch, f"{parent}.norm")
     biases = (tensors.get(f"{parent}.{side}.bias") for side in ("left", "right"))
@@ -164,7 +164,7 @@ def _summand(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
 
 
 def _scale_and_shift(tensors: Tensors, arch: Architecture, norm: str) -> tuple[Array, Array]:
-    """What a norm does in evaluation mode: (x - mean) / sqrt(variance + eps) * gamma + beta.
+    """Scale and shift of a norm in evaluation mode: (x - mean) / sqrt(variance + eps) * gamma + beta.
 
     The norms of inplace-ABN ignore the sign of gamma and add eps to it.
     """
@@ -179,7 +179,7 @@ def _scale_and_shift(tensors: Tensors, arch: Architecture, norm: str) -> tuple[A
 
 
 def _rows(tensors: Tensors, groups: str) -> Kernel:
-    """All class rows: stored as one kernel by segmenters, by step by classifiers of whole images."""
+    """All class rows: segmenters store one kernel, classifiers of whole images one kernel per step."""
     whole = groups.removesuffix(".groups")
     if f"{whole}.weight" in tensors:
         return tensors[f"{whole}.weight"], tensors[f"{whole}.bias"]
@@ -201,7 +201,7 @@ def _cosine_scale(tensors: Tensors) -> Array:
 
 
 def _stacked(tensors: Tensors, groups: str, kind: str) -> Array:
-    """The rows of all steps below each other."""
+    """The rows of all steps, concatenated."""
     parts: list[Array] = []
     while f"{groups}.{len(parts)}.{kind}" in tensors:
         parts.append(tensors[f"{groups}.{len(parts)}.{kind}"])

@@ -1,1 +1,1 @@
-"""Shown, not claimed: the same masks, and no extra cost."""
+"""Comparison of artefacts: structure, description, outputs on images, and layers."""

@@ -1,4 +1,4 @@
-"""Checkpoints, ONNX files and engines behind one face: an image goes in, logits and a mask come out."""
+"""Checkpoints, ONNX files and engines behind one interface: an image goes in, logits and a mask come out."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rcil.core.images import Image
 from rcil.inference import as_input
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
-from rcil_export.checks.structure.tensor_precision import precision_of
+from rcil_export.checks.tensor_precision import precision_of
 from rcil_export.graph.description import parse_description
-from rcil_export.graph.ends import BY_PIXEL, full_logits
-from rcil_export.graph.image_input import image_input
 from rcil_export.graph.interface import INPUT_NAME, Interface, Precision
 from rcil_export.graph.onnx_file import read_onnx
+from rcil_export.graph.postprocessing import BY_PIXEL, full_logits
+from rcil_export.graph.preprocessing import image_input
 from rcil_export.graph.shapes import InputShape
 from rcil_export.precision.compare import with_rounding
-from rcil_export.precision.int8.cpu_features import kernels_are_exact
+from rcil_export.precision.int8.weights import kernels_are_exact
 from rcil_export.runtime.sessions import SessionError, open_session
 
 Logits = NDArray[np.float32]
@@ -40,24 +40,24 @@ ENGINES = (".engine", ".plan")
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an artefact makes of one image."""
+    """The outputs of an artefact for one image."""
 
     mask: Mask
     """Class rows [H, W], as the artefact itself chose them."""
     logits: Logits | None
-    """[classes, H, W]; None if they cannot be had."""
+    """[classes, H, W]; None if the artefact does not give them."""
     confidence: NDArray[np.float32] | None = None
     """Probability of the chosen class [H, W]; None if the artefact does not give it."""
 
 
 class Artefact(ABC):
-    """A model file that is open; a context manager.
+    """An open model file; a context manager.
 
     Args:
         name: For messages and reports.
         metadata: Its class table names the rows.
-        precision: Of its convs.
-        shape: The sizes it takes; None: any. `images.fit` makes other images fit.
+        precision: Precision of its convs.
+        shape: The sizes it takes; None: any. `images.fit` resizes other images.
     """
 
     def __init__(self, name: str, metadata: Metadata, precision: Precision, shape: InputShape | None) -> None:
@@ -68,10 +68,10 @@ class Artefact(ABC):
 
     @abstractmethod
     def predict(self, image: Image) -> Prediction:
-        """Logits and mask of one RGB image [H, W, 3] of a size that `shape` takes; one run for both."""
+        """Logits and mask of one RGB image [H, W, 3] of a size that `shape` takes, from one run."""
 
-    def close(self) -> None:  # noqa: B027 -- most hold nothing
-        """Give back what it holds."""
+    def close(self) -> None:  # noqa: B027 -- most have nothing to release
+        """Release its resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +83,7 @@ class Artefact(ABC):
 
 
 class CheckpointArtefact(Artefact):
-    """A network in torch, folded or not, as it is."""
+    """A network in torch, folded or not."""
 
     def __init__(self, name: str, model: Segmenter, metadata: Metadata) -> None:
         super().__init__(name, metadata, "fp32", None)
@@ -97,7 +97,7 @@ class CheckpointArtefact(Artefact):
 
 
 class GraphArtefact(Artefact):
-    """What an ONNX file and an engine have in common: one input, named outputs."""
+    """Base class of ONNX files and engines: one input, named outputs."""
 
     def __init__(self, name: str, metadata: Metadata, interface: Interface) -> None:
         super().__init__(name, metadata, interface.precision, interface.shape)
@@ -105,14 +105,14 @@ class GraphArtefact(Artefact):
 
     @abstractmethod
     def run(self, batch: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Outputs by name, of images in the layout that the interface states."""
+        """Outputs by name, for images in the layout that the interface states."""
 
     def predict(self, image: Image) -> Prediction:
-        """See `Artefact.predict`. A graph for several images gets the same one several times; the first row counts."""
+        """See `Artefact.predict`. A graph for several images gets copies of the image; the first row counts."""
         return next(self.predict_images([image] * self.interface.shape.batch.low))
 
     def predict_images(self, images: Sequence[Image]) -> Iterator[Prediction]:
-        """What a batch of images [H, W, 3] of one size gives, row by row; one run for all."""
+        """Predictions for a batch of images [H, W, 3] of one size, row by row, from one run."""
         count = len(images)
         outputs = self.run(np.stack([image_input(self.metadata, self.interface, image) for image in images]))
         for name, values in outputs.items():
@@ -125,7 +125,7 @@ class GraphArtefact(Artefact):
         return (self._prediction({name: values[row] for name, values in outputs.items()}) for row in range(count))
 
     def _prediction(self, outputs: dict[str, NDArray[Any]]) -> Prediction:
-        """From the outputs of one image."""
+        """The prediction from the outputs of one image."""
         logits = confidence = None
         if "logits" in outputs:
             logits = outputs["logits"].astype(np.float32)
@@ -143,17 +143,17 @@ class GraphArtefact(Artefact):
 class OnnxArtefact(GraphArtefact):
     """An ONNX graph in ONNX Runtime on the CPU.
 
-    The logits before the last argmax are read too, where the file does not give them. A graph of less than fp32 runs
-    node by node as it is written, with every half value rounded (`with_rounding`), as a GPU computes it: left to
-    itself, ONNX Runtime has no bf16 convs for CPUs and leaves out roundings to fp16. The precision is that of the
-    tensors, whatever the file's label says. An int8 graph for CPUs runs in their int8 kernels, unless it is made for a
-    CPU with VNNI and this one has none, so that sums would overflow.
+    The logits before the last argmax are read too if the file does not give them. A graph of less than fp32 runs node
+    by node as it is written, with every half value rounded (`with_rounding`), as a GPU computes it: by itself, ONNX
+    Runtime has no bf16 convs for CPUs and leaves out roundings to fp16. The precision is that of the tensors, whatever
+    the file's label says. An int8 graph for CPUs runs in ONNX Runtime's int8 kernels, unless it was made for a CPU with
+    VNNI and this CPU has none, so that sums would overflow.
 
     Args:
         name: For messages and reports.
         document: The graph; it is not changed.
-        metadata: As in the file.
-        interface: As in the file.
+        metadata: The description in the file.
+        interface: The interface in the file.
     """
 
     def __init__(self, name: str, document: onnx.ModelProto, metadata: Metadata, interface: Interface) -> None:
@@ -180,7 +180,7 @@ def _rounded(name: str, document: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _logits_value(document: onnx.ModelProto) -> str | None:
-    """The value with the full-size logits, if the graph does not give logits itself."""
+    """The value with the full-size logits, if they are not among the graph's outputs."""
     given = {output.name for output in document.graph.output}
     written = {name for node in document.graph.node for name in node.output}
     name, _ = full_logits(document)
@@ -188,11 +188,11 @@ def _logits_value(document: onnx.ModelProto) -> str | None:
 
 
 def run_session(session: ort.InferenceSession, inputs: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    """All outputs by name."""
+    """Run a session; returns all outputs by name."""
     names = [output.name for output in session.get_outputs()]
     try:
         return dict(zip(names, session.run(names, inputs), strict=True))
-    except Exception as error:  # its exceptions have no common root
+    except Exception as error:  # its exceptions have no common base class
         raise RunError(f"ONNX Runtime cannot run {name}: {first_line(error)}", "Export it again.") from error
 
 
@@ -200,7 +200,7 @@ class EngineArtefact(GraphArtefact):
     """A TensorRT engine on the first GPU."""
 
     def __init__(self, path: Path) -> None:
-        from rcil_export.engine.running.runner import EngineRunner
+        from rcil_export.engine.runner import EngineRunner
 
         self._stack = contextlib.ExitStack()
         self.runner = self._stack.enter_context(EngineRunner(path))
@@ -216,12 +216,12 @@ class EngineArtefact(GraphArtefact):
         return self.runner.run(batch)
 
     def close(self) -> None:
-        """Leave the GPU."""
+        """Release the GPU."""
         self._stack.close()
 
 
 def open_artefact(path: Path) -> Artefact:
-    """Open a model file by its suffix; every way it can be wrong gives an `RcilError` that names it.
+    """Open a model file by its suffix; an `RcilError` names a file that is wrong.
 
     Args:
         path: `.safetensors`, `.onnx`, or `.engine` / `.plan` with its sidecar.
@@ -236,6 +236,6 @@ def open_artefact(path: Path) -> Artefact:
     if suffix in ENGINES:
         return EngineArtefact(path)
     raise ConfigError(
-        f"{path} is no model file that can be compared",
+        f"{path} is not a model file that can be compared",
         "Give a checkpoint (.safetensors), an ONNX file (.onnx) or an engine (.engine, .plan).",
     )

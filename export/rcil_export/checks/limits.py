@@ -1,4 +1,4 @@
-"""What two artefacts may differ by: defaults for every precision, each of which the user can set. No torch here."""
+"""Limits for the differences of two artefacts: defaults for every precision, which the user can change."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ Points = Annotated[float, Field(ge=0)]
 
 
 class Limits(BaseModel):
-    """What the second artefact may differ by from the first. Errors are shares of the range of an image's logits."""
+    """Allowed differences of the second artefact from the first; errors are shares of an image's logit range."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     error: Positive | None
     """Largest error of any logit; None: not limited."""
     agreement: Share
-    """Least share of pixels with the same class, ties aside."""
+    """Smallest share of pixels with the same class, ties aside."""
     agreement_old_new: Share
-    """The same among the pixels of old and of new classes, each on their own. Small objects are mostly border, and
-    rounding flips borders first, so this is wider than `agreement` wherever there is rounding."""
+    """The same among the pixels of old classes, and among those of new classes. Small objects are mostly border, and
+    rounding flips borders first, so this limit is wider than `agreement` where values are rounded."""
     confidence: Share
-    """Mean difference of the confidences of an image, where both give them: of probabilities, no share of a range."""
+    """Mean difference of the confidences of an image, where both give them; a difference of probabilities."""
     miou_drop: Points
-    """Points of mIoU that may be lost over old, new and all classes, each on their own."""
+    """Points of mIoU that may be lost, separately for old, new and all classes."""
     tie: Share = 1e-5
-    """Two classes whose logits are closer than this are a tie: either is right."""
+    """Two classes whose logits are closer than this are a tie, and either is right."""
     node: Positive
     """Largest error that one layer may add by itself, as a share of the range of its output; for `--bisect`."""
     drift: Positive | None = None
-    """Old-class logits of a step against its parent: the 99 % quantile of their drift; None: reported, not limited."""
+    """99 % quantile of the drift of old-class logits of a step against its parent; None: reported, not limited."""
 
 
 DEFAULTS: dict[Precision, Limits] = {
@@ -47,9 +47,9 @@ DEFAULTS: dict[Precision, Limits] = {
 """Why these numbers.
 
 fp32: two orders of summation of one network differ by about 1e-6 of the logit range, and no pixel may change its class
-unless it was a tie. A branch that counts a thousandth too much can stay below all of this: later layers wash it out.
-`node` sees it, because layers are compared one by one: rounding is at most 5e-6 there, such a branch 1e-4 and more.
-fp16: one rounding is 5e-4, and over a hundred layers they add up like a random walk to some 5e-3; 0.02 leaves room.
+unless it was a tie. A branch whose weight is a thousandth too large can stay below all of this, because later layers
+hide it. `node` finds it, because layers are compared one by one: rounding is at most 5e-6 there, such a branch 1e-4.
+fp16: one rounding is 5e-4, and a hundred layers add up like a random walk to about 5e-3; 0.02 leaves a margin.
 bf16: eight times coarser than fp16, so eight times the error and the flipped border.
 `node` of fp16 and bf16 is for finding gross mistakes; rounding alone was seen to reach 0.004 and 0.04. Layers of int8
 are compared with those of the reference rounded in the same way, so that an honest one has no error at all.
@@ -61,7 +61,7 @@ mIoU is what post-training quantisation is commonly granted, and 3 % of pixels i
 
 
 def limits_for(first: Precision, second: Precision, changes: dict[str, float] | None = None) -> Limits:
-    """The limits for a pair: those of the less exact of the two, with what the user changed."""
+    """The limits for a pair of precisions: those of the less exact one, with the user's changes."""
     coarser = max(first, second, key=PRECISIONS.index)
     return _checked({**DEFAULTS[coarser].model_dump(), **(changes or {})})
 
@@ -71,8 +71,7 @@ def parse_limits(text: str) -> dict[str, float]:
     changes: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if name not in Limits.model_fields:
-            raise ConfigError(f"there is no limit '{name}'", did_you_mean(name, Limits.model_fields))
+        _check_name(name)
         try:
             changes[name] = float(value)
         except ValueError as error:
@@ -83,7 +82,14 @@ def parse_limits(text: str) -> dict[str, float]:
     return changes
 
 
+def _check_name(name: str) -> None:
+    if name not in Limits.model_fields:
+        raise ConfigError(f"unknown limit '{name}'", did_you_mean(name, Limits.model_fields))
+
+
 def _checked(values: dict[str, Any]) -> Limits:
+    for name in values:
+        _check_name(name)
     try:
         return Limits.model_validate(values)
     except ValidationError as error:

@@ -1,9 +1,9 @@
-"""What a continual step changed since its parent: weights layer by layer, class rows, and the logits of old classes."""
+"""What a continual step changed: weights layer by layer, class rows, and the logits of old classes."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -15,13 +15,13 @@ from rcil.core.files import sha256_of
 from rcil.model.class_match import match_classes
 from rcil.nn import Segmenter, fold
 from rcil_export.checks.artefact import CheckpointArtefact, open_artefact
-from rcil_export.checks.layers.bisect import check_same_network
-from rcil_export.checks.layers.layer_alignment import unit_paths
+from rcil_export.checks.bisect import check_same_network
+from rcil_export.checks.layer_alignment import unit_paths
 from rcil_export.checks.limits import Limits
 from rcil_export.checks.outputs.compare import compare_outputs
-from rcil_export.checks.outputs.images import CheckImages
 from rcil_export.checks.outputs.report import OutputsReport
 from rcil_export.checks.result import FOR_INFORMATION, Item, Result
+from rcil_export.images import CheckImages
 
 RowChange = Literal["unchanged", "changed", "new", "gone"]
 
@@ -42,12 +42,12 @@ class RowDelta:
     name: str
     change: RowChange
     delta: float
-    """As of `LayerDelta`; NaN for a new or gone row."""
+    """See `LayerDelta.delta`; NaN for a row that is new or gone."""
 
 
 @dataclass(frozen=True)
 class LineageReport:
-    """What `compare_with_parent` found."""
+    """The result of `compare_with_parent`."""
 
     child: str
     parent: str
@@ -57,10 +57,10 @@ class LineageReport:
     """In the order of the network."""
     rows: tuple[RowDelta, ...]
     drift: OutputsReport
-    """Child against parent on the classes that both have."""
+    """Outputs of child and parent, compared on the classes that both have."""
 
     def as_result(self) -> Result:
-        """Reported, not judged, except for the drift where the user limits it."""
+        """For information only, except for the drift if the user limits it."""
         return Result(
             "lineage",
             f"What {self.child} changed since {self.parent}",
@@ -76,7 +76,7 @@ class LineageReport:
         most = sorted(moved, key=lambda layer: -layer.delta)[:3]
         named = ", ".join(f"{layer.layer} {layer.delta:.1%}" for layer in most)
         measured = f"{len(moved)} of {len(self.layers)} layers changed" + (f"; most: {named}" if most else "")
-        detail = {"layers": [{"layer": layer.layer, "delta": layer.delta} for layer in self.layers]}
+        detail = {"layers": [asdict(layer) for layer in self.layers]}
         return Item("weights", "Weights", None, measured, FOR_INFORMATION, detail)
 
     def _rows(self) -> Item:
@@ -85,12 +85,7 @@ class LineageReport:
             text = f"{row.name} {row.delta:.1%}" if row.change == "changed" else row.name
             kinds.setdefault(row.change, []).append(text)
         measured = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items())
-        detail = {
-            "rows": [
-                {"name": row.name, "change": row.change, "delta": None if math.isnan(row.delta) else row.delta}
-                for row in self.rows
-            ]
-        }
+        detail = {"rows": [asdict(row) | {"delta": None if math.isnan(row.delta) else row.delta} for row in self.rows]}
         return Item("rows", "Class rows", None, measured, FOR_INFORMATION, detail)
 
     def _drift(self) -> Item:
@@ -138,7 +133,7 @@ def check_parent(child: CheckpointArtefact, parent: Path) -> None:
 def _checkpoint(path: Path) -> CheckpointArtefact:
     artefact = open_artefact(path)
     if not isinstance(artefact, CheckpointArtefact):
-        raise RcilError(f"{path} is no checkpoint", "What a step changed is compared between .safetensors files.")
+        raise RcilError(f"{path} is not a checkpoint", "What a step changed is compared between .safetensors files.")
     return artefact
 
 

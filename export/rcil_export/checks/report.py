@@ -1,4 +1,4 @@
-"""Results of checks as text, and as one self-contained page."""
+"""Results of checks as text, as JSON, and as a self-contained HTML page with plots."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from rcil.report.html import Block, ImageBlock, TableBlock, write_page
-from rcil_export.checks.outputs.report import PARTS, OutputsReport
-from rcil_export.checks.plots import error_histogram, error_map, latency_histogram
+from rcil.report.plots import COLOURS, as_png, make_figure
+from rcil_export.checks.outputs.report import PARTS, OutputsReport, WorstImage
 from rcil_export.checks.result import Item, Result
 
-MOST_SWAPS = 12
+MAX_SWAPS = 12
+MIN_DRAWN_ERROR = 1e-9
+"""Smaller errors are drawn as this one, because a logarithmic axis has no zero."""
 
 
 def verdict(item: Item) -> str:
-    """One word."""
+    """The verdict of an item in one word."""
     if item.undecided:
         return "undecided"
     return "warn" if item.warning else {True: "pass", False: "FAIL", None: "–"}[item.passed]
 
 
 def as_text(results: Sequence[Result]) -> str:
-    """A short table: what was checked, what was found, what was required."""
+    """A short table: what was checked, measured and required."""
     lines: list[str] = []
     items = [item for result in results for item in result.items]
     width = max((len(item.title) for item in items), default=0)
@@ -39,7 +43,7 @@ def as_text(results: Sequence[Result]) -> str:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """One line: what failed, what calls for a look, and what nobody checked."""
+    """One line: the number of passed checks, and what failed, warns, is undecided or was not checked."""
     items = [item for result in results for item in result.items]
     passed = sum(item.passed is True for item in items)
     parts = {
@@ -58,27 +62,27 @@ def _not_checked(results: Sequence[Result]) -> list[str]:
 def write_html(
     path: Path, title: str, facts: Mapping[str, str], results: Sequence[Result], outputs: Sequence[OutputsReport] = ()
 ) -> None:
-    """The page.
+    """Write the HTML page.
 
     Args:
         path: The .html file.
-        title: Its heading.
+        title: Heading of the page.
         facts: What was checked: files, sizes, versions.
-        results: Everything that was found.
-        outputs: Comparisons that have pictures and more numbers.
+        results: The results of all checks.
+        outputs: Comparisons of outputs, which have pictures and more numbers.
     """
     blocks: list[Block] = [TableBlock("What was checked", ("", ""), list(facts.items()), prose=True)]
     blocks += [result_table(result) for result in results]
     for report in outputs:
         blocks += _output_blocks(report)
     for times in _latencies(results):
-        note = "Runs took turns in one process, in an order shuffled anew each round."
+        note = "The runs were interleaved in one process, in an order shuffled for each round."
         blocks.append(ImageBlock("Time of one image", latency_histogram(times), "Histogram of run times", note))
     write_page(path, title, summary(results), blocks)
 
 
 def result_table(result: Result) -> TableBlock:
-    """One line for each thing that was checked."""
+    """One row per item."""
     shows = any(item.kind for item in result.items)
     rows = [
         (item.title, verdict(item), *((item.kind or "",) if shows else ()), item.measured, item.required)
@@ -92,7 +96,7 @@ def result_table(result: Result) -> TableBlock:
 def _output_blocks(report: OutputsReport) -> list[Block]:
     blocks: list[Block] = [_parts(report)]
     if report.swaps:
-        rows = [(f"{s.first} → {s.second}", s.pixels, s.margin) for s in report.swaps[:MOST_SWAPS]]
+        rows = [(f"{s.first} → {s.second}", s.pixels, s.margin) for s in report.swaps[:MAX_SWAPS]]
         note = "The margin is how far apart the two classes were in the reference, as a share of the logit range."
         blocks.append(TableBlock("Pixels that changed their class", ("", "pixels", "median margin"), rows, note))
     if report.worst is not None:
@@ -126,7 +130,7 @@ def _latencies(results: Sequence[Result]) -> list[dict[str, list[float]]]:
 
 
 def as_document(results: Sequence[Result], outputs: Sequence[OutputsReport] = ()) -> dict[str, object]:
-    """JSON-ready; comparisons of outputs with every number behind them."""
+    """JSON-ready; comparisons of outputs with all their numbers."""
     detailed = {report.as_result().title: report.as_document() for report in outputs}
     listed = [{**detailed.get(result.title, {}), **result.as_document()} for result in results]
     warnings = [item.measured for result in results for item in result.items if item.warning]
@@ -136,3 +140,53 @@ def as_document(results: Sequence[Result], outputs: Sequence[OutputsReport] = ()
         "warnings": warnings,
         "results": listed,
     }
+
+
+def error_map(worst: WorstImage) -> bytes:
+    """The image, the error of its logits on a logarithmic scale, and the pixels with another class."""
+    panels = 2 + (worst.errors is not None)
+    figure = make_figure((4.2 * panels, 3.4))
+    axes = figure.subplots(1, panels)
+    axes[0].imshow(worst.pixels)
+    axes[0].set_title(worst.name, fontsize=9)
+    if worst.errors is not None:
+        drawn = axes[1].imshow(np.log10(np.maximum(worst.errors, MIN_DRAWN_ERROR)), cmap="inferno", vmin=-8, vmax=-1)
+        axes[1].set_title("largest error, share of the logit range", fontsize=9)
+        bar = figure.colorbar(drawn, ax=axes[1], shrink=0.8, ticks=[-8, -6, -4, -2])
+        bar.ax.set_yticklabels([f"1e{tick}" for tick in (-8, -6, -4, -2)])
+    axes[-1].imshow(worst.differs, cmap="Reds", vmin=0, vmax=1)
+    axes[-1].set_title("another class" if worst.differs.any() else "another class: nowhere", fontsize=9)
+    for one in axes:
+        one.set_axis_off()
+    return as_png(figure)
+
+
+def error_histogram(edges: Sequence[float], counts: Sequence[int], limit: float | None) -> bytes:
+    """Histogram of the errors of all logits; the dashed line is the limit."""
+    figure = make_figure((6, 2.6))
+    axes = figure.subplots()
+    upper = np.maximum(np.asarray(edges, float), MIN_DRAWN_ERROR)
+    finite = np.isfinite(upper)
+    axes.bar(upper[finite], np.asarray(counts)[finite], width=0.4 * upper[finite], color=COLOURS[0])
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    if limit is not None:
+        axes.axvline(limit, color=COLOURS[1], linestyle="--", label="allowed")
+        axes.legend(frameon=False, loc="upper right")
+    axes.set_xlabel("error, share of the logit range")
+    axes.set_ylabel("logits")
+    return as_png(figure)
+
+
+def latency_histogram(milliseconds: Mapping[str, Sequence[float]]) -> bytes:
+    """Histogram of the times of interleaved runs, one colour per network; the slowest 1 % is left out."""
+    figure = make_figure((6, 2.6))
+    axes = figure.subplots()
+    everything = np.concatenate([np.asarray(times) for times in milliseconds.values()])
+    bins = np.linspace(everything.min(), max(np.quantile(everything, 0.99), everything.min() * 1.01), 40).tolist()
+    for index, (name, times) in enumerate(milliseconds.items()):
+        axes.hist(times, bins, alpha=0.6, label=f"{name}, median {np.median(times):.1f} ms", color=COLOURS[index])
+    axes.set_xlabel("one image, ms")
+    axes.set_ylabel("runs")
+    axes.legend(frameon=False, loc="upper right")
+    return as_png(figure)

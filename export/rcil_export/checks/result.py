@@ -1,4 +1,4 @@
-"""What checks find, as data; text, JSON and HTML are made from it."""
+"""Results of checks as data; text, JSON and HTML are rendered from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 Kind = Literal["proved", "measured"]
 
 FOR_INFORMATION = "for information"
-"""What an item requires that only tells something."""
+"""Requirement of an item that is only informative."""
 
 
 @dataclass(frozen=True)
@@ -19,21 +19,21 @@ class Item:
     """Short and stable, for JSON, for example `graph`."""
     title: str
     passed: bool | None
-    """None: it could not be checked here, or it was measured and is undecided; `measured` says why."""
+    """None: it could not be checked here, or the measurement is undecided; `measured` says why."""
     measured: str
     required: str
     detail: dict[str, Any] = field(default_factory=dict)
-    """Numbers behind it, JSON-ready."""
+    """More numbers, JSON-ready."""
     kind: Kind | None = None
-    """`proved`: it follows for every image from what was compared. `measured`: it was seen here, on these runs."""
+    """`proved`: it holds for every image. `measured`: it was observed in the runs of this check."""
     undecided: bool = False
-    """It was measured, and the measurement shows neither that it holds nor that it does not."""
+    """Whether the measurement shows neither that it holds nor that it does not."""
     warning: bool = False
-    """Nothing is proved wrong, but a person should look at it; `passed` is None."""
+    """Whether a person should look at it, although nothing is proved wrong; `passed` is None."""
 
     @property
     def not_checked(self) -> bool:
-        """Whether something that should have been checked was not; what is told for information does not count."""
+        """Whether something that should have been checked was not; informative items do not count."""
         return self.passed is None and not (self.warning or self.undecided) and self.required != FOR_INFORMATION
 
     def as_document(self) -> dict[str, Any]:
@@ -65,11 +65,11 @@ class Result:
     title: str
     items: tuple[Item, ...]
     sha256: dict[str, str] = field(default_factory=dict)
-    """Whole hashes of the files that this is about, by what they are, for example `model` and `checkpoint`."""
+    """Hashes of the files that were checked, by their role, for example `model` and `checkpoint`."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed; what could not be checked or decided does not count."""
+        """Whether nothing failed; items that could not be checked or decided do not count."""
         return all(item.passed is not False for item in self.items)
 
     def as_document(self) -> dict[str, Any]:

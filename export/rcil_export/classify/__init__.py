@@ -1,1 +1,1 @@
-"""Export and checks of classifiers of whole images."""
+"""Export and comparison of classifiers of whole images."""

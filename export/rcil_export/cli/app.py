@@ -1,4 +1,4 @@
-"""The command `rcil-export`: from a checkpoint to what is deployed."""
+"""The command `rcil-export`: parsing options, calling the library, printing results."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.hardware.cpu import tune_process
 from rcil_export.cli import options as o
-from rcil_export.cli.sign import sign, verify_signature
-from rcil_export.cli.verify import verify
+from rcil_export.cli.delivered import sign, verify, verify_signature
+from rcil_export.delivery import FAILED_HTML_NAME
+from rcil_export.delivery.folder import Signing
+from rcil_export.graph.interface import GraphOptions
+from rcil_export.request import MAX_CHECK_IMAGES, TARGETS, Request, parse_targets
+from rcil_export.triton.serving import Serving, parse_devices
 
 app = make_app(
     "rcil-export",
-    "Turn a checkpoint into its deployed form and check that nothing changed.\n\n"
-    "Without a command: fold, ONNX, engine, checks and report in one go; see `rcil-export export --help`.\n\n"
+    "Convert a checkpoint into its deployed form and check that its outputs did not change.\n\n"
+    "Without a command: fold, ONNX, engine, checks and report in one run; see `rcil-export export --help`.\n\n"
     "Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --precision fp16`",
     DefaultCommand,
 )
@@ -35,48 +39,50 @@ def export(
     output: o.OutputFolder,
     size: o.Size = None,
     dynamic: o.Dynamic = None,
-    batch: o.Batch = "1",
-    precision: o.PrecisionName = "fp32",
+    batch: o.Batch = GraphOptions.batch,
+    precision: o.PrecisionName = GraphOptions.precision,
     target: Annotated[
-        str, typer.Option("--target", help="onnx, or onnx,engine.", autocompletion=some_of("onnx", "engine"))
-    ] = "onnx",
+        str, typer.Option("--target", help="onnx, or onnx,engine.", autocompletion=some_of(*TARGETS))
+    ] = ",".join(Request.targets),
     gpu: o.Gpus = "",
-    flavour: o.Flavour = "auto",
-    timing_cache: o.TimingCache = True,
-    outputs: o.OutputNames = "mask",
-    kind: o.InputName = "uint8",
+    flavour: o.Flavour = Request.flavour,
+    timing_cache: o.TimingCache = Request.timing_cache,
+    outputs: o.OutputNames = GraphOptions.outputs,
+    kind: o.InputName = GraphOptions.input,
     opset: o.OpsetNumber = None,
-    runtime: o.RuntimeName = "any",
+    runtime: o.RuntimeName = GraphOptions.runtime,
     calibrate: o.Calibrate = None,
-    calibration: o.CalibrationMethod = "percentile",
+    calibration: o.CalibrationMethod = Request.calibration,
     vnni: o.VnniChoice = None,
     images: o.Images = None,
     previous: Annotated[
         Path | None,
-        typer.Option(help="The checkpoint of the step before: tell what changed.", autocompletion=files(*CHECKPOINTS)),
+        typer.Option(
+            help="The checkpoint of the step before, to report what changed.", autocompletion=files(*CHECKPOINTS)
+        ),
     ] = None,
     parent: Annotated[Path | None, typer.Option(hidden=True, help="The former name of --previous.")] = None,
     limits: o.LimitTexts = "",
-    rounds: Annotated[int, typer.Option(min=0, help="Timed runs of the latency check; 0: none.")] = 20,
+    rounds: Annotated[int, typer.Option(min=0, help="Timed runs of the latency check; 0: none.")] = Request.rounds,
     triton: Annotated[Path | None, typer.Option(help="Also publish in this Triton model repository.")] = None,
-    name: Annotated[str, typer.Option(help="Name of the model in the Triton repository.")] = "rcil",
+    name: Annotated[str, typer.Option(help="Name of the model in the Triton repository.")] = Request.name,
     triton_instances: o.TritonInstances = None,
-    triton_device: o.TritonDevice = "auto",
+    triton_device: o.TritonDevice = Serving.kind,
     triton_threads: o.TritonThreads = None,
-    triton_accelerator: o.TritonAccelerator = "none",
-    triton_cache: o.TritonCache = "",
+    triton_accelerator: o.TritonAccelerator = Serving.accelerator,
+    triton_cache: o.TritonCache = Serving.cache,
     sign: o.SignKey = None,
     sign_password: o.SignPassword = None,
     trust: o.Trust = None,
-    force: o.Force = False,
+    force: o.Force = Request.force,
     dry_run: o.DryRunFlag = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Fold, convert to ONNX, build the engine, check all of it, and write a report.
+    """Fold, convert to ONNX, build the engine, check everything, and write a report.
 
     Writes model.onnx, model.engine with its sidecar, report.json, report.html and model_card.md; with --sign also
-    model.sig over all of them. If a check fails, report.failed.json and report.failed.html are all that is written,
-    what was there before stays, and the exit code is 5.
+    model.sig over all of them. If a check fails, only report.failed.json and report.failed.html are written,
+    files of an earlier export stay, and the exit code is 5.
 
     A classifier of `rcil classify` is exported in the same way: fp32, at the size of its training images, with the
     outputs label and scores.
@@ -85,27 +91,22 @@ def export(
     """
     from rcil_export.checks.limits import parse_limits
     from rcil_export.checks.report import as_text
-    from rcil_export.classify.request import classifier_of, classifier_request
-    from rcil_export.classify.run import export_classifier
-    from rcil_export.cli.dry_run import dry_run as dry
-    from rcil_export.delivery.signing_options import Signing
-    from rcil_export.graph.interface import make_interface
-    from rcil_export.precision.int8.quantise import CalibrationOptions
-    from rcil_export.run import FAILED_HTML_NAME, CheckFailedError, Request, parse_targets, run_export
-    from rcil_export.stages import stages_text
-    from rcil_export.triton.serving import Serving, parse_devices
+    from rcil_export.resources import stages_text
+    from rcil_export.run import CheckFailedError, interface_of, run_export
+    from rcil_export.run import dry_run as plan_export
 
-    targets = parse_targets(target)
+    options = GraphOptions(size, dynamic, batch, precision, outputs, kind, opset, runtime)
+    serving = Serving(triton_instances, *parse_devices(triton_device), triton_threads, triton_accelerator, triton_cache)
     request = Request(
         model=model,
         output=output,
-        interface=make_interface(size, dynamic, batch, precision, outputs, kind, opset, runtime),
-        targets=targets,
+        interface=interface_of(model, options),
+        targets=parse_targets(target),
         flavour=flavour,
         gpus=_names(gpu),
         timing_cache=timing_cache,
         calibrate=calibrate,
-        calibration=CalibrationOptions(calibration),
+        calibration=calibration,
         vnni=vnni,
         images=images,
         parent=previous or parent,
@@ -113,28 +114,21 @@ def export(
         rounds=rounds,
         triton=triton,
         name=name,
-        serving=Serving(
-            triton_instances, *parse_devices(triton_device), triton_threads, triton_accelerator, triton_cache
-        ),
+        serving=serving,
         signing=Signing(sign, sign_password if sign is not None else None, tuple(trust or ())),
         force=force,
     )
-    metadata = classifier_of(model)
-    asked = None if metadata is None else classifier_request(request, metadata, size, dynamic, batch)
     if dry_run:
-        print_dry_run(dry(asked or request), as_json=as_json)
+        print_dry_run(plan_export(request), as_json=as_json)
         return
-    say = make_notifier(as_json=as_json)
+    notify = make_notifier(as_json=as_json)
     with progress_line("engine") as bar:
-        if asked is None:
-            exported = run_export(request, say, lambda phase, done, total: bar(done, total))
-        else:
-            exported = export_classifier(asked, say, lambda phase, done, total: bar(done, total))
+        exported = run_export(request, notify, lambda phase, done, total: bar(done, total))
     if as_json:
         print_json(exported.document)
     else:
         typer.echo(as_text(exported.results))
-        say(stages_text(exported.stages))
+        notify(stages_text(exported.stages))
         typer.echo("\n".join(f"  {path}" for path in exported.files.values()))
     if not exported.ok:
         raise CheckFailedError(
@@ -148,7 +142,7 @@ def fold(
     model: o.Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folded checkpoint to write.")],
     device: o.Device = None,
-    force: o.Force = False,
+    force: o.Force = Request.force,
     as_json: o.AsJson = False,
 ) -> None:
     """Fold every RC block into one conv and every norm into its conv; write only if the outputs agree.
@@ -178,37 +172,36 @@ def onnx(
     path: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")],
     size: o.Size = None,
     dynamic: o.Dynamic = None,
-    batch: o.Batch = "1",
-    precision: o.PrecisionName = "fp32",
-    outputs: o.OutputNames = "mask",
-    kind: o.InputName = "uint8",
+    batch: o.Batch = GraphOptions.batch,
+    precision: o.PrecisionName = GraphOptions.precision,
+    outputs: o.OutputNames = GraphOptions.outputs,
+    kind: o.InputName = GraphOptions.input,
     opset: o.OpsetNumber = None,
-    runtime: o.RuntimeName = "any",
+    runtime: o.RuntimeName = GraphOptions.runtime,
     calibrate: o.Calibrate = None,
-    calibration: o.CalibrationMethod = "percentile",
+    calibration: o.CalibrationMethod = Request.calibration,
     vnni: o.VnniChoice = None,
     miou_drop: Annotated[
         float | None, typer.Option(min=0, help="Points of mIoU that int8 may lose. [default: 1]")
     ] = None,
     limits: o.LimitTexts = "",
-    force: o.Force = False,
+    force: o.Force = Request.force,
     as_json: o.AsJson = False,
 ) -> None:
-    """Write the ONNX graph alone; check it with `rcil-export check`.
+    """Write only the ONNX graph; check it with `rcil-export check`.
 
     Example: `rcil-export onnx step1.safetensors -o model.onnx --dynamic 256x256:512x1024:1024x2048 --batch 1:4:8`
     """
+    from rcil.core.files import check_other_file
     from rcil_export.checks.limits import limits_for, parse_limits
+    from rcil_export.convert import check_vnni, convert, deployed_metadata
     from rcil_export.fold_checkpoint import load_deployable
     from rcil_export.graph.interface import make_interface
     from rcil_export.graph.onnx_file import write_onnx
-    from rcil_export.precision.convert import convert, deployed_metadata
-    from rcil_export.precision.int8.convert import check_vnni
-    from rcil_export.precision.int8.quantise import CalibrationOptions
-    from rcil_export.same_file import require_other_file
+    from rcil_export.precision.record import CalibrationOptions
 
-    require_other_file(path, model, "the checkpoint it is made from")
-    interface = make_interface(size, dynamic, batch, precision, outputs, kind, opset, runtime)
+    check_other_file(path, model, "the checkpoint it is made from")
+    interface = make_interface(GraphOptions(size, dynamic, batch, precision, outputs, kind, opset, runtime))
     changes = parse_limits(limits) | ({} if miou_drop is None else {"miou_drop": miou_drop})
     target_vnni = check_vnni(vnni, interface)
     network, metadata = load_deployable(model, force=force)
@@ -237,18 +230,17 @@ def engine(
     ],
     path: Annotated[Path, typer.Option("-o", "--output", help="The engine to write; its sidecar goes beside it.")],
     gpu: o.Gpus = "",
-    flavour: o.Flavour = "auto",
-    timing_cache: o.TimingCache = True,
+    flavour: o.Flavour = Request.flavour,
+    timing_cache: o.TimingCache = Request.timing_cache,
     as_json: o.AsJson = False,
 ) -> None:
-    """Build a TensorRT engine of an ONNX file, a classifier's too, in the precision that the file is in.
+    """Build a TensorRT engine from an ONNX file of a segmenter or classifier, in the precision of the file.
 
-    TensorRT-RTX builds without a GPU, for the GPUs named; classic TensorRT builds for the GPU it runs on.
+    TensorRT-RTX needs no GPU to build, for any of its GPUs; classic TensorRT builds for the GPU it runs on.
 
     Example: `rcil-export engine model.onnx -o model.engine --gpu sm86,sm89`
     """
-    from rcil_export.engine.build import build_engine
-    from rcil_export.engine.options import EngineOptions
+    from rcil_export.engine.build import EngineOptions, build_engine
     from rcil_export.graph.description import parse_any_description
     from rcil_export.graph.onnx_file import load_document, texts_of
     from rcil_export.runtime.forms import check_engine_form
@@ -279,29 +271,33 @@ def check(
         ),
     ],
     second: Annotated[
-        Path, typer.Argument(metavar="B", help="What is checked against it.", autocompletion=o.ARTEFACTS)
+        Path, typer.Argument(metavar="B", help="The file that is checked against it.", autocompletion=o.ARTEFACTS)
     ],
     images: o.Images = None,
-    bisect: Annotated[bool, typer.Option(help="Also layer by layer: names the first that differs by itself.")] = True,
+    bisect: Annotated[
+        bool, typer.Option(help="Also compare layer by layer and name the first layer that differs by itself.")
+    ] = True,
     limits: o.LimitTexts = "",
-    most: o.MaxImages = 64,
-    html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
+    max_images: o.MaxImages = MAX_CHECK_IMAGES,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page with pictures.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Compare two artefacts: structure, description, and on images logits, masks, mIoU. Exit code 5 if they differ.
 
-    ONNX files are compared node for node with the plain network that they describe, in batches of different images and
-    at several sizes where they take them. Classifiers: the checkpoint first, its ONNX file second.
+    ONNX files are compared node for node with the plain network that they describe, and run in batches of different
+    images and at several sizes if they take them. Of a classifier, give the checkpoint first and its ONNX file second.
 
     Example: `rcil-export check step1.safetensors model.onnx --images my_site --html check.html`
     """
-    from rcil_export.checks.files import check_files
+    from rcil_export import api
+    from rcil_export.checks.limits import parse_limits
     from rcil_export.checks.report import as_document, as_text, write_html
     from rcil_export.run import CheckFailedError
 
+    changes = parse_limits(limits)
     with progress_line("comparing") as progress:
-        results, outputs = check_files(
-            first, second, images=images, limits=limits, most=most, bisect=bisect, progress=progress
+        results, outputs = api.check(
+            first, second, images=images, limits=changes, max_images=max_images, bisect=bisect, progress=progress
         )
     reports = [] if outputs is None else [outputs]
     if html is not None:
@@ -315,7 +311,7 @@ def check(
         typer.echo(as_text(results))
     if not all(result.ok for result in results):
         raise CheckFailedError(
-            f"{second} does not do what {first} does", "What failed is named above. Limits can be set with --limits."
+            f"{second} differs from {first}", "What failed is named above. Limits can be set with --limits."
         )
 
 
@@ -339,25 +335,26 @@ def bench(
     threads: Annotated[int, typer.Option(min=1, help="Threads of each runtime.")] = 1,
     device: o.DeviceName = "cpu",
     clock: Annotated[
-        Literal["wall", "processor"], typer.Option(help="processor: for comparisons on a machine that others use.")
+        Literal["wall", "processor"], typer.Option(help="processor: for comparisons on a shared machine.")
     ] = "wall",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the numbers here as JSON.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Time models in one interleaved run: p50, p95, p99, images a second, ratios with their interval.
+    """Time models in one interleaved run: p50, p95, p99, images per second, ratios with their interval.
 
     A checkpoint is timed folded, as its plain twin, with both branches, and in torch.
 
     Example: `rcil-export bench step1.safetensors deployed/model.onnx --size 512x512 --threads 2`
     """
     from rcil_export.graph.interface import make_interface
-    from rcil_export.runtime.devices import gpu_number, provider_of
+    from rcil_export.runtime.devices import gpu_number
+    from rcil_export.runtime.providers import provider_of
     from rcil_export.timing.bench import BenchOptions
     from rcil_export.timing.bench import bench as run_bench
     from rcil_export.timing.interleaved import LatencyOptions
 
     shaped = size is not None or batch != 1
-    interface = make_interface(size, None, str(batch), "fp32", "mask", "uint8", None, "any") if shaped else None
+    interface = make_interface(GraphOptions(size, batch=str(batch))) if shaped else None
     if gpu_number(device):
         raise ConfigError(
             f"bench runs on the first GPU, not on {device}", f"Set CUDA_VISIBLE_DEVICES={gpu_number(device)}."

@@ -1,4 +1,4 @@
-"""The model card: a page of Markdown made from what was measured. Numbers that are absent are said to be absent."""
+"""The model card: a Markdown page that is generated from the report; missing numbers are marked as missing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from rcil.core.files import sha256_of
 from rcil.model.chain import Link, links_of, lost_text
 from rcil.model.metadata import Metadata
 
-CARD_NAME = "model_card.md"
 NOT_MEASURED = "not measured"
 INFORMATION = "for information"
 VERDICTS = {True: "passed", False: "FAILED", None: "not decided"}
 OPTIONAL = {"latency": "Latency against the plain network", "memory": "Memory against the plain network"}
-"""Checks that can be left out, by the beginning of their keys."""
+"""Checks that can be left out, by the prefix of their keys."""
 SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
 
 
@@ -25,9 +24,9 @@ def card_text(document: Mapping[str, Any], metadata: Metadata, files: Sequence[P
 
     Args:
         document: The report of the export.
-        metadata: Of the deployed model; its last entry is the export.
-        files: What is delivered, as far as it is written.
-        signed: Whether a signature will lie beside the card.
+        metadata: Of the deployed model; its last lineage entry is the export.
+        files: The delivered files that are written already.
+        signed: Whether the delivery will be signed.
     """
     sections = [
         f"# Model card: step {metadata.step}, {len(metadata.classes)} classes",
@@ -129,7 +128,7 @@ def _checks(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _verdict(item: Mapping[str, Any]) -> str:
-    """In words. What is for information is no undecided check; a pass says whether it was proved or measured."""
+    """The verdict of an item in words; a pass says whether it was proved or measured."""
     if item["passed"] is None and item["required"] == INFORMATION:
         return INFORMATION
     kind = item.get("kind") if item["passed"] else None
@@ -175,5 +174,5 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]], note: str =
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it is, in one line."""
+    """Text in one line with all special characters of Markdown escaped."""
     return SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcil.core.files import replacing, sha256_of
+from rcil.core.files import check_other_file, replacing, sha256_of
+from rcil_export.engine.caches import timing_cache_path, timings_kept
+from rcil_export.engine.callbacks import BuildWatch, Listener, collected_errors, interrupt_stops, logger_of, monitor_of
 from rcil_export.engine.errors import EngineError
-from rcil_export.engine.flavour import Flavour, find_flavour
+from rcil_export.engine.flavour import Flavour, FlavourChoice, choose_gpus, find_flavour
 from rcil_export.engine.gpu import find_gpus
-from rcil_export.engine.layout import is_image, sizes_text
-from rcil_export.engine.log import collected_errors, logger_of
-from rcil_export.engine.options import EngineOptions
-from rcil_export.engine.precision import check_precision, conv_precisions
-from rcil_export.engine.profile import add_profile
-from rcil_export.engine.progress import BuildWatch, Listener, interrupt_stops, monitor_of
-from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
-from rcil_export.engine.targets import choose_gpus
-from rcil_export.engine.timing_cache import timing_cache_path, timings_kept
-from rcil_export.graph.interface import INPUT_NAME
+from rcil_export.engine.network import add_profile, check_precision, conv_precisions, describe_tensor, parse_network
+from rcil_export.engine.sidecar import EngineSidecar, sidecar_path
+from rcil_export.graph.interface import Precision
 from rcil_export.graph.onnx_file import load_document, texts_of
-from rcil_export.same_file import require_other_file
+from rcil_export.graph.shapes import InputShape
 
-_NUMPY_NAMES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """The choices of one build."""
+
+    precision: Precision = "fp32"
+    """Precision of the ONNX file. It is read back from the parsed network; a difference is an error."""
+    flavour: FlavourChoice = "auto"
+    gpus: tuple[str, ...] = ()
+    """Compute capabilities such as `sm86`. None: all that TensorRT-RTX knows from Ampere (sm80) on, or the GPU that the
+    classic TensorRT runs on."""
+    profile: InputShape | None = None
+    """The range of sizes, for an ONNX file that leaves them open."""
+    timing_cache: bool = True
+    """Keep what classic TensorRT measures in the user's cache folder, so that the next build takes less time. Without
+    it a build depends on nothing but its inputs."""
 
 
 def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Listener | None = None) -> EngineSidecar:
-    """Build `engine` and its sidecar; after any error, or Ctrl-C, neither is written and what was there stays.
+    """Build `engine` and its sidecar; after any error, or Ctrl-C, neither is written and existing files stay.
 
     The same ONNX file, options and TensorRT-RTX give the same bytes where sizes are fixed. Where they are open,
     TensorRT-RTX 1.7 numbers inner names and orders its tables by chance, so equal builds have different hashes.
@@ -38,9 +49,9 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
         onnx: The graph; its precision is that of the engine.
         engine: The file to write; the sidecar is written beside it.
         options: What to build.
-        listen: Called with the name of a phase, the steps done and the steps in all.
+        listen: Told about the progress.
     """
-    require_other_file(engine, onnx, "the ONNX file it is built from")
+    check_other_file(engine, onnx, "the ONNX file it is built from")
     metadata = texts_of(load_document(onnx))
     flavour = find_flavour(options.flavour)
     gpus = choose_gpus(flavour, options.gpus, options.precision)
@@ -50,12 +61,13 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
         collected_errors() as errors,
     ):
         builder = flavour.trt.Builder(logger_of(flavour.trt))
-        network, parser = _parse(flavour, builder, onnx, errors)
+        network, parser = parse_network(flavour, builder, onnx, errors)
         counts = conv_precisions(flavour.trt, network)
         check_precision(str(onnx), counts, options.precision)
         config = _configure(flavour, builder, gpus)
         profile = add_profile(builder, config, network, onnx, options.profile)
-        with timings_kept(config, _timings(flavour, options)):
+        keeps_timings = flavour.name == "classic" and options.timing_cache  # TensorRT-RTX measures nothing
+        with timings_kept(config, timing_cache_path(flavour, find_gpus()[0]) if keeps_timings else None):
             plan = _compile(flavour, builder, network, config, errors, listen)
         del parser  # it owns the memory of the network's weights until here
         sidecar = EngineSidecar(
@@ -67,8 +79,8 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
             gpus=gpus,
             precision=options.precision,
             conv_layers=counts,
-            inputs=tuple(_describe(network.get_input(i)) for i in range(network.num_inputs)),
-            outputs=tuple(_describe(network.get_output(i)) for i in range(network.num_outputs)),
+            inputs=tuple(describe_tensor(network.get_input(i)) for i in range(network.num_inputs)),
+            outputs=tuple(describe_tensor(network.get_output(i)) for i in range(network.num_outputs)),
             profile=profile,
             metadata=metadata,
         )
@@ -77,35 +89,8 @@ def build_engine(onnx: Path, engine: Path, options: EngineOptions, listen: Liste
     return sidecar
 
 
-def _parse(flavour: Flavour, builder: Any, onnx: Path, errors: list[str]) -> tuple[Any, Any]:
-    """The graph as a strongly typed network (every tensor keeps its type), and the parser, which holds its weights."""
-    trt = flavour.trt
-    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    parser = trt.OnnxParser(network, logger_of(trt))
-    if not parser.parse_from_file(str(onnx)) or parser.num_errors or errors:
-        found = [parser.get_error(index) for index in range(parser.num_errors)]
-        raise EngineError(
-            f"{flavour.title} cannot take {onnx}: " + ("; ".join(map(_parser_message, found)) or "; ".join(errors)),
-            "Use the ONNX file with ONNX Runtime, or export the model with another opset.",
-        )
-    inputs = [_describe(network.get_input(index)) for index in range(network.num_inputs)]
-    if [tensor.name for tensor in inputs] != [INPUT_NAME] or not is_image(inputs[0].shape):
-        has = "; ".join(f"{tensor.name} {sizes_text(tensor.shape)}" for tensor in inputs) or "none"
-        raise EngineError(
-            f"{onnx} does not take one '{INPUT_NAME}' of [N, H, W, 3] or [N, 3, H, W]; its inputs: {has}",
-            "Give a file that rcil-export wrote.",
-        )
-    return network, parser
-
-
-def _parser_message(error: Any) -> str:
-    node = error.node_name() or "without a name"
-    why = f", {error.desc()}" if error.desc() not in ("", "false") else ""
-    return f"node {error.node()} ({node}, {error.node_operator()}): {error.code().name}{why}"
-
-
 def _configure(flavour: Flavour, builder: Any, gpus: tuple[str, ...]) -> Any:
-    """Targets, and fp32 that is fp32: TensorRT would round the inputs of fp32 convs to 10 bits (TF32) otherwise."""
+    """Set the target GPUs, and turn off TF32, which would round the inputs of fp32 convs to 10 bits."""
     config = builder.create_builder_config()
     config.clear_flag(flavour.trt.BuilderFlag.TF32)
     if flavour.name == "rtx":
@@ -113,13 +98,6 @@ def _configure(flavour: Flavour, builder: Any, gpus: tuple[str, ...]) -> Any:
         for index, name in enumerate(gpus):
             config.set_compute_capability(flavour.trt.ComputeCapability.__members__[name.upper()], index)
     return config
-
-
-def _timings(flavour: Flavour, options: EngineOptions) -> Path | None:
-    """Where measurements are kept; TensorRT-RTX measures nothing while it builds."""
-    if flavour.name == "rtx" or not options.timing_cache:
-        return None
-    return timing_cache_path(flavour, find_gpus()[0])
 
 
 def _compile(
@@ -138,8 +116,3 @@ def _compile(
             "Nothing was written. Use the ONNX file with ONNX Runtime, or try another precision or GPU.",
         )
     return memoryview(plan)
-
-
-def _describe(tensor: Any) -> TensorInfo:
-    name = tensor.dtype.name
-    return TensorInfo(name=tensor.name, dtype=_NUMPY_NAMES.get(name, name.lower()), shape=tuple(tensor.shape))

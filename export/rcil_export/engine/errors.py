@@ -1,4 +1,4 @@
-"""What can go wrong with engines."""
+"""The errors of building and running engines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from rcil.core.errors import RcilError
 
 
 class EngineError(RcilError):
-    """TensorRT refused a graph, or an engine is not what its sidecar says."""
+    """TensorRT rejects a graph, or an engine does not match its sidecar."""
 
     exit_code = 11
 
 
 class NoGpuError(RcilError):
-    """An NVIDIA GPU with its driver is needed, and none is here."""
+    """This machine has no NVIDIA GPU with a driver, and one is needed."""
 
     exit_code = 10

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this machine, asked of the driver itself: neither torch nor TensorRT is needed."""
+"""The NVIDIA GPUs of this machine, as the driver lists them: neither torch nor TensorRT is needed."""
 
 from __future__ import annotations
 

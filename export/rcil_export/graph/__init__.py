@@ -1,1 +1,1 @@
-"""From a network to an ONNX graph, node by node."""
+"""From a network to an ONNX graph, node by node; the description, shapes and checks of such a graph."""

@@ -2,60 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx
 from onnx import TensorProto, helper
 
 from rcil import __version__
-from rcil.model.header import METADATA_KEY
+from rcil.classify.network import ImageClassifier
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.ends import input_dims, output_dims, write_input, write_outputs
-from rcil_export.graph.interface import INPUT_NAME, INTERFACE_KEY, Interface
+from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.lint import check_graph
 from rcil_export.graph.nodes import NodeList
+from rcil_export.graph.onnx_file import describe
+from rcil_export.graph.postprocessing import output_dims, output_type, write_outputs
+from rcil_export.graph.preprocessing import input_dims, write_input
 from rcil_export.graph.translate import Translator
 
 
-def to_onnx(model: Segmenter, metadata: Metadata, interface: Interface) -> onnx.ModelProto:
-    """The graph of `model` in evaluation mode, checked; fp32, whatever `interface.precision` will be in the end.
+def to_onnx(model: Segmenter | ImageClassifier, metadata: Metadata, interface: GraphInterface) -> onnx.ModelProto:
+    """The graph of `model` in evaluation mode, checked; always fp32, whatever `interface.precision` says.
 
     The same network, description and interface give the same bytes.
 
     Args:
-        model: Folded, unless `interface.folded` says otherwise.
-        metadata: Travels along in the file; its class table names the rows.
-        interface: What the graph takes and gives.
+        model: Folded, unless the interface of a segmenter says otherwise.
+        metadata: Is stored in the file; its class table names the rows.
+        interface: Inputs and outputs of the graph.
     """
     nodes = NodeList()
     image, stem_scale = write_input(nodes, metadata, interface)
     logits = Translator(model, interface.shape, image, stem_scale, nodes).run()
     classes = len(model.names)
     write_outputs(nodes, logits, classes, interface)
-    integer = TensorProto.UINT8 if classes <= 256 else TensorProto.INT32
-    outputs = [
-        helper.make_tensor_value_info(
-            name, integer if name == "mask" else TensorProto.FLOAT, output_dims(name, classes, interface.shape)
-        )
-        for name in interface.outputs
-    ]
-    return finished(nodes, outputs, metadata, interface)
+    return make_document(nodes, classes, metadata, interface)
 
 
-def finished(
-    nodes: NodeList,
-    outputs: Sequence[onnx.ValueInfoProto],
-    metadata: Metadata,
-    interface: Interface | ClassifierInterface,
-) -> onnx.ModelProto:
-    """The model of these nodes with its description, checked; the list of nodes gives its constants away."""
+def make_document(nodes: NodeList, classes: int, metadata: Metadata, interface: GraphInterface) -> onnx.ModelProto:
+    """The model of these nodes with its description, checked; the constants are moved out of `nodes`."""
     kind = TensorProto.UINT8 if interface.input == "uint8" else TensorProto.FLOAT
     image = helper.make_tensor_value_info(INPUT_NAME, kind, input_dims(interface.shape, interface))
+    outputs = [
+        helper.make_tensor_value_info(name, output_type(name, classes), output_dims(name, classes, interface.shape))
+        for name in interface.outputs
+    ]
     opset = helper.make_opsetid("", interface.opset)
     document = helper.make_model(
-        helper.make_graph(nodes.nodes, "rcil", [image], list(outputs)),
+        helper.make_graph(nodes.nodes, "rcil", [image], outputs),
         opset_imports=[opset],
         ir_version=helper.find_min_ir_version_for([opset]),
         producer_name="rcil",
@@ -66,10 +57,3 @@ def finished(
     describe(document, metadata, interface)
     check_graph(document, interface)
     return document
-
-
-def describe(document: onnx.ModelProto, metadata: Metadata, interface: Interface | ClassifierInterface) -> None:
-    """Put both descriptions into the file's metadata, in place of what stands there."""
-    helper.set_model_props(
-        document, {METADATA_KEY: metadata.model_dump_json(), INTERFACE_KEY: interface.model_dump_json()}
-    )

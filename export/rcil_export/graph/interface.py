@@ -1,8 +1,9 @@
-"""What an exported graph takes and gives, and how the file says so. No torch here: serving reads it."""
+"""The inputs and outputs of an exported graph, as its file describes them. No torch here: serving reads it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -16,36 +17,67 @@ Runtime = Literal["any", "cpu", "tensorrt"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16", "int8")
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 OUTPUTS: tuple[Output, ...] = ("mask", "confidence", "logits")
+DEFAULT_BATCH: Final = 1
+DEFAULT_PRECISION: Final = "fp32"
+DEFAULT_OUTPUT: Final = "mask"
+DEFAULT_INPUT: Final = "uint8"
+DEFAULT_RUNTIME: Final = "any"
 OPSETS = (18, 23)
 """First and last opset that can be written."""
 DEFAULT_OPSETS: dict[str, int] = {"bf16": 22}
-"""Where 18 is not enough: ONNX has no bf16 convs before."""
+"""By precision, where 18 is not enough: ONNX has bf16 convs from opset 22 on."""
 INPUT_NAME = "image"
 INTERFACE_KEY = "rcil.interface"
-"""In the ONNX file's metadata, beside the model's own."""
+"""Key in the ONNX file's metadata, beside that of the model's own metadata."""
 Opset = Annotated[int, Field(ge=OPSETS[0], le=OPSETS[1])]
 
 
-class Interface(BaseModel):
-    """Input, outputs and numbers of an exported graph."""
+class GraphInterface(BaseModel):
+    """Input, outputs and numbers of an exported graph; each kind of network has a subclass."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     shape: InputShape
-    input: InputKind = "uint8"
+    input: InputKind = DEFAULT_INPUT
     """`uint8`: images [N, H, W, 3] as a camera gives them. `float`: [N, 3, H, W], already normalised."""
-    outputs: tuple[Output, ...] = ("mask",)
+    outputs: tuple[str, ...]
+    precision: Precision = DEFAULT_PRECISION
+    opset: Opset = 18
+
+    @property
+    def for_cpu(self) -> bool:
+        """Whether the graph has the form that is faster on CPUs and wrong on GPUs."""
+        return False
+
+    @property
+    def shows_branches(self) -> bool:
+        """Whether RC blocks are written with both branches, for comparison only."""
+        return False
+
+
+class Interface(GraphInterface):
+    """What the graph of a segmenter takes and gives."""
+
+    outputs: tuple[Output, ...] = (DEFAULT_OUTPUT,)
     """`mask` [N, H, W]: class rows. `confidence` [N, H, W]: the probability of that class. `logits`
     [N, classes, H, W]."""
-    precision: Precision = "fp32"
-    opset: Opset = 18
-    runtime: Runtime = "any"
+    runtime: Runtime = DEFAULT_RUNTIME
     """What the graph is written for. `any` and `tensorrt`: the last upsampling works on planes [N, classes, H, W] and
     int8 is symmetric, which is right on every execution provider and for TensorRT. `cpu`: the last upsampling works
     channels-last and int8 has the form of ONNX Runtime's CPU kernels; faster there, and wrong on GPUs, whose Resize
     kernels take planes only."""
     folded: bool = True
     """Whether every RC block is one conv; a graph with both branches exists for comparison only."""
+
+    @property
+    def for_cpu(self) -> bool:
+        """See `runtime`."""
+        return self.runtime == "cpu"
+
+    @property
+    def shows_branches(self) -> bool:
+        """See `folded`."""
+        return not self.folded
 
     @field_validator("outputs")
     @classmethod
@@ -55,13 +87,22 @@ class Interface(BaseModel):
         return tuple(name for name in OUTPUTS if name in outputs)
 
 
+class ClassifierInterface(GraphInterface):
+    """What the graph of a classifier of whole images takes and gives."""
+
+    outputs: tuple[Literal["label"], Literal["scores"]] = ("label", "scores")
+    """`label` [N]: the class row with the largest score. `scores` [N, classes]: logits, or scaled similarities."""
+    precision: Literal["fp32"] = "fp32"
+    folded: Literal[True] = True
+
+
 def parse_outputs(text: str) -> tuple[Output, ...]:
     """`mask,confidence` -> those names, checked."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in OUTPUTS:
             raise ConfigError(
-                f"there is no output '{name}'", f"{did_you_mean(name, OUTPUTS)} The folder to write to is -o."
+                f"unknown output '{name}'", f"{did_you_mean(name, OUTPUTS)} The folder to write to is -o."
             )
     if not names:
         raise ConfigError("no output is named", f"Known: {', '.join(OUTPUTS)}.")
@@ -76,28 +117,35 @@ def check_opset(opset: int) -> int:
     return opset
 
 
-def make_interface(
-    size: str | None,
-    dynamic: str | None,
-    batch: str,
-    precision: str,
-    outputs: str,
-    kind: str,
-    opset: int | None,
-    runtime: str,
-) -> Interface:
-    """The interface that the options of these names ask for; see `parse_shape` for the first three."""
-    named = (("precision", precision, PRECISIONS), ("input", kind, get_args(InputKind)), ("runtime", runtime, RUNTIMES))
-    for what, value, known in named:
+@dataclass(frozen=True)
+class GraphOptions:
+    """The options about a graph as the command line writes them; `make_interface` reads them."""
+
+    size: str | None = None
+    dynamic: str | None = None
+    batch: str = str(DEFAULT_BATCH)
+    precision: str = DEFAULT_PRECISION
+    outputs: str = DEFAULT_OUTPUT
+    input: str = DEFAULT_INPUT
+    opset: int | None = None
+    runtime: str = DEFAULT_RUNTIME
+
+
+def make_interface(options: GraphOptions) -> Interface:
+    """The interface of a segmenter's graph that the options ask for; see `parse_shape` for the first three."""
+    named = {"precision": PRECISIONS, "input": get_args(InputKind), "runtime": RUNTIMES}
+    for what, known in named.items():
+        value = getattr(options, what)
         if value not in known:
             raise ConfigError(f"unknown {what} '{value}'", did_you_mean(value, known))
+    opset = options.opset if options.opset is not None else DEFAULT_OPSETS.get(options.precision, 18)
     return Interface.model_validate(
         {
-            "shape": parse_shape(size, dynamic, batch),
-            "input": kind,
-            "outputs": parse_outputs(outputs),
-            "precision": precision,
-            "opset": check_opset(opset if opset is not None else DEFAULT_OPSETS.get(precision, 18)),
-            "runtime": runtime,
+            "shape": parse_shape(options.size, options.dynamic, options.batch),
+            "input": options.input,
+            "outputs": parse_outputs(options.outputs),
+            "precision": options.precision,
+            "opset": check_opset(opset),
+            "runtime": options.runtime,
         }
     )

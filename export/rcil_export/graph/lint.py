@@ -1,4 +1,4 @@
-"""What an exported graph may hold: nothing that costs time and is not the network."""
+"""What an exported graph may contain: the network, and nothing that costs time without being part of it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from rcil.core.errors import RcilError
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.interface import INPUT_NAME, Interface
-from rcil_export.precision.graph import with_declared_constants
+from rcil_export.graph.interface import INPUT_NAME, GraphInterface
+from rcil_export.graph.nodes import constants_of, needed_values, with_declared_constants
 
-NETWORK = {"Conv", "LeakyRelu", "Relu", "Clip", "Add", "Concat", "MaxPool", "GlobalAveragePool", "AveragePool", "Pad"}
-"""`Pad` replicates the borders of a windowed mean and nothing else."""
-ENDS = {"Cast", "Transpose", "Sub", "Resize", "ArgMax"}
+LAYER_OPS = {"Conv", "LeakyRelu", "Relu", "Clip", "Add", "Concat", "MaxPool", "GlobalAveragePool", "AveragePool", "Pad"}
+"""Operators of the network itself. `Pad` replicates the borders of a windowed mean."""
+PRE_AND_POSTPROCESSING = {"Cast", "Transpose", "Sub", "Resize", "ArgMax"}
 BY_OUTPUT = {
     "confidence": {"Softmax", "ReduceMax"},
     "scores": {"Flatten", "ReduceL2", "Div", "Reshape", "Softmax", "Mul", "ReduceSum"},
@@ -23,19 +22,17 @@ BY_OUTPUT = {
 VARYING = {"Shape", "Gather"}
 BRANCHES = {"BatchNormalization", "Mul", "Sub"}
 QUANTISED = {"QuantizeLinear", "DequantizeLinear"}
-
-
 LARGE = 4096
-"""Bytes of a constant that is checked on its own."""
+"""Constants of so many bytes are checked one by one."""
 
 
 class GraphError(RcilError):
-    """A graph that holds something it should not."""
+    """A graph that contains something it should not."""
 
     exit_code = 5
 
 
-def check_graph(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> None:
+def check_graph(document: onnx.ModelProto, interface: GraphInterface) -> None:
     """Raise `GraphError` for the first thing that `lint` or ONNX's own checker finds."""
     problems = lint(document, interface)
     if problems:
@@ -46,7 +43,7 @@ def check_graph(document: onnx.ModelProto, interface: Interface | ClassifierInte
 
 
 def invalid_onnx(document: onnx.ModelProto) -> str | None:
-    """What ONNX's own checker says against the graph, types and shapes included; None if it is valid.
+    """What ONNX's own checker objects to, types and shapes included; None if the graph is valid.
 
     Large constants are checked one by one, because the checker copies a model several times.
     """
@@ -60,24 +57,27 @@ def invalid_onnx(document: onnx.ModelProto) -> str | None:
     return None
 
 
-def lint(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> list[str]:
-    """Everything that is wrong, in words that name the node."""
+def lint(document: onnx.ModelProto, interface: GraphInterface) -> list[str]:
+    """Everything that is wrong, each problem with the name of its node."""
     allowed = _allowed(interface)
-    constants = {tensor.name: tensor for tensor in document.graph.initializer}
+    constants = constants_of(document)
     used = {name for node in document.graph.node for name in node.input} | {o.name for o in document.graph.output}
-    needed = _needed(document.graph)
+    needed = needed_values(document.graph.node, (output.name for output in document.graph.output))
     problems = [
-        f"opset {opset.version}, not {interface.opset}" for opset in document.opset_import if _wrong(opset, interface)
+        f"opset {opset.version}, not {interface.opset}"
+        for opset in document.opset_import
+        if opset.domain in ("", "ai.onnx") and opset.version != interface.opset
     ]
     problems += _hidden(document)
     for node in document.graph.node:
         if node.op_type not in allowed or node.domain not in ("", "ai.onnx"):
-            problems.append(f"{_named(node)} is a {_op(node)}, which has no place here")
+            operator = ".".join(filter(None, (node.domain, node.op_type)))
+            problems.append(f"{_named(node)} is a {operator}, which is not allowed here")
         if node.op_type not in QUANTISED and all(name in constants for name in node.input if name):
             problems.append(f"{_named(node)} ({node.op_type}) computes a constant")
         if not needed.intersection(node.output):
             problems.append(f"nobody reads {_named(node)} ({node.op_type})")
-        if interface.folded:
+        if not interface.shows_branches:
             problems += _left_by_a_norm(node, constants)
     problems += _doubled(document.graph, constants)
     problems += [f"the constant {name} is not used" for name in sorted(constants.keys() - used)]
@@ -89,46 +89,25 @@ def _named(node: onnx.NodeProto) -> str:
     return node.name or next(iter(node.output), "a node without a name")
 
 
-def _op(node: onnx.NodeProto) -> str:
-    return ".".join(filter(None, (node.domain, node.op_type)))
-
-
-def _wrong(opset: onnx.OperatorSetIdProto, interface: Interface | ClassifierInterface) -> bool:
-    return opset.domain in ("", "ai.onnx") and opset.version != interface.opset
-
-
-def _allowed(interface: Interface | ClassifierInterface) -> set[str]:
-    allowed = NETWORK | ENDS
+def _allowed(interface: GraphInterface) -> set[str]:
+    allowed = LAYER_OPS | PRE_AND_POSTPROCESSING
     for output in interface.outputs:
         allowed |= BY_OUTPUT.get(output, set())
     if not interface.shape.static:
         allowed |= VARYING
-    if not interface.folded:
+    if interface.shows_branches:
         allowed |= BRANCHES
     if interface.precision == "int8":
         allowed |= QUANTISED
     return allowed
 
 
-def _needed(graph: onnx.GraphProto) -> set[str]:
-    """Values that lead to an output of the graph."""
-    writer = {name: node for node in graph.node for name in node.output}
-    needed: set[str] = set()
-    waiting = [value.name for value in graph.output]
-    while waiting:
-        name = waiting.pop()
-        if name and name not in needed:
-            needed.add(name)
-            waiting += writer[name].input if name in writer else []
-    return needed
-
-
 def _hidden(document: onnx.ModelProto) -> Iterator[str]:
-    """Parts of a file that change what it computes and that no node shows."""
+    """Parts of a file that change what it computes without appearing among its nodes."""
     if document.functions:
         yield f"the file defines a function of its own, {document.functions[0].name}"
     if document.training_info:
-        yield "the file holds instructions for training"
+        yield "the file contains instructions for training"
     if document.graph.sparse_initializer:
         yield f"the constant {document.graph.sparse_initializer[0].values.name} is sparse"
     if document.graph.quantization_annotation:
@@ -136,7 +115,7 @@ def _hidden(document: onnx.ModelProto) -> Iterator[str]:
 
 
 def _left_by_a_norm(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> Iterator[str]:
-    """Scales and shifts for each channel, which a folded network has in its convs."""
+    """Scales and shifts per channel, which belong into the convs of a folded network."""
     given = [constants[name] for name in node.input if name in constants]
     if node.op_type == "Add" and given:
         yield f"{_named(node)} adds the constant {given[0].name}: a shift belongs into the conv before it"
@@ -154,26 +133,23 @@ def _left_by_a_norm(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]
 
 
 def _diagonal(weight: onnx.TensorProto) -> bool:
-    """Whether a kernel [C, C, 1, 1] lets no channel see another."""
+    """Whether every output channel of a kernel [C, C, 1, 1] reads only the input channel of its own index."""
     values = numpy_helper.to_array(weight)[:, :, 0, 0]
     return not np.any(values[~np.eye(len(values), dtype=bool)])
 
 
 def _doubled(graph: onnx.GraphProto, constants: dict[str, onnx.TensorProto]) -> Iterator[str]:
-    """Nodes that compute what another node has computed, with the same constants or with copies of them."""
+    """Nodes that repeat the computation of another node, with the same constants or with copies of them."""
     seen: dict[tuple[object, ...], list[onnx.NodeProto]] = {}
     for node in graph.node:
-        values = tuple(_shape_key(constants[name]) if name in constants else name for name in node.input)
+        found = ((name, constants.get(name)) for name in node.input)
+        values = tuple(name if tensor is None else (tensor.data_type, *tensor.dims) for name, tensor in found)
         attributes = tuple(sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute))
         alike = seen.setdefault((node.domain, node.op_type, attributes, values), [])
         twin = next((other for other in alike if _same_constants(node, other, constants)), None)
         if twin is not None:
             yield f"{_named(node)} ({node.op_type}) computes what {_named(twin)} computes"
         alike.append(node)
-
-
-def _shape_key(tensor: onnx.TensorProto) -> tuple[int, ...]:
-    return (tensor.data_type, *tensor.dims)
 
 
 def _same_constants(a: onnx.NodeProto, b: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> bool:
@@ -183,8 +159,8 @@ def _same_constants(a: onnx.NodeProto, b: onnx.NodeProto, constants: dict[str, o
     )
 
 
-def _first_cast(document: onnx.ModelProto, interface: Interface | ClassifierInterface) -> list[str]:
-    """TensorRT takes uint8 only where a Cast reads it."""
+def _first_cast(document: onnx.ModelProto, interface: GraphInterface) -> list[str]:
+    """TensorRT accepts a uint8 input only if a Cast reads it."""
     readers = [node for node in document.graph.node if INPUT_NAME in node.input and node.op_type != "Shape"]
     if interface.input == "uint8" and [node.op_type for node in readers] != ["Cast"]:
         return [f"the uint8 image is read by {[node.op_type for node in readers]}, not by one Cast"]

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 from google.protobuf.message import DecodeError
+from onnx import helper
 
 from rcil.core.errors import CheckpointError
 from rcil.core.files import replacing
+from rcil.model.header import METADATA_KEY
 from rcil.model.metadata import Metadata
-from rcil_export.graph.description import Description, parse_description
-from rcil_export.graph.interface import Interface
-from rcil_export.graph.onnx_texts import damaged
+from rcil_export.graph.description import Description, damaged, parse_description
+from rcil_export.graph.interface import INTERFACE_KEY, GraphInterface, Interface
 
 
-@dataclass(frozen=True)
-class OnnxFile:
+class OnnxFile(NamedTuple):
     """A graph and what it says about itself."""
 
     document: onnx.ModelProto
@@ -27,13 +27,13 @@ class OnnxFile:
 
 
 def read_onnx(path: Path) -> OnnxFile:
-    """Read an exported file; every way it can be wrong gives a `CheckpointError` that names it."""
+    """Read an exported file; a `CheckpointError` names the file and what is wrong with it."""
     document = load_document(path)
     return OnnxFile(document, *description_of(document, path))
 
 
 def load_document(path: Path) -> onnx.ModelProto:
-    """Any ONNX file; a `CheckpointError` names what is none."""
+    """Load any ONNX file; a `CheckpointError` names a file that is not ONNX."""
     try:
         document = onnx.load(path, format="protobuf")  # whatever its name says: .json and .pbtxt are other formats
         if any(isinstance(text, bytes) for text in _texts(document)):
@@ -46,7 +46,7 @@ def load_document(path: Path) -> onnx.ModelProto:
 
 
 def _texts(document: onnx.ModelProto) -> Iterator[str | bytes]:
-    """All that is read as text."""
+    """Everything in the file that is read as text."""
     for entry in document.metadata_props:
         yield from (entry.key, entry.value)
     for node in document.graph.node:
@@ -54,7 +54,7 @@ def _texts(document: onnx.ModelProto) -> Iterator[str | bytes]:
 
 
 def texts_of(document: onnx.ModelProto) -> dict[str, str]:
-    """What is written into a file beside its graph, in the order of the keys."""
+    """The texts in a file's metadata, in the order of their keys."""
     return {entry.key: entry.value for entry in sorted(document.metadata_props, key=lambda entry: entry.key)}
 
 
@@ -63,7 +63,14 @@ def description_of(document: onnx.ModelProto, source: Path | str = "the graph") 
     return parse_description(texts_of(document), source)
 
 
+def describe(document: onnx.ModelProto, metadata: Metadata, interface: GraphInterface) -> None:
+    """Replace the descriptions in the file's metadata by these."""
+    helper.set_model_props(
+        document, {METADATA_KEY: metadata.model_dump_json(), INTERFACE_KEY: interface.model_dump_json()}
+    )
+
+
 def write_onnx(path: Path, document: onnx.ModelProto) -> None:
-    """Write a graph, whole or not at all; the same graph gives the same bytes."""
+    """Write a graph atomically; the same graph gives the same bytes."""
     with replacing(path) as part:
         part.write_bytes(document.SerializeToString(deterministic=True))

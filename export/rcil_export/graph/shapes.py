@@ -1,4 +1,4 @@
-"""Sizes that an exported graph takes: fixed, or a range with the one to optimise for. No torch here."""
+"""Sizes that an exported graph takes: fixed, or a range with the usual size to optimise for. No torch here."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rcil.core.errors import ConfigError
 
-MOST_PIXELS = 2**30
-"""Of the smallest batch that a graph takes: whoever runs it must have so many at hand."""
+MAX_PIXELS = 2**30
+"""Pixels of the smallest batch that a graph takes, which every user of the graph must provide."""
 SIDE = r"([1-9]\d{0,4})"
 
 
@@ -39,6 +39,9 @@ class Extent(BaseModel):
         """Whether there is only one length."""
         return self.low == self.high
 
+    def __str__(self) -> str:
+        return str(self.low) if self.fixed else f"{self.low}..{self.high}"
+
 
 class InputShape(BaseModel):
     """Batch, height and width of the images that a graph takes."""
@@ -51,8 +54,8 @@ class InputShape(BaseModel):
 
     @model_validator(mode="after")
     def _not_absurd(self) -> Self:
-        if self.batch.low * self.height.low * self.width.low > MOST_PIXELS:
-            raise ValueError(f"batches of {self} have more than {MOST_PIXELS} pixels")
+        if self.batch.low * self.height.low * self.width.low > MAX_PIXELS:
+            raise ValueError(f"batches of {self} have more than {MAX_PIXELS} pixels")
         return self
 
     @classmethod
@@ -80,11 +83,7 @@ class InputShape(BaseModel):
         return self.height.low <= height <= self.height.high and self.width.low <= width <= self.width.high
 
     def __str__(self) -> str:
-        return f"{_text(self.batch)} x {_text(self.height)} x {_text(self.width)}"
-
-
-def _text(extent: Extent) -> str:
-    return str(extent.low) if extent.fixed else f"{extent.low}..{extent.high}"
+        return f"{self.batch} x {self.height} x {self.width}"
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -120,7 +119,7 @@ def parse_shape(size: str | None, dynamic: str | None, batch: str = "1") -> Inpu
     heights, widths = zip(*sizes, strict=True)
     batches = _extent([int(count) for count in counts] * (3 // len(counts)), "--batch")
     height, width = _extent(heights, "--dynamic"), _extent(widths, "--dynamic")
-    if batches.low * height.low * width.low > MOST_PIXELS:
+    if batches.low * height.low * width.low > MAX_PIXELS:
         raise ConfigError(f"{batches.low} images of {height.low}x{width.low} are too large", "Choose a smaller size.")
     return InputShape(batch=batches, height=height, width=width)
 

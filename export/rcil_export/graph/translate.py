@@ -1,9 +1,10 @@
-"""Operations of the traced network -> ONNX nodes."""
+"""The network as a list of operations, traced from its forward pass, and their translation to ONNX nodes."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,36 +23,57 @@ from rcil.nn.units.norms import affine_of, is_norm
 from rcil.nn.units.rc import RCConv
 from rcil_export.graph.nodes import NodeList
 from rcil_export.graph.shapes import Extent, InputShape
-from rcil_export.graph.trace import trace, value_name
+
+WHOLE = (nn.Conv2d, ConvNorm, RCConv, FoldedCosine)
+"""Modules that are translated as one: their forward pass asks for sizes, which a trace does not have."""
 
 SKIP_STRIDE = 4
 """Stride of the map that the head of DeepLab-v3+ takes from the backbone's first stage."""
 
 
+class _Tracer(fx.Tracer):
+    def __init__(self) -> None:
+        super().__init__(autowrap_functions=(enlarge, pool))
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, WHOLE) or is_norm(m) or super().is_leaf_module(m, module_qualified_name)
+
+
+def trace(model: Segmenter | ImageClassifier) -> fx.GraphModule:
+    """The evaluation pass of `model` from image to full-size logits or scores, as named operations on named values.
+
+    Module calls are named by the module's path, function calls by the function, in the order of execution, so that a
+    network and its folded form give the same names to the same layers.
+    """
+    if model.training:
+        raise ValueError("only the evaluation pass is exported: call eval() first")
+    return fx.GraphModule(model, _Tracer().trace(model, {"maps": None}))
+
+
+def value_name(node: fx.Node) -> str:
+    """The name of an operation and of its result."""
+    return str(node.target) if node.op == "call_module" else node.name
+
+
+@dataclass(frozen=True)
 class Translator:
-    """Walks the trace up to low-resolution logits or a classifier's scores; `ends` writes the ends of the graph.
+    """Walks the trace up to low-resolution logits or a classifier's scores.
+
+    `preprocessing` and `postprocessing` write the nodes before and after.
 
     Args:
         model: In evaluation mode.
         shape: Decides how a windowed pooling is written.
         image: Name of the value that the stem reads.
         stem_scale: Per-channel factors [3] that the stem's kernel takes over from the normalisation.
-        nodes: Where to write.
+        nodes: The list that the nodes are added to.
     """
 
-    def __init__(
-        self,
-        model: Segmenter | ImageClassifier,
-        shape: InputShape,
-        image: str,
-        stem_scale: NDArray[np.float64] | None,
-        nodes: NodeList,
-    ) -> None:
-        self.model = model
-        self.shape = shape
-        self.image = image
-        self.stem_scale = stem_scale
-        self.nodes = nodes
+    model: Segmenter | ImageClassifier
+    shape: InputShape
+    image: str
+    stem_scale: NDArray[np.float64] | None
+    nodes: NodeList
 
     def run(self) -> str:
         """Write all nodes; returns the name of the logits [N, classes, h, w] or of the scores [N, classes, ...]."""
@@ -103,14 +125,14 @@ class Translator:
                 raise AssertionError(f"no ONNX form for {type(module).__name__} at {name}")
 
     def conv(self, conv: nn.Conv2d, x: str, name: str) -> str:
-        """A conv; that of the stem takes over the normalisation's scale."""
+        """A conv; the kernel of the stem takes over the scale of the normalisation."""
         weight = conv.weight.detach().double()
         if x == self.image and self.stem_scale is not None:
             weight = weight * torch.from_numpy(self.stem_scale).view(1, -1, 1, 1)
         inputs = [x, self.nodes.constant(f"{name}.weight", _float32(weight))]
         if conv.bias is not None:
             inputs.append(self.nodes.constant(f"{name}.bias", _float32(conv.bias)))
-        pads = {"auto_pad": "SAME_UPPER"} if isinstance(conv, SameConv2d) else {"pads": _both_sides(conv.padding)}
+        pads = {"auto_pad": "SAME_UPPER"} if isinstance(conv, SameConv2d) else {"pads": [*conv.padding] * 2}
         return self.nodes.add(
             "Conv",
             inputs,
@@ -123,7 +145,7 @@ class Translator:
         )
 
     def norm(self, norm: nn.Module, x: str, name: str) -> str:
-        """A norm as scale and shift, which is all that is left of it in evaluation mode."""
+        """A norm as scale and shift, which is what it computes in evaluation mode."""
         scale, shift = (_float32(value) for value in affine_of(norm))
         values = {"scale": scale, "shift": shift, "mean": np.zeros_like(scale), "var": np.ones_like(scale)}
         constants = [self.nodes.constant(f"{name}.{key}", value) for key, value in values.items()]
@@ -146,8 +168,8 @@ class Translator:
         add, constant = self.nodes.add, self.nodes.constant
         axis = constant(f"{name}.axis", np.array([1], np.int64))
         length = add("ReduceL2", [x, axis], f"{name}.length", keepdims=1)
-        least = constant(f"{name}.least", np.array(1e-12, np.float32))
-        unit = add("Div", [x, add("Clip", [length, least], f"{name}.divisor")], f"{name}.unit")
+        shortest = constant(f"{name}.least", np.array(1e-12, np.float32))
+        unit = add("Div", [x, add("Clip", [length, shortest], f"{name}.divisor")], f"{name}.unit")
         cosines = self.conv(head.conv, unit, f"{name}.conv")
         groups = constant(f"{name}.groups", np.array([0, len(head.names), head.proxies], np.int64))
         grouped = add("Reshape", [cosines, groups], f"{name}.grouped")
@@ -212,11 +234,6 @@ def _float32(values: Tensor) -> NDArray[np.float32]:
     return np.asarray(values.detach().cpu().numpy(), np.float32)
 
 
-def _both_sides(padding: Any) -> list[int]:
-    """Torch's padding -> ONNX's [top, left, bottom, right]."""
-    return [*padding, *padding]
-
-
 def _argument(node: fx.Node, position: int, key: str) -> Any:
     """An argument of a function call, however it was passed."""
     return node.args[position] if len(node.args) > position else node.kwargs[key]
@@ -231,14 +248,6 @@ def _max_pool(translator: Translator, node: fx.Node, inputs: list[str], name: st
     )
 
 
-def _leaky(translator: Translator, node: fx.Node, inputs: list[str], name: str) -> str:
-    return translator.leaky(inputs[0], name, float(_argument(node, 1, "negative_slope")))
-
-
-def _pool(translator: Translator, node: fx.Node, inputs: list[str], name: str) -> str:
-    return translator.pool(inputs[0], name, _argument(node, 1, "window"))
-
-
 def _enlarge(translator: Translator, node: fx.Node, inputs: list[str], name: str) -> str:
     del node
     return translator.enlarge(inputs[0], inputs[1], name, translator.model.arch.head_width)
@@ -248,8 +257,8 @@ _Write = Callable[[Translator, fx.Node, list[str], str], str]
 _FUNCTIONS: dict[Any, _Write] = {
     operator.add: lambda t, _, inputs, name: t.nodes.add("Add", inputs, name),
     torch.cat: lambda t, _, inputs, name: t.nodes.add("Concat", inputs, name, axis=1),
-    F.leaky_relu: _leaky,
+    F.leaky_relu: lambda t, node, inputs, name: t.leaky(inputs[0], name, float(_argument(node, 1, "negative_slope"))),
     F.max_pool2d: _max_pool,
-    pool: _pool,
+    pool: lambda t, node, inputs, name: t.pool(inputs[0], name, _argument(node, 1, "window")),
     enlarge: _enlarge,
 }

@@ -1,4 +1,4 @@
-"""Running graphs of any precision on the CPU and comparing what they decide."""
+"""Running graphs of any precision on the CPU and comparing the classes that they choose."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from rcil_export.graph.ends import full_logits
+from rcil_export.graph.nodes import without_constants
+from rcil_export.graph.postprocessing import full_logits
 from rcil_export.precision.feeds import Feed
-from rcil_export.precision.graph import without_constants
 from rcil_export.precision.ranges import float_values
 from rcil_export.runtime.sessions import open_session
 
@@ -24,14 +24,14 @@ def rows_of(document: onnx.ModelProto, feeds: Iterable[Feed], *, exact: bool = T
     Args:
         document: Any precision; fp16 and bf16 are computed with fp32 kernels and rounded after every node.
         feeds: The batches.
-        exact: Node by node as written. Otherwise ONNX Runtime fuses, which for int8 means the CPU's own int8 kernels.
+        exact: Run node by node as written. Otherwise ONNX Runtime fuses nodes, for int8 into the CPU's int8 kernels.
     """
     axis = full_logits(document)[1]
     return [np.argmax(values, axis=axis) for values in logits_of(with_rounding(document), feeds, exact=exact)]
 
 
 def logits_of(document: onnx.ModelProto, feeds: Iterable[Feed], *, exact: bool) -> Iterator[NDArray[np.float32]]:
-    """Full-size logits of every batch, whatever the graph's outputs are; the axis of classes is `full_logits`'s."""
+    """Full-size logits of every batch, whatever the graph's outputs are; see `full_logits` for their axes."""
     name = full_logits(document)[0]
     session = open_session(document, exact=exact, outputs=[name], only=True)
     return (session.run([name], feed)[0] for feed in feeds)
@@ -44,11 +44,11 @@ def agreement(first: list[Rows], second: list[Rows]) -> float:
 
 
 def with_rounding(document: onnx.ModelProto) -> onnx.ModelProto:
-    """An fp32 graph that gives what an fp16 or bf16 graph gives: every half value is rounded where it is written.
+    """An fp32 graph that computes what an fp16 or bf16 graph does: every half value is rounded when it is written.
 
     ONNX Runtime's CPU has few fp16 and hardly any bf16 kernels and silently skips the rounding between fp32 ones, so
     running the half graph itself would look better than it is. Sums inside a node are in fp32, as on tensor cores.
-    A graph without half values comes back as a copy.
+    The result for a graph without half values is a copy.
     """
     half = {name: kind for name, kind in float_values(document).items() if kind != TensorProto.FLOAT}
     copy = without_constants(document)

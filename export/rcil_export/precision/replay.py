@@ -1,33 +1,27 @@
-"""Doing a recorded conversion again: with the recorded choices, or measured anew on the recorded images."""
+"""Repeating a recorded conversion: with the recorded choices, or measured again on the recorded images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import onnx
 
 from rcil.core.errors import CheckpointError
-from rcil.core.files import sha256_of
-from rcil.core.reading import DataError, existing_folder
-from rcil_export.checks.outputs.images import GENERATED_VERSION, generated_images, image_files, photographs_of
-from rcil_export.graph.onnx_file import description_of
-from rcil_export.precision.feeds import Feeds, feeds_from
-from rcil_export.precision.half import to_half_keeping
-from rcil_export.precision.half_measured import half_within
+from rcil_export.graph.interface import Precision
+from rcil_export.precision.feeds import recorded_feeds
+from rcil_export.precision.half import half_within, to_half_keeping
 from rcil_export.precision.int8.cpu import in_form
-from rcil_export.precision.int8.quantise import Calibration, calibrate, quantise
+from rcil_export.precision.int8.quantise import calibrate, quantise
 from rcil_export.precision.ranges import measure_ranges
-from rcil_export.precision.record import (
-    ConversionRecord,
-    GeneratedImages,
-    RecordedImage,
-    package_versions,
-    store_record,
-)
+from rcil_export.precision.record import ConversionRecord, package_versions, store_record
 
+Conversion = Callable[[onnx.ModelProto], onnx.ModelProto]
+"""An fp32 graph -> the same graph in another precision."""
 AGREEMENT_BATCHES = 2
-"""Batches that decide what half precision leaves in fp32."""
+"""Number of batches that decide which nodes half precision leaves in fp32."""
 
 
 def replay(document: onnx.ModelProto, record: ConversionRecord) -> onnx.ModelProto:
@@ -43,7 +37,7 @@ def replay(document: onnx.ModelProto, record: ConversionRecord) -> onnx.ModelPro
     if record.precision == "int8":
         assert record.weight_bits is not None and record.form is not None
         _check_ranges(document, record)
-        quantised = quantise(document, Calibration(dict(record.ranges)), record.weight_bits)
+        quantised = quantise(document, record.ranges, record.weight_bits)
         converted = in_form(quantised.without(list(record.kept_fp32)), record.form)
     else:
         converted, _ = to_half_keeping(document, record.precision, record.kept_fp32)
@@ -51,10 +45,10 @@ def replay(document: onnx.ModelProto, record: ConversionRecord) -> onnx.ModelPro
 
 
 def remeasure(document: onnx.ModelProto, record: ConversionRecord, folder: Path | None) -> ConversionRecord:
-    """What the conversion measures on the recorded images now, for comparison with the record.
+    """The record of a new measurement on the recorded images, for comparison with the given record.
 
-    The nodes that fp16 and bf16 keep in fp32 are chosen anew. Which convs int8 leaves out was judged on other images
-    than those that gave the ranges, so these are taken over.
+    The nodes that fp16 and bf16 keep in fp32 are chosen again. The convs that int8 leaves out were judged on other
+    images than those that gave the ranges, so they are copied from the given record.
 
     Args:
         document: The fp32 graph that was converted.
@@ -64,67 +58,42 @@ def remeasure(document: onnx.ModelProto, record: ConversionRecord, folder: Path 
     feeds = recorded_feeds(document, record, folder)
     changes: dict[str, object]
     if record.precision == "int8":
-        changes = {"ranges": calibrate(document, feeds, record.calibration).ranges}
+        changes = {"ranges": calibrate(document, feeds, record.calibration)}
     else:
         ranges = measure_ranges(document, feeds) if record.precision == "fp16" else None
         half = half_within(document, record.precision, feeds.first(AGREEMENT_BATCHES), ranges)
-        changes = {"kept_fp32": {node.node: node.reason for node in half.report.kept}}
+        changes = {"kept_fp32": half.kept}
         if ranges is not None:
             changes |= {"magnitudes": ranges.values, "sums": ranges.accumulated}
     return record.model_copy(update={**changes, "versions": package_versions()})
 
 
-def recorded_feeds(document: onnx.ModelProto, record: ConversionRecord, folder: Path | None) -> Feeds:
-    """The images that the record names, in their order; an error names the first that is missing or changed."""
-    metadata, interface = description_of(document)
-    if isinstance(record.images, GeneratedImages):
-        asked = record.images
-        if asked.version != GENERATED_VERSION:
-            raise CheckpointError(
-                f"the file was measured on generated images of version {asked.version}; this rcil draws version "
-                f"{GENERATED_VERSION}",
-                f"Use rcil {record.versions.get('rcil', 'of that time')}, or export the file again.",
-            )
-        images = generated_images(asked.count, asked.size, seed=asked.seed)
-        return Feeds(metadata, interface, images, generated=True)
-    if folder is None:
-        raise DataError(
-            f"the file was measured on {len(record.images)} images, and no folder with them was given",
-            "Give the folder with --calibrate.",
-        )
-    root = photographs_of(existing_folder(folder, "Give the folder with the calibration images."))
-    return feeds_from(root, _found(root, record.images), metadata, interface)
-
-
-def _found(root: Path, wanted: Iterable[RecordedImage]) -> list[str]:
-    """The names under which the recorded images are below `root`: their own, or those of files with the same bytes."""
-    by_hash: dict[str, str] | None = None
-    names = []
-    for image in wanted:
-        path = root / image.name
-        inside = not Path(image.name).is_absolute() and ".." not in Path(image.name).parts
-        there = inside and path.is_file()
-        if there and sha256_of(path) == image.sha256:
-            names.append(image.name)
-            continue
-        if by_hash is None:
-            by_hash = {sha256_of(other): other.relative_to(root).as_posix() for other in image_files(root)}
-        if image.sha256 not in by_hash:
-            what = "has changed since the conversion" if there else "is missing"
-            raise DataError(
-                f"{path}: this calibration image {what} (sha256 {image.sha256[:12]} was recorded)",
-                "Give the folder with the images that the file was calibrated on.",
-            )
-        names.append(by_hash[image.sha256])
-    return names
-
-
 def _check_ranges(document: onnx.ModelProto, record: ConversionRecord) -> None:
-    """Raise unless the record knows the values of the graph, of which every conv writes one."""
+    """Raise unless the record has a range of the value that each conv writes."""
     convs = [node.name for node in document.graph.node if node.op_type == "Conv"]
     unknown = [name for name in convs if name not in record.ranges]
     if unknown:
         raise CheckpointError(
-            f"the record of the conversion has no range of {unknown[0]}, so it is of another graph",
+            f"the record of the conversion has no range of {unknown[0]}, so it belongs to another graph",
             "Give the checkpoint that the file was exported from.",
         )
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A converted graph, and what its precision cost."""
+
+    document: onnx.ModelProto
+    notes: dict[str, Any] = field(default_factory=dict)
+    """JSON-ready: nodes left in fp32 and why, layers left out of the quantisation, and so on."""
+    repeat: dict[Precision, Conversion] = field(default_factory=dict)
+    """The same conversion with the same choices, for another fp32 graph with the same names; empty in fp32."""
+    record: ConversionRecord | None = None
+    """What the conversion depended on, also stored in the document; None in fp32."""
+
+
+def recorded(document: onnx.ModelProto, record: ConversionRecord, notes: dict[str, Any]) -> Converted:
+    """The converted graph with its record stored in it, and the function that repeats the conversion."""
+    return Converted(
+        store_record(document, record), notes, {record.precision: lambda other: replay(other, record)}, record
+    )

@@ -1,4 +1,4 @@
-"""Where a graph may run, by what it was written for. No torch here: serving asks too."""
+"""On which execution providers a graph may run, given what it was exported for. No torch here: serving uses it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from pathlib import Path
 
 from rcil.core.errors import ConfigError
 from rcil.core.log import log
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.graph.interface import Interface
-from rcil_export.runtime.devices import PROVIDERS, provider_of
+from rcil_export.graph.interface import GraphInterface, Interface
+from rcil_export.runtime.providers import CPU, CUDA, provider_of
 
 WRITE_AGAIN = "Export it again with `--for any`"
 
 
 def choose_provider(device: str, interface: Interface, source: Path | str) -> str:
-    """The execution provider for a graph on a device; a device that was named is taken, or is an error.
+    """The execution provider for a graph on a device.
 
-    `auto` passes over a GPU that the graph is not written for, and says so.
+    A named device is used or is an error. `auto` skips a GPU that the graph is not written for, with a warning.
 
     Args:
         device: One of `DEVICES`.
@@ -25,15 +24,15 @@ def choose_provider(device: str, interface: Interface, source: Path | str) -> st
     """
     provider = provider_of(device)
     problem = provider_problem(interface, provider)
-    if problem is not None and device == "auto" and provider_problem(interface, PROVIDERS["cpu"]) is None:
+    if problem is not None and device == "auto" and provider_problem(interface, CPU) is None:
         log.warning("%s %s, so the CPU is used. %s", source, *problem)
-        return PROVIDERS["cpu"]
+        return CPU
     check_provider_form(interface, provider, source)
     return provider
 
 
 def check_provider_form(interface: Interface, provider: str, source: Path | str) -> None:
-    """Raise for a graph that would give garbage on `provider`, or that it has no kernels for.
+    """Raise for a graph that would give wrong masks on `provider`, or for which it lacks kernels.
 
     Args:
         interface: What the file says about itself.
@@ -46,18 +45,18 @@ def check_provider_form(interface: Interface, provider: str, source: Path | str)
 
 
 def provider_problem(interface: Interface, provider: str) -> tuple[str, str] | None:
-    """Why a graph must not run on `provider` and what to do about it; None where it may.
+    """Why a graph must not run on `provider`, and the remedy; None if it may.
 
-    A channels-last Resize is right on CPUs alone: the CUDA kernel computes as if it had planes. For bf16, ONNX Runtime
+    A channels-last Resize is correct on CPUs only: the CUDA kernel computes as if it had planes. For bf16, ONNX Runtime
     has no convolutions on CPUs, and no LeakyRelu, Clip and ArgMax on CUDA.
     """
-    if interface.precision == "bf16" and provider in (PROVIDERS["cpu"], PROVIDERS["cuda"]):
-        kernels = "Conv" if provider == PROVIDERS["cpu"] else "LeakyRelu, Clip and ArgMax"
+    if interface.precision == "bf16" and provider in (CPU, CUDA):
+        kernels = "Conv" if provider == CPU else "LeakyRelu, Clip and ArgMax"
         return (
             f"is in bf16, for which {provider} of ONNX Runtime has no {kernels} kernels",
             "Export it with `--precision fp16` or fp32, or run bf16 as a TensorRT engine (`--target onnx,engine`).",
         )
-    if interface.runtime == "cpu" and provider != PROVIDERS["cpu"]:
+    if interface.runtime == "cpu" and provider != CPU:
         return (
             f"was exported with `--for cpu`, a form that gives wrong masks on {provider}",
             f"{WRITE_AGAIN}, or run it with `--device cpu`.",
@@ -70,9 +69,9 @@ def needs_wide_sums(interface: Interface) -> bool:
     return interface.precision == "int8" and interface.runtime != "cpu"
 
 
-def check_engine_form(interface: Interface | ClassifierInterface, source: Path | str) -> None:
-    """Raise for a graph from which no engine is built."""
-    if isinstance(interface, Interface) and interface.runtime == "cpu":
+def check_engine_form(interface: GraphInterface, source: Path | str) -> None:
+    """Raise for a graph that TensorRT cannot build an engine from."""
+    if interface.for_cpu:
         raise ConfigError(
             f"{source} is written for CPUs (`--for cpu`), and no engine is built from that form",
             f"{WRITE_AGAIN}, which engines and CPUs take, and build the engine from that.",

@@ -1,7 +1,7 @@
-"""Whether an execution provider of ONNX Runtime starts on this machine, and if not, why. No torch here.
+"""Which execution providers of ONNX Runtime start on this machine, and why others do not. No torch here.
 
-ONNX Runtime lists the providers it was compiled with, whether their libraries, a driver and a GPU are there or not, and
-a session falls back to the CPU with no more than a line in its log. So each provider is tried once with a tiny graph.
+ONNX Runtime lists the providers it was compiled with, even if their libraries, a driver or a GPU are missing, and a
+session falls back to the CPU with no more than a line in its log. So each provider is tried once with a tiny graph.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import NamedTuple
 import onnxruntime as ort
 
 from rcil.core.errors import first_line
-from rcil_export.runtime.devices import PROVIDERS
+from rcil.core.log import log
+from rcil_export.runtime.devices import PROVIDERS, check_device
 
 CPU, CUDA, TENSORRT = PROVIDERS["cpu"], PROVIDERS["cuda"], PROVIDERS["tensorrt"]
 INSTALL_GPU = "Install its libraries with: pip install 'rcil[gpu]'."
-INSTALL_DRIVER = "Install NVIDIA's driver, on a machine with a GPU of NVIDIA's."
+INSTALL_DRIVER = "Install the NVIDIA driver, on a machine with an NVIDIA GPU."
 CUDNN = "libcudnn.so.9"
-"""What ONNX Runtime 1.22 and later load for convolutions, and only then."""
+"""ONNX Runtime 1.22 and later load this library when they meet the first conv, not before."""
 TINY_GRAPH = (
     b"\x08\x08:3\n\x0c\n\x01x\x12\x01y\x22\x04Relu\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01"
     b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x12"
@@ -47,7 +48,7 @@ def is_listed(provider: str) -> bool:
 
 @functools.cache
 def start_problem(provider: str) -> StartProblem | None:
-    """What keeps a listed provider from starting here; None if it starts. Tried once per process."""
+    """Why a listed provider does not start here; None if it starts. Each provider is tried once per process."""
     if provider == CPU:
         return None
     if provider in (CUDA, TENSORRT):
@@ -62,10 +63,32 @@ def start_problem(provider: str) -> StartProblem | None:
     return None if used[0] == provider else StartProblem(f"ONNX Runtime started {used[0]} instead", INSTALL_DRIVER)
 
 
+def provider_of(device: str) -> str:
+    """The execution provider of a device; `auto` is CUDA where its provider starts, and the CPU elsewhere.
+
+    A CUDA provider that is installed but does not start causes a warning: users who installed it expect a GPU.
+    """
+    check_device(device)
+    if device != "auto":
+        return PROVIDERS[device.partition(":")[0]]
+    if not is_listed(CUDA):
+        return CPU
+    problem = start_problem(CUDA)
+    if problem is None:
+        return CUDA
+    log.warning(
+        "ONNX Runtime's CUDA provider does not start, so the CPU is used: %s. %s `--device cpu` chooses the CPU "
+        "without this warning.",
+        problem.reason,
+        problem.remedy,
+    )
+    return CPU
+
+
 def _driver_problem() -> StartProblem | None:
     if _loads("libcuda.so.1"):
         return None
-    return StartProblem("libcuda.so.1, the library of NVIDIA's driver, cannot be loaded", INSTALL_DRIVER)
+    return StartProblem("libcuda.so.1, the library of the NVIDIA driver, cannot be loaded", INSTALL_DRIVER)
 
 
 def _library_problem() -> StartProblem | None:
@@ -73,7 +96,7 @@ def _library_problem() -> StartProblem | None:
     if not hasattr(ort, "preload_dlls"):  # only in builds for GPUs
         return None
     said = io.StringIO()
-    with contextlib.redirect_stdout(said):  # where it prints what it did not find; results must stay clean
+    with contextlib.redirect_stdout(said):  # it prints what it did not find, which must not mix with results
         ort.preload_dlls()
     missing = re.search(r"Failed to load (?:\S*/)?(\S+): ", said.getvalue())
     name = missing[1] if missing else None if _loads(CUDNN) else CUDNN
@@ -103,7 +126,7 @@ def _loads(library: str) -> bool:
 
 
 def _linked_nvinfer(library: Path) -> str:
-    """Name of the TensorRT library that ONNX Runtime's provider is linked to, read off the file."""
+    """Name of the TensorRT library that ONNX Runtime's provider is linked to, found in the file."""
     with contextlib.suppress(OSError):
         if found := re.search(rb"libnvinfer\.so\.\d+", library.read_bytes()):
             return found[0].decode()
@@ -112,7 +135,7 @@ def _linked_nvinfer(library: Path) -> str:
 
 @contextlib.contextmanager
 def _silent_log() -> Iterator[None]:
-    """ONNX Runtime logs a failed start over several lines with the paths of its own sources; the reason is given."""
+    """Silence ONNX Runtime, which logs a failed start over several lines; the caller reports the reason."""
     ort.set_default_logger_severity(4)
     try:
         yield

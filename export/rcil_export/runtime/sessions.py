@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime that run where they were asked to, or say why not. No torch here."""
+"""Sessions of ONNX Runtime that run on the requested provider, or raise an error that says why not. No torch here."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["CPU", "SessionError", "check_providers", "default_threads", "open_se
 
 
 class SessionError(RcilError):
-    """ONNX Runtime does not take a graph."""
+    """ONNX Runtime cannot load a graph."""
 
     exit_code = 5
 
 
 def check_providers(providers: Sequence[str]) -> None:
-    """Raise for an execution provider that this ONNX Runtime does not have, and where the first one does not start."""
+    """Raise if this ONNX Runtime lacks one of the execution providers, or if the first of them does not start."""
     for name in providers or ("",):
         if not is_listed(name):
             available = [known for known in ort.get_available_providers() if start_problem(known) is None]
@@ -39,7 +39,7 @@ def check_providers(providers: Sequence[str]) -> None:
 
 
 def default_threads() -> int:
-    """Threads to use where nobody says: `OMP_NUM_THREADS`, which torch obeys too, or one for each core."""
+    """Number of threads by default: `OMP_NUM_THREADS`, which torch obeys too, or one for each core."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return int(asked) if asked.isdigit() and int(asked) else len(os.sched_getaffinity(0))
 
@@ -60,46 +60,34 @@ def open_session(
 ) -> ort.InferenceSession:
     """A session that runs on the first of `providers`, or an error: ONNX Runtime itself would fall back silently.
 
-    Its threads stop waiting busily when a run ends, so that they do not slow down what runs next.
+    Its threads stop spinning when a run ends, so that they do not slow down what runs next.
 
     Args:
         model: The graph.
-        threads: For the work inside a node; None: as many as `OMP_NUM_THREADS` says, or as there are cores.
+        threads: For the work inside a node; None: `default_threads`.
         providers: Execution providers, in the order of preference.
-        exact: Run it node by node as it is written; otherwise ONNX Runtime may fuse and reorder.
+        exact: Run it node by node as it is written; otherwise ONNX Runtime may fuse and reorder nodes.
         wide_sums: For int8 graphs with 8-bit weights. CPUs without VNNI add pairs of their products in 16 bits, which
-            overflow; ONNX Runtime then takes slower instructions that do not.
-        outputs: Values to give besides the outputs of a graph in memory.
-        only: Whether to give `outputs` alone; what leads to none of them is left out.
+            overflow; ONNX Runtime then uses slower instructions that do not.
+        outputs: Further values of a graph in memory to return besides its own outputs.
+        only: Return `outputs` alone; nodes that lead to none of them are left out.
         constants: Further constants of a graph in memory, so that a variant of a graph needs no copy of its weights.
-        early: Run every node as soon as its inputs are there, which frees the values that side branches read.
-        gpu: The number of the GPU for providers that run on one.
-        name: For messages.
+        early: Run every node as soon as its inputs exist, which frees the values that side branches read.
+        gpu: The number of the GPU, for providers that run on one.
+        name: Name of the graph, for messages.
     """
     check_providers(providers)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads if threads is not None else default_threads()
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    if wide_sums:
-        options.add_session_config_entry("session.x64quantprecision", "1")
-    if early:
-        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-    if exact:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options = _options(threads, exact=exact, wide_sums=wide_sums, early=early)
     if isinstance(model, Path | bytes):
         assert not outputs and not only, "outputs are added to graphs in memory"
         source = str(model) if isinstance(model, Path) else model
     else:
-        from rcil_export.shared_weights import split  # here, because serving opens files and needs no onnx
+        from rcil_export.runtime.shared_weights import split  # here, because serving opens files and needs no onnx
 
         source, shared = split(model, outputs, only=only, constants=constants)
         options.add_external_initializers(list(shared), list(shared.values()))
+    chosen = [(provider, {"device_id": str(gpu)}) if gpu and provider != CPU else provider for provider in providers]
     try:
-        chosen = [
-            (provider, {"device_id": str(gpu)}) if gpu and provider != CPU else provider for provider in providers
-        ]
         session = ort.InferenceSession(source, options, providers=chosen, enable_fallback=0)
     except Exception as error:  # its exceptions have no common root
         raise SessionError(
@@ -112,3 +100,18 @@ def open_session(
             "Free memory on the GPU, or choose another provider.",
         )
     return session
+
+
+def _options(threads: int | None, *, exact: bool, wide_sums: bool, early: bool) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads if threads is not None else default_threads()
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    if wide_sums:
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    if early:
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+    if exact:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return options

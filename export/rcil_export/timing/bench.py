@@ -1,4 +1,4 @@
-"""How fast a model is as what it will be deployed, against its plain twin, its two branches and torch."""
+"""Timing a model in its deployed form against its plain twin, the unfolded network and torch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from rcil.checkpoint.file import load_for_inference
 from rcil.core.errors import ConfigError
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter, fold, plain_twin
-from rcil_export.graph.ends import input_dims
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import read_onnx
+from rcil_export.graph.preprocessing import usual_input_dims
 from rcil_export.graph.shapes import InputShape
 from rcil_export.runtime.devices import PROVIDERS
 from rcil_export.runtime.forms import check_provider_form, needs_wide_sums
-from rcil_export.runtime.sessions import CPU, check_providers, open_session
+from rcil_export.runtime.providers import CPU
+from rcil_export.runtime.sessions import check_providers, open_session
 from rcil_export.timing.interleaved import (
     CLOCKS,
     Clock,
@@ -45,19 +46,19 @@ BINS = 30
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What to time and how."""
+    """Options of a benchmark."""
 
     interface: Interface | None = None
-    """What is timed, and what graphs made from a checkpoint take and give; None: as the first ONNX file, or one
-    image of 512x512."""
+    """The interface of graphs that are made from checkpoints; None: that of the first ONNX file, or one image of
+    512x512."""
     timing: LatencyOptions = field(default_factory=LatencyOptions)
     clock: Clock = "wall"
-    """`processor` counts the work and not the waiting: for comparisons on a machine that others use too."""
+    """`processor` counts work but not waiting, for comparisons on a shared machine."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One way to run a model, and how long its runs took."""
+    """One way to run a model, and the times of its runs."""
 
     name: str
     times: tuple[float, ...]
@@ -66,9 +67,9 @@ class Entry:
     p95_ms: float
     p99_ms: float
     images_per_second: float
-    """Of the median run."""
+    """Throughput of the median run."""
     ratio: float
-    """Median over that of the first entry."""
+    """Median time divided by that of the first entry."""
     low: float
     high: float
     """95 % interval of `ratio`."""
@@ -76,7 +77,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """What `rcil-export bench` prints and writes."""
+    """The result of `rcil-export bench`."""
 
     entries: tuple[Entry, ...]
     shape: tuple[int, int, int]
@@ -88,7 +89,7 @@ class BenchReport:
     """What was left out, and why."""
 
     def as_document(self) -> dict[str, Any]:
-        """JSON-ready; times as a histogram with bins of equal width that all entries share."""
+        """JSON-ready; the times are histograms with the same bins for all entries."""
         slowest = max(np.percentile(entry.times, 99) for entry in self.entries)
         fastest = min(min(entry.times) for entry in self.entries)
         edges = np.linspace(fastest, max(slowest, fastest * 1.001), BINS + 1)
@@ -110,7 +111,7 @@ class BenchReport:
         }
 
     def as_text(self) -> str:
-        """A table; the first entry is what the others are compared with."""
+        """A table; all entries are compared with the first."""
         batch, height, width = self.shape
         heading = (
             f"{batch} x {height}x{width}, {self.timing.rounds} rounds, {self.timing.threads} threads, "
@@ -137,15 +138,15 @@ Run = Callable[[], object]
 def bench(paths: Sequence[Path], options: BenchOptions) -> BenchReport:
     """Time model files in one interleaved run.
 
-    A checkpoint stands for four runs: its folded graph, the graph of its plain twin and that of both branches in ONNX
-    Runtime, and the folded network in torch; all go from image to mask. An ONNX file stands for itself.
+    A checkpoint is timed in four forms, all from image to mask: the folded graph, the graph of its plain twin and the
+    graph with both branches in ONNX Runtime, and the folded network in torch. An ONNX file is timed as it is.
 
     Args:
         paths: Checkpoints and ONNX files; all must take the same images.
-        options: What to time and how.
+        options: Sizes, rounds and clock.
     """
     if not paths:
-        raise ConfigError("no model is named", "Give a checkpoint (.safetensors) or an ONNX file (.onnx).")
+        raise ConfigError("no model was given", "Give a checkpoint (.safetensors) or an ONNX file (.onnx).")
     check_providers(options.timing.providers)
     if options.clock == "processor" and options.timing.providers[0] != CPU:
         raise ConfigError(
@@ -164,9 +165,9 @@ def bench(paths: Sequence[Path], options: BenchOptions) -> BenchReport:
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:
-    """What stands before the names of each file's runs: nothing for a single file, else what tells it from the others.
+    """Prefixes that tell the runs of several files apart; empty for a single file.
 
-    That is its name, or its whole path where names repeat, with a number where the same path does.
+    A prefix is the name of the file, or its path if names repeat, with a number if the path repeats too.
     """
     if len(paths) == 1:
         return [""]
@@ -179,7 +180,7 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
 def report_of(
     times: Mapping[str, Sequence[float]], shape: tuple[int, int, int], options: BenchOptions, notes: Sequence[str]
 ) -> BenchReport:
-    """The report of measured times; the first is what the others are compared with."""
+    """The report of measured times; all are compared with the first."""
     first = next(iter(times.values()))
     entries = []
     for name, values in times.items():
@@ -196,7 +197,7 @@ def report_of(
 
 
 def _interface_of(paths: Sequence[Path]) -> Interface:
-    """That of the first ONNX file, in fp32: a checkpoint beside it is exported to match."""
+    """The interface of the first ONNX file, in fp32, so that checkpoints are exported to match it."""
     for path in paths:
         if path.suffix.lower() == ".onnx":
             return read_onnx(path).interface.model_copy(update={"precision": "fp32", "folded": True})
@@ -204,7 +205,7 @@ def _interface_of(paths: Sequence[Path]) -> Interface:
 
 
 def _runs_of(path: Path, interface: Interface, timing: LatencyOptions, notes: list[str]) -> dict[str, Run]:
-    """What a file stands for, ready to be timed; what is left out is noted."""
+    """The runs of a file, ready to be timed; runs that are left out are noted."""
     match path.suffix.lower():
         case ".onnx":
             file = read_onnx(path)
@@ -248,22 +249,22 @@ def _graph_run(
     document: onnx.ModelProto, interface: Interface, timing: LatencyOptions, *, wide_sums: bool = False
 ) -> Run:
     session = open_session(document, timing.threads, timing.providers, wide_sums=wide_sums)
-    return run_of(session, _dims(interface), timing.seed)
+    return run_of(session, usual_input_dims(interface), timing.seed)
 
 
 def torch_run(model: Segmenter, metadata: Metadata, interface: Interface, seed: int) -> Run:
-    """The same work as the graph's, in torch on the model's device: from image to the asked outputs in main memory.
+    """The same work as that of the graph, in torch on the model's device: from the image to outputs in main memory.
 
     Args:
         model: Folded.
         metadata: Mean and standard deviation of uint8 images.
-        interface: What goes in and out; sizes are the usual ones.
-        seed: For the image.
+        interface: Input and outputs; the sizes are the usual ones.
+        seed: Seed of the random image.
     """
     device = next(model.parameters()).device
     mean = 255 * torch.tensor(metadata.mean, device=device).view(1, 3, 1, 1)
     std = 255 * torch.tensor(metadata.std, device=device).view(1, 3, 1, 1)
-    image = random_image(_dims(interface), interface.input, seed)
+    image = random_image(usual_input_dims(interface), interface.input, seed)
 
     @torch.inference_mode()
     def run() -> dict[str, NDArray[Any]]:
@@ -281,14 +282,8 @@ def torch_run(model: Segmenter, metadata: Metadata, interface: Interface, seed: 
     return run
 
 
-def _dims(interface: Interface) -> tuple[int, ...]:
-    """All axes of the input at the usual size."""
-    batch, height, width = interface.shape.usual
-    return tuple(int(side) for side in input_dims(InputShape.of(height, width, batch), interface))
-
-
 def _check_same_images(path: Path, own: Interface, wanted: Interface) -> None:
-    """Raise unless a graph takes the images that all are timed on."""
+    """Raise unless a graph takes the images that all models are timed on."""
     batch, height, width = wanted.shape.usual
     fits = own.shape.takes(height, width) and own.shape.batch.low <= batch <= own.shape.batch.high
     if not fits or own.input != wanted.input:

@@ -1,4 +1,4 @@
-"""How fast: functions timed in turns, what their times say about each other, and ONNX Runtime as one of them."""
+"""Interleaved timing of functions and ONNX Runtime sessions, and the ratio of their times."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from rcil.core.errors import ConfigError
 from rcil_export.graph.interface import InputKind
-from rcil_export.runtime.sessions import CPU
+from rcil_export.runtime.providers import CPU
 
 RESAMPLES = 2000
 Clock = Literal["wall", "processor"]
 CLOCKS: dict[Clock, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.process_time}
-"""The processor's clock counts the work of this process and not its waiting for a processor that others use."""
+"""The processor clock counts the work of this process, but not its waiting for a busy processor."""
 
 
 @dataclass(frozen=True)
 class LatencyOptions:
-    """How to time."""
+    """Options of a timing."""
 
     rounds: int = 60
     """Timed runs of each function."""
@@ -33,13 +33,13 @@ class LatencyOptions:
     providers: tuple[str, ...] = (CPU,)
     """ONNX Runtime's execution providers, in the order of preference."""
     seed: int = 0
-    """For the order of each round, the images and the resampling."""
+    """Seed of the order of each round, the images and the resampling."""
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 2), ("warmup", 0), ("threads", 1)):
+        for name, smallest in (("rounds", 2), ("warmup", 0), ("threads", 1)):
             value = getattr(self, name)
-            if value < least:
-                raise ConfigError(f"{name} is {value}", f"Choose {least} or more.")
+            if value < smallest:
+                raise ConfigError(f"{name} is {value}", f"Choose {smallest} or more.")
 
 
 def interleaved(
@@ -61,17 +61,17 @@ def interleaved_by(
     seed: int = 0,
     enough: Callable[[int], bool] = lambda done: False,
 ) -> dict[Clock, dict[str, list[float]]]:
-    """Seconds of every run by every clock; each round runs all functions once, in an order shuffled anew.
+    """Seconds of every run by every clock; each round runs all functions once, in a new random order.
 
-    Whatever slows the machine down for a while slows all of them down, and no one always runs after the same other.
+    Events that slow the machine down for a while affect all functions, and none always runs after the same other.
 
     Args:
-        clocks: Tell seconds, by name.
-        functions: What to time, by name.
+        clocks: Functions that return seconds, by name.
+        functions: The functions to time, by name.
         rounds: Timed runs of each.
         warmup: Runs of each before the first timed one.
-        seed: For the order.
-        enough: Asked after every round with the number of rounds done: whether to stop here.
+        seed: Seed of the order.
+        enough: Called after every round with the number of finished rounds; returns whether to stop.
     """
     names = list(functions)
     for _ in range(warmup):
@@ -99,9 +99,9 @@ def percentiles(times: Sequence[float]) -> tuple[float, float, float]:
 def bootstrap_ratio(a: Sequence[float], b: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
     """Median of `a` over median of `b`, and the ends of its 95 % interval over the rounds of these sessions.
 
-    Rounds are resampled as pairs: a moment in which the machine was slow counts for both or for neither. They are drawn
-    in blocks of neighbours, since what slows a machine down lasts for longer than a round. How the ratio would change
-    with other sessions of the same graphs is not in the interval; `certificate.latency` measures that.
+    Rounds are resampled as pairs, so that a slow moment counts for both or for neither, and in blocks of consecutive
+    rounds, because slow phases last longer than a round. The interval does not contain the variation between sessions
+    of the same graphs; `certificate.latency` measures that.
 
     Args:
         a: Times by round.
@@ -119,7 +119,7 @@ def bootstrap_ratio(a: Sequence[float], b: Sequence[float], seed: int = 0) -> tu
 
 
 def resampled_blocks(count: int, seed: int = 0) -> NDArray[np.int64]:
-    """Indices of rounds [resamples, count]: blocks of neighbours that start anywhere, the end joined to the start."""
+    """Indices of rounds [resamples, count]: blocks of consecutive rounds that wrap around at the end."""
     length = max(1, round(count ** (1 / 3)))
     blocks = -(-count // length)
     starts = np.random.default_rng(seed).integers(0, count, (RESAMPLES, blocks, 1))
@@ -128,7 +128,7 @@ def resampled_blocks(count: int, seed: int = 0) -> NDArray[np.int64]:
 
 
 def random_image(shape: Sequence[int], kind: InputKind, seed: int = 0) -> NDArray[Any]:
-    """Noise over the whole range, in all axes of a graph's input."""
+    """Random noise over the whole range, in the shape of a graph's input."""
     random = np.random.default_rng(seed)
     if kind == "uint8":
         return random.integers(0, 256, tuple(shape), dtype=np.uint8)

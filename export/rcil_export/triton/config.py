@@ -1,4 +1,4 @@
-"""The text of a Triton `config.pbtxt`. Nothing is read or written here."""
+"""The text of a Triton `config.pbtxt`. No file is read or written here."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from rcil_export.graph.interface import Precision
 from rcil_export.graph.shapes import InputShape
 from rcil_export.triton.serving import Serving, serving_text
-from rcil_export.triton.signature import Signature, Tensor
-from rcil_export.triton.step_file import Backend
+from rcil_export.triton.step_file import Backend, Signature, Tensor
 
 MODEL_FILES: dict[Backend, str] = {"onnxruntime": "model.onnx", "tensorrt": "model.plan"}
 LABELS = "labels.txt"
-"""For people and clients. The configuration does not name it, as Triton applies labels to classifications only."""
+"""For people and clients. The configuration does not name this file: Triton applies labels to classifications only."""
 SERVED_VERSIONS = 2
 """The newest step and the one before it: clients that ask for the old version by number have time to move."""
 
 
 @dataclass(frozen=True)
 class Queue:
-    """How long requests wait, and when Triton turns them away instead.
+    """How long requests wait, and when Triton rejects them.
 
     Args:
-        max_delay_ms: How long the first request of a batch waits for company.
-        max_waiting: Requests that may wait; the next one is rejected at once.
+        max_delay_ms: How long the first request of a batch waits for others.
+        max_waiting: Number of requests that may wait; the next one is rejected at once.
         timeout_ms: A request that waited this long is rejected. A client may ask for less.
     """
 
@@ -43,7 +42,7 @@ def config_text(
     serving: Serving | None = None,
     precision: Precision = "fp32",
 ) -> str:
-    """The whole file.
+    """The text of the whole file.
 
     A model with a free batch is served with Triton's batch dimension, which `dims` leave out: `-1, -1, 3` and `-1, -1`
     where height and width are free too. A model with a fixed batch has `max_batch_size: 0` and complete `dims`. Clients
@@ -51,13 +50,13 @@ def config_text(
     the model has a number.
 
     Args:
-        name: Of the model and its folder.
+        name: Name of the model and its folder.
         signature: Tensors of every version.
         shape: The largest batch, and the usual image, which every version segments before it takes requests.
-        backend: Triton's.
-        queue: In front of the model.
+        backend: Triton's backend.
+        queue: The queue in front of the model.
         serving: How Triton runs it.
-        precision: Of the model, which TensorRT as an accelerator keeps.
+        precision: Precision of the model, which the TensorRT accelerator keeps.
     """
     batched = not shape.batch.fixed
     skipped = 1 if batched else 0

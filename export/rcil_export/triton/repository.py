@@ -17,15 +17,14 @@ from rcil_export.engine.flavour import TITLES
 from rcil_export.engine.sidecar import check_unchanged
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import Extent
-from rcil_export.triton import step_file
 from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
 from rcil_export.triton.serving import Serving, check_serving
-from rcil_export.triton.signature import Signature, signature_of
-from rcil_export.triton.step_file import Backend, StepFile, read_step_file
+from rcil_export.triton.step_file import FILE_NAME, Backend, Signature, StepFile, read_step_file, signature_of
 
 CONFIG = "config.pbtxt"
 BACKENDS: dict[str, Backend] = {".onnx": "onnxruntime", ".plan": "tensorrt", ".engine": "tensorrt"}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""A name is a folder below the repository, a part of URLs and a string in config.pbtxt."""
 VERSION = re.compile(r"0|[1-9][0-9]*")
 ATTIC = re.compile(rf"\.({VERSION.pattern})\.[a-z0-9_]{{8}}\.old")
 
@@ -44,21 +43,21 @@ def publish(
 ) -> Path:
     """Add a step to `repository` as the version of the same number, step 0 too; returns the version's folder.
 
-    The version is complete under a name that Triton ignores and appears by one rename, after everything else: a server
-    that polls the repository never sees a part of it. All versions share config.pbtxt, so they have one signature and
-    one range of batches. The model's folder is held meanwhile; a version that a killed process had put aside to replace
-    it is put back first.
+    The version is completed under a name that Triton ignores and then renamed, after everything else: a server that
+    polls the repository never sees a part of it. All versions share config.pbtxt, so they have one signature and one
+    range of batches. The folder of the model is locked meanwhile; a version that a killed process had set aside to
+    replace it is restored first.
 
     Args:
         model: An ONNX file, or a classic TensorRT engine with its sidecar. It is copied.
         metadata: Its step and classes.
         interface: Its input and outputs; an engine has those of its ONNX file.
-        repository: The folder that Triton is given; made where it is missing.
-        name: Of the model in the repository, and in the URLs of its clients.
-        queue: In front of the model; None takes the defaults.
-        serving: How Triton runs it; None takes the defaults.
-        trust: Public keys, one of which must have signed the folder of the model; none: signatures are not looked at.
-        force: Replace a version that is there already, and publish a model that is marked as rejected.
+        repository: The folder that Triton is given; created if it is missing.
+        name: Name of the model in the repository, and in the URLs of its clients.
+        queue: The queue in front of the model; None: the defaults.
+        serving: How Triton runs it; None: the defaults.
+        trust: Public keys, one of which must have signed the folder of the model; empty: signatures are not checked.
+        force: Replace an existing version, and publish a model that is marked as rejected.
     """
     backend = _backend_of(model)
     signed = verify(model, trust).digests if trust else None
@@ -70,26 +69,14 @@ def publish(
             _restore(folder)
             check_publishable(metadata, interface, repository, name=name, backend=backend, force=force)
             with _absent_on_error(folder), _appearing(version) as part:
-                shutil.copyfile(model, part / MODEL_FILES[backend])
-                signature = signature_of(interface, len(metadata.classes))
-                description = StepFile(
-                    step=metadata.step,
-                    classes=metadata.classes,
-                    colour_order=metadata.colour_order,
-                    backend=backend,
-                    signature=signature,
-                    batch=interface.shape.batch,
-                    model_sha256=sha256_of(part / MODEL_FILES[backend]),
-                )
-                if signed is not None and description.model_sha256 not in signed.values():
+                step = _write_version(part, model, metadata, interface, backend)
+                if signed is not None and step.model_sha256 not in signed.values():
                     raise TrustError(f"{model} was changed while it was published", "Try again.")
-                text = description.model_dump_json(indent=1) + "\n"
-                (part / step_file.FILE_NAME).write_text(text, encoding="utf-8")
                 if metadata.step >= max(_versions(folder), default=0):
                     _write(folder / LABELS, "".join(f"{c.name}\n" for c in metadata.classes))
                 text = config_text(
                     name,
-                    signature,
+                    step.signature,
                     interface.shape,
                     backend=backend,
                     queue=queue or Queue(),
@@ -102,6 +89,23 @@ def publish(
             f"cannot write {version}: {error.strerror or error}", "Check free space and permissions."
         ) from error
     return version
+
+
+def _write_version(folder: Path, model: Path, metadata: Metadata, interface: Interface, backend: Backend) -> StepFile:
+    """Fill the folder of a version: the model, and the file that explains it."""
+    target = folder / MODEL_FILES[backend]
+    shutil.copyfile(model, target)
+    step = StepFile(
+        step=metadata.step,
+        classes=metadata.classes,
+        colour_order=metadata.colour_order,
+        backend=backend,
+        signature=signature_of(interface, len(metadata.classes)),
+        batch=interface.shape.batch,
+        model_sha256=sha256_of(target),
+    )
+    (folder / FILE_NAME).write_text(step.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return step
 
 
 def check_publishable(
@@ -120,15 +124,19 @@ def check_publishable(
         metadata: Its step and classes.
         interface: Its input and outputs.
         repository: The folder that Triton is given; it may be missing.
-        name: Of the model in the repository.
-        backend: That will run it.
-        force: As of `publish`.
-        serving: As of `publish`.
+        name: Name of the model in the repository.
+        backend: The backend that will run it.
+        force: See `publish`.
+        serving: See `publish`.
     """
-    _check_name(name)
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"'{name}' cannot be the name of a Triton model",
+            "Use letters, digits, '_', '-' and '.', and start with a letter or a digit.",
+        )
     if backend == "onnxruntime" and interface.runtime == "cpu":
         raise ConfigError(
-            "a graph of `--for cpu` gives wrong masks on GPUs, where Triton runs models if it has any",
+            "a graph of `--for cpu` gives wrong masks on GPUs, where Triton runs models if the server has any",
             "Export it with `--for any`.",
         )
     check_serving(serving or Serving(), backend, interface.precision)
@@ -136,7 +144,7 @@ def check_publishable(
     if metadata.rejected is not None and not force:
         raise GateError(
             f"the model is marked as rejected: {metadata.rejected}",
-            "Nothing was written. Teach the class again with other settings, or publish it all the same with --force.",
+            "Nothing was written. Teach the class again with other settings, or publish it anyway with --force.",
         )
     folder = repository / name
     there = _versions(folder)
@@ -149,17 +157,8 @@ def check_publishable(
     _check_same_tensors(folder, others, backend, signature, interface.shape.batch)
 
 
-def _check_name(name: str) -> None:
-    """A name is one folder below the repository, part of a URL and a string in config.pbtxt."""
-    if not NAME.fullmatch(name):
-        raise ConfigError(
-            f"'{name}' cannot be the name of a Triton model",
-            "Use letters, digits, '_', '-' and '.', and start with a letter or a digit.",
-        )
-
-
 def _backend_of(model: Path) -> Backend:
-    """The backend by the file's suffix; an engine must be one that Triton can run."""
+    """The backend for the file's suffix; an engine must be one that Triton can run."""
     backend = BACKENDS.get(model.suffix)
     if backend is None:
         raise ConfigError(f"Triton cannot serve {model}", f"Give a file that ends in {', '.join(BACKENDS)}.")
@@ -176,22 +175,22 @@ def _backend_of(model: Path) -> Backend:
 
 
 def _versions(folder: Path) -> dict[int, Path]:
-    """The version folders that Triton sees, and those that are to be put back."""
+    """The version folders that Triton sees, and those that are to be restored."""
     if not folder.is_dir():
         return {}
-    paths = [*_put_aside(folder).values(), *folder.iterdir()]
+    paths = [*_set_aside(folder).values(), *folder.iterdir()]
     return {int(path.name): path for path in paths if path.is_dir() and VERSION.fullmatch(path.name)}
 
 
-def _put_aside(folder: Path) -> dict[Path, Path]:
-    """Folders `.N.XXXXXXXX.old` of `_appearing`, by where the version N would be in them."""
+def _set_aside(folder: Path) -> dict[Path, Path]:
+    """The folders `.N.XXXXXXXX.old` of `_appearing`, each with the path of the version N inside."""
     attics = ((path, ATTIC.fullmatch(path.name)) for path in folder.glob(".*.old"))
     return {path: path / found[1] for path, found in attics if found is not None}
 
 
 def _restore(folder: Path) -> None:
-    """Put back versions whose replacement never came, because the process was killed between the two renames."""
-    for attic, kept in _put_aside(folder).items():
+    """Restore versions that were not replaced, because the process was killed between the two renames."""
+    for attic, kept in _set_aside(folder).items():
         if kept.exists() and not (folder / kept.name).exists():
             kept.rename(folder / kept.name)
         shutil.rmtree(attic)
@@ -221,7 +220,7 @@ def _check_same_tensors(
 
 @contextlib.contextmanager
 def _absent_on_error(folder: Path) -> Iterator[None]:
-    """A model folder without a version is an error to Triton, so one that is new goes with what failed in it."""
+    """Remove a new model folder on an error, because a model without a version is an error to Triton."""
     new = not folder.exists()
     try:
         yield
@@ -233,9 +232,9 @@ def _absent_on_error(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _appearing(version: Path) -> Iterator[Path]:
-    """`building`, where an older version of the same number makes room at the last moment and returns on an error.
+    """Like `building`; an older version of the same number is set aside at the last moment, and restored on an error.
 
-    Names with a leading dot are no version to Triton, whereas it would read `2.part` as version 2.
+    Triton ignores names with a leading dot, whereas it would read `2.part` as version 2.
     """
     if not version.exists():
         with building(version) as part:

@@ -1,4 +1,4 @@
-"""How Triton runs a model: instances, threads, the TensorRT accelerator. Nothing is read or written here."""
+"""How Triton runs a model: instances, threads, the TensorRT accelerator. No file is read or written here."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rcil_export.triton.step_file import Backend
 Kind = Literal["auto", "cpu", "gpu"]
 Accelerator = Literal["none", "tensorrt"]
 MODES: dict[Precision, str] = {"fp32": "FP32", "fp16": "FP16", "int8": "INT8"}
-"""How ONNX Runtime tells TensorRT which types a graph holds; there is no mode for bf16."""
+"""The mode in which ONNX Runtime passes a graph of a precision to TensorRT; there is none for bf16."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """What `config.pbtxt` says about running the model; what is left out is Triton's choice."""
+    """The settings of `config.pbtxt` for running the model; Triton chooses what is left out."""
 
     instances: int | None = None
-    """Copies of the model that run at once: on each GPU, or in all on the CPU."""
+    """Copies of the model that run at once: on each GPU, or in total on the CPU."""
     kind: Kind = "auto"
-    """Where they run; `auto`: on GPUs where the server has any."""
+    """Where they run; `auto`: on GPUs if the server has any."""
     gpus: tuple[int, ...] = ()
-    """Numbers of the server's GPUs; all of them if none is named."""
+    """Numbers of the server's GPUs; empty: all of them."""
     threads: int | None = None
     """Threads of ONNX Runtime for the work inside a node, of each instance on the CPU."""
     accelerator: Accelerator = "none"
@@ -53,13 +53,13 @@ def parse_devices(text: str) -> tuple[Kind, tuple[int, ...]]:
     words = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch(r"[0-9]{1,3}", word) for word in words) or len(set(words)) != len(words):
         raise ConfigError(
-            f"'{text}' is no device of a Triton server", "Say auto, cpu, gpu, or numbers of GPUs such as 0,1."
+            f"'{text}' is not a device of a Triton server", "Choose auto, cpu, gpu, or numbers of GPUs such as 0,1."
         )
     return "gpu", tuple(int(word) for word in words)
 
 
 def check_serving(serving: Serving, backend: Backend, precision: Precision) -> None:
-    """Raise for settings that a backend or a precision does not have."""
+    """Raise for settings that the backend or the precision does not support."""
     if backend == "tensorrt":
         for option, given in (
             ("--triton-threads", serving.threads is not None),
@@ -68,7 +68,7 @@ def check_serving(serving: Serving, backend: Backend, precision: Precision) -> N
         ):
             if given:
                 raise ConfigError(
-                    f"{option} is for ONNX models, and a TensorRT engine is to be published", "Leave it out."
+                    f"{option} is for ONNX models, and the model to publish is a TensorRT engine", "Leave it out."
                 )
     if serving.accelerator == "tensorrt" and precision not in MODES:
         raise ConfigError(
@@ -78,7 +78,7 @@ def check_serving(serving: Serving, backend: Backend, precision: Precision) -> N
 
 
 def serving_text(serving: Serving, precision: Precision) -> str:
-    """The end of `config.pbtxt`; empty where everything is Triton's choice."""
+    """The last part of `config.pbtxt`; empty if Triton chooses everything."""
     return _instances(serving) + _threads(serving) + _accelerator(serving, precision)
 
 
@@ -91,7 +91,7 @@ def _instances(serving: Serving) -> str:
 
 
 def _threads(serving: Serving) -> str:
-    """ONNX Runtime runs our graphs node by node, so only the work inside a node is divided."""
+    """Threads for the work inside a node; nodes themselves run one after another."""
     if serving.threads is None:
         return ""
     values = {"intra_op_thread_count": serving.threads, "inter_op_thread_count": 1}
@@ -114,17 +114,15 @@ def _accelerator(serving: Serving, precision: Precision) -> str:
 
 
 def stated_serving(config: str) -> Serving:
-    """What a `config.pbtxt` says about running the model; the inverse of `serving_text` for what that writes."""
+    """Read the settings for running the model from a `config.pbtxt`; the inverse of `serving_text`."""
 
     def found(pattern: str) -> str | None:
         match = re.search(pattern, config, re.MULTILINE)
         return None if match is None else match[1]
 
     kind = found(r"^instance_group .*kind: KIND_(AUTO|CPU|GPU)")
-    instances, gpus = (
-        found(r"^instance_group .*count: ([0-9]{1,9}) "),
-        found(r"^instance_group .*gpus: \[ ([0-9, ]+) \]"),
-    )
+    instances = found(r"^instance_group .*count: ([0-9]{1,9}) ")
+    gpus = found(r"^instance_group .*gpus: \[ ([0-9, ]+) \]")
     threads = found(r'"intra_op_thread_count" value { string_value: "([0-9]{1,9})"')
     return Serving(
         instances=None if instances is None else int(instances),

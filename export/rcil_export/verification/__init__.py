@@ -1,1 +1,1 @@
-"""`rcil-export verify`: a delivered file against a fresh export and against a twin that was never folded."""
+"""`rcil-export verify`: delivered files against a fresh export and against a plain network built without folding."""

@@ -12,25 +12,22 @@ from typing import Any
 from onnx import helper
 
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError
-from rcil_export.engine.build import build_engine
+from rcil_export.engine.build import EngineOptions, build_engine
+from rcil_export.engine.callbacks import Listener
 from rcil_export.engine.errors import EngineError, NoGpuError
 from rcil_export.engine.flavour import TITLES, installed
-from rcil_export.engine.options import EngineOptions
-from rcil_export.engine.progress import Listener
 from rcil_export.engine.sidecar import EngineSidecar, read_sidecar, sidecar_path
 from rcil_export.graph.onnx_file import texts_of
-from rcil_export.verification.fields import compare_documents
-from rcil_export.verification.findings import Findings
 from rcil_export.verification.onnx_model import VerifiedGraph
-from rcil_export.verification.report import Difference
+from rcil_export.verification.report import Difference, Findings, compare_documents
 
 SIDECAR, ENGINE = "Sidecar of this engine and graph", "Same engine as a fresh build"
 
 
 def verify_engine(path: Path, graph: VerifiedGraph, findings: Findings, listen: Listener | None = None) -> None:
-    """Claims about an engine and its sidecar.
+    """Make claims about an engine and its sidecar.
 
-    What the sidecar says is compared with the graph, and with a fresh build where there is one.
+    The sidecar is compared with the graph, and with a fresh build if that is possible here.
     """
     beside = sidecar_path(path)
     engine = findings.read(path)
@@ -62,7 +59,7 @@ def _bytes(where: str, delivered: bytes, fresh: bytes) -> Iterator[Difference]:
 
 
 def _expected(sidecar: EngineSidecar, engine: bytes, graph: VerifiedGraph) -> dict[str, Any]:
-    """The fields that follow from the two files alone."""
+    """Fields of the sidecar that follow from the engine and the graph alone."""
     document = graph.document.graph
     tensors = {
         "inputs": [_tensor(value) for value in document.input],
@@ -91,7 +88,7 @@ def _tensor(value: Any) -> dict[str, Any]:
 
 
 def _from_build(built: EngineSidecar) -> dict[str, Any]:
-    """The fields that only TensorRT knows."""
+    """Fields of the sidecar that only TensorRT knows."""
     document: dict[str, Any] = json.loads(built.model_dump_json())
     return {key: document[key] for key in ("flavour", "version", "gpus", "conv_layers")}
 
@@ -107,7 +104,7 @@ def _built(
         if here is None or here.version != sidecar.version:
             has = "is not installed" if here is None else f"is {here.version} here"
             return None, f"built with {TITLES[sidecar.flavour]} {sidecar.version}, which {has}"
-        findings.say(f"engine: building again for {', '.join(sidecar.gpus)}")
+        findings.notify(f"engine: building again for {', '.join(sidecar.gpus)}")
         options = EngineOptions(
             precision=graph.interface.precision,
             flavour=sidecar.flavour,

@@ -1,8 +1,8 @@
 """Every difference between two ONNX models, named by node, layer or field.
 
-Models of different versions of rcil are the same where they are equal after a change of inner names, of the order of
-nodes that do not depend on each other, and of the way tensors are stored. Nothing else is forgiven: texts, recorded
-shapes and unknown fields count. Models of one version are the same where all their fields are.
+Models of different versions of rcil are the same if they differ only in inner names, in the order of nodes that do not
+depend on each other, and in the way tensors are stored. All other differences count, also in texts, recorded shapes and
+unknown fields. Models of one version are the same if all their fields are.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rcil.core.errors import RcilError, first_line
 from rcil_export.certificate.difference import first_difference
-from rcil_export.certificate.graph import canonical
-from rcil_export.verification.fields import ABSENT, compare_texts
-from rcil_export.verification.report import Difference
+from rcil_export.certificate.graph import canonical, dims_of, type_and_dims
+from rcil_export.verification.report import ABSENT, Difference, compare_texts
 
 COMPARED_APART = {"graph", "metadata_props", "opset_import", "producer_version"}
-"""Fields of a model that have a comparison of their own; the version of the producer is reported, not judged."""
+"""Fields of a model that are compared separately; the version of the producer is only reported."""
 NODE_FIELDS = {"name", "op_type", "domain", "input", "output", "attribute"}
 TENSOR_FIELDS = {"name", "dims", "data_type"} | {
     field.name for field in onnx.TensorProto.DESCRIPTOR.fields if field.name.endswith("_data")
@@ -37,7 +36,7 @@ def readable(
     delivered: onnx.ModelProto,
     expected: onnx.ModelProto,
 ) -> list[Difference]:
-    """What a comparison finds; a delivered graph that is too damaged for it is a finding too."""
+    """The differences that a comparison finds; a graph that is too damaged to be compared is a difference too."""
     try:
         return list(compare(delivered, expected))
     except (LookupError, TypeError, UnicodeError, ValueError, RecursionError) as error:
@@ -45,7 +44,7 @@ def readable(
 
 
 def model_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:
-    """All that differs, metadata first; empty where both are the same model."""
+    """All differences, metadata first; empty if both are the same model."""
     if delivered.SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True):
         return []
     found = [*_doubled(delivered), *compare_texts(_texts(delivered), _texts(expected))]
@@ -58,13 +57,13 @@ def model_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> 
 
 
 def _written_differently(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:
-    """Names, order and storage, which one version of rcil always writes in one way."""
+    """Differences of names, order and storage, which one version of rcil always writes in the same way."""
     named = [*_nodes(delivered.graph, expected.graph), *_constants(delivered.graph, expected.graph)]
     return named or [Difference("the order or storage of nodes, constants or texts", "another", "of a fresh export")]
 
 
 def graph_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:
-    """What differs in what the graphs compute: inputs, outputs, nodes, wiring, attributes, constants."""
+    """Differences of the computation: inputs, outputs, nodes, wiring, attributes, constants."""
     outside = [t.name for t in delivered.graph.initializer if t.data_location == TensorProto.EXTERNAL]
     if outside:
         return [Difference(name, "stored in another file", "stored in the model") for name in outside]
@@ -83,7 +82,7 @@ def graph_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> 
 
 
 def structure_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> list[Difference]:
-    """What differs by name, apart from the numbers of constants of equal type and shape."""
+    """Differences by name, except for the numbers of constants with the same type and shape."""
     if not _share_names(delivered.graph, expected.graph):
         return []
     wanted = {tensor.name: tensor for tensor in expected.graph.initializer}
@@ -97,18 +96,18 @@ def structure_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto)
 
 
 def _dangling(graph: onnx.GraphProto) -> Iterator[Difference]:
-    """Values that are read and that nobody gives: such a graph does not run."""
+    """Values that are read but not defined; such a graph does not run."""
     given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     given |= {name for node in graph.node for name in node.output}
     for node in graph.node:
         for index, name in enumerate(node.input):
             if name and name not in given:
                 yield Difference(
-                    f"{_label(node)}: input {index}", f"{name}, which nobody gives", "a value of the graph"
+                    f"{_label(node)}: input {index}", f"{name}, which is not defined", "a value of the graph"
                 )
     for value in graph.output:
         if value.name not in given:
-            yield Difference(f"output {value.name}", "nobody gives it", "a value of the graph")
+            yield Difference(f"output {value.name}", "not defined", "a value of the graph")
 
 
 def _canonical_bytes(document: onnx.ModelProto) -> bytes:
@@ -120,7 +119,7 @@ def _canonical_bytes(document: onnx.ModelProto) -> bytes:
 
 
 def _raw(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """The same numbers as raw bytes; a tensor that cannot be read, or lies in another file, stays as it is."""
+    """The same numbers as raw bytes; a tensor that cannot be read, or is in another file, is returned unchanged."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return tensor
     try:
@@ -133,13 +132,13 @@ def _raw(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 
 def _share_names(delivered: onnx.GraphProto, expected: onnx.GraphProto) -> bool:
-    """Whether a comparison by name says more than one by structure."""
+    """Whether the graphs have so many names in common that a comparison by name is useful."""
     wanted = {node.name for node in expected.node}
     return 2 * len(wanted & {node.name for node in delivered.node}) >= len(wanted)
 
 
 def _first(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> Difference:
-    """For graphs whose names say nothing: the first difference in structure, else in numbers."""
+    """The first difference in structure, or else in numbers, of graphs with other names."""
     try:
         structure = first_difference(delivered, expected)
     except (RcilError, ValueError, onnx.shape_inference.InferenceError) as error:
@@ -155,7 +154,7 @@ def _texts(document: onnx.ModelProto) -> dict[str, str]:
 
 
 def _doubled(document: onnx.ModelProto) -> Iterator[Difference]:
-    """Names that occur twice: readers take one of the two, and not all of them take the same one."""
+    """Names that occur twice, of which different readers may take different ones."""
     graph = document.graph
     lists = {
         "metadata": [entry.key for entry in document.metadata_props],
@@ -176,7 +175,7 @@ def _opsets(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> Iterator[D
 
 
 def _leftovers(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> Iterator[Difference]:
-    """Everything that the other comparisons do not look at; an honest file has none of it."""
+    """Fields that the other comparisons ignore; an honest file has none of them."""
     found, wanted = (dict(_extra_fields(side)) for side in (delivered, expected))
     for where in dict.fromkeys([*wanted, *found]):
         if found.get(where) != wanted.get(where):
@@ -222,15 +221,12 @@ def end_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> It
 
 
 def _type_text(value: onnx.ValueInfoProto) -> str:
-    if value.type.WhichOneof("value") != "tensor_type":
-        return f"{value.type.WhichOneof('value')}"
-    kind = value.type.tensor_type
-    dims = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in kind.shape.dim]
-    return f"{_kind(kind.elem_type)} {dims}"
+    kind = value.type.WhichOneof("value")
+    return type_and_dims(value.type.tensor_type.elem_type, dims_of(value)) if kind == "tensor_type" else str(kind)
 
 
 def _nodes(delivered: onnx.GraphProto, expected: onnx.GraphProto) -> Iterator[Difference]:
-    """Nodes by name: missing, additional, and what differs in those that both have."""
+    """Nodes by name: missing, additional and different ones."""
     found, wanted = ({node.name: node for node in graph.node} for graph in (delivered, expected))
     for name in dict.fromkeys([*wanted, *found]):
         if name not in found or name not in wanted:
@@ -267,7 +263,7 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
 
 
 def _constants(delivered: onnx.GraphProto, expected: onnx.GraphProto) -> Iterator[Difference]:
-    """Constants by name: missing, additional, type, shape, and numbers."""
+    """Constants by name: missing and additional ones, and other types, shapes and numbers."""
     found, wanted = ({tensor.name: tensor for tensor in graph.initializer} for graph in (delivered, expected))
     for name in dict.fromkeys([*wanted, *found]):
         if name not in found or name not in wanted:
@@ -277,7 +273,7 @@ def _constants(delivered: onnx.GraphProto, expected: onnx.GraphProto) -> Iterato
 
 
 def compare_tensors(delivered: onnx.TensorProto, expected: onnx.TensorProto) -> Difference | None:
-    """The first number that differs, and how many do; or the type and shape."""
+    """The first number that differs and the count of such numbers, or other types and shapes."""
     sides = [_tensor_text(tensor) for tensor in (delivered, expected)]
     if sides[0] != sides[1]:
         return Difference(expected.name, *sides)
@@ -289,10 +285,10 @@ def compare_tensors(delivered: onnx.TensorProto, expected: onnx.TensorProto) -> 
     if not differing.any():
         return None
     at = tuple(int(index) for index in np.argwhere(differing)[0])
-    place = f"[{', '.join(map(str, at))}]" if found.ndim else ""
+    index = f"[{', '.join(map(str, at))}]" if found.ndim else ""
     first, second = (np.atleast_1d(side)[at] for side in (found, wanted))
     count = f"; {int(differing.sum())} of {differing.size} values differ" if differing.size > 1 else ""
-    return Difference(f"{expected.name}{place}", f"{first!s}{count}", str(second))
+    return Difference(f"{expected.name}{index}", f"{first!s}{count}", str(second))
 
 
 def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -302,12 +298,7 @@ def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _tensor_text(tensor: onnx.TensorProto) -> str:
-    return f"{_kind(tensor.data_type)} {list(tensor.dims)}"
-
-
-def _kind(number: int) -> str:
-    known = TensorProto.DataType.values()
-    return TensorProto.DataType.Name(number).lower() if number in known else f"type {number}"
+    return type_and_dims(tensor.data_type, list(tensor.dims))
 
 
 def _label(node: onnx.NodeProto) -> str:

@@ -9,22 +9,17 @@ from pathlib import Path
 
 import onnx
 
-from rcil.checkpoint.file import load_for_inference
-from rcil.classify.checkpoint import load_classifier
-from rcil.classify.network import fold_classifier
 from rcil.core.errors import CheckpointError, ConfigError, RcilError, first_line
 from rcil.core.files import sha256_of
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, Metadata
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.classify.to_onnx import classifier_to_onnx
+from rcil_export.convert import deployed_metadata
 from rcil_export.graph.description import parse_any_description
-from rcil_export.graph.interface import Interface
-from rcil_export.precision.convert import convert, deployed_metadata
+from rcil_export.graph.interface import GraphInterface
 from rcil_export.precision.record import ConversionRecord, read_record
 from rcil_export.precision.replay import replay
+from rcil_export.run import exportable_kind
 
-AnyInterface = Interface | ClassifierInterface
 AGAIN = "Export it again with this version of rcil-export."
 
 
@@ -37,11 +32,11 @@ class Rebuilt:
     """A fresh export."""
 
     exact: onnx.ModelProto
-    """In fp32."""
+    """The graph in fp32."""
     document: onnx.ModelProto
-    """In the precision that was delivered."""
+    """The graph in the precision that was delivered."""
     record: ConversionRecord | None
-    """What the delivered graph says about its conversion; None in fp32."""
+    """The conversion record of the delivered graph; None in fp32."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class Source:
 
     path: Path
     calibrate: Path | None = None
-    """The images that a conversion was measured on."""
+    """Folder of the images that a conversion was measured on."""
 
     def check(self) -> None:
         """Raise unless the file is a checkpoint that can be exported."""
@@ -61,16 +56,16 @@ class Source:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the checkpoint file."""
+        """Hash of the checkpoint file."""
         return sha256_of(self.path)
 
     @cached_property
     def metadata(self) -> Metadata:
-        """What a graph of this checkpoint carries."""
+        """The description that a graph of this checkpoint carries."""
         return deployed_metadata(read_header(self.path).metadata, self.path)
 
-    def interface_of(self, texts: Mapping[str, str], source: str) -> AnyInterface:
-        """What a delivered graph or sidecar states, read as a graph of this checkpoint."""
+    def interface_of(self, texts: Mapping[str, str], source: str) -> GraphInterface:
+        """The interface that a delivered graph or sidecar states; raises if it is not for this kind of network."""
         metadata, interface = parse_any_description(texts, source)
         if isinstance(metadata, ClassifierMetadata) != isinstance(self.metadata, ClassifierMetadata):
             raise CheckpointError(
@@ -79,27 +74,21 @@ class Source:
             )
         return interface
 
-    def rebuilt(self, delivered: onnx.ModelProto, interface: AnyInterface) -> Rebuilt:
-        """The graph again in the precision that the delivered one states, converted as its record says."""
+    def rebuilt(self, delivered: onnx.ModelProto, interface: GraphInterface) -> Rebuilt:
+        """A fresh export in the precision that the delivered graph states, converted as its record says."""
         exact = self.exact(interface)
         if interface.precision == "fp32":
             return Rebuilt(exact, exact, None)
         try:
             record = read_record(delivered)
             if record is None:
-                raise RecordError(f"nothing says how it became {interface.precision}", AGAIN)
+                raise RecordError(f"it does not record its conversion to {interface.precision}", AGAIN)
             return Rebuilt(exact, replay(exact, record), record)
         except (CheckpointError, ConfigError, LookupError, ValueError, AssertionError) as error:
             why = error.message if isinstance(error, RcilError) else first_line(error)
             raise RecordError(f"the conversion cannot be repeated: {why}", AGAIN) from error
 
-    def exact(self, interface: AnyInterface) -> onnx.ModelProto:
-        """The fp32 graph with this interface, folded and exported again."""
-        if isinstance(interface, ClassifierInterface):
-            assert isinstance(self.metadata, ClassifierMetadata)
-            classifier, _ = load_classifier(self.path)
-            folded = classifier if classifier.arch.folded else fold_classifier(classifier)[0]
-            return classifier_to_onnx(folded, self.metadata, interface)
+    def exact(self, interface: GraphInterface) -> onnx.ModelProto:
+        """The fp32 graph with this interface, folded and exported afresh."""
         plain = interface.model_copy(update={"precision": "fp32", "folded": True})
-        model, _ = load_for_inference(self.path)
-        return convert(model, self.metadata, plain).document
+        return exportable_kind(self.metadata).exact_document(self.path, self.metadata, plain)

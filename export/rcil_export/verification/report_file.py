@@ -1,4 +1,4 @@
-"""`report.json` of an export: what in it follows from the files, as opposed to what was measured."""
+"""The parts of a delivered `report.json` that follow from the files; measurements are not repeated."""
 
 from __future__ import annotations
 
@@ -10,24 +10,20 @@ from typing import Any
 
 from rcil_export.certificate.certify import cost_items
 from rcil_export.certificate.counts import deployed_counts
-from rcil_export.engine.sidecar import sidecar_path
-from rcil_export.graph.ends import input_dims
-from rcil_export.graph.shapes import InputShape
-from rcil_export.run import ENGINE_NAME, ONNX_NAME
-from rcil_export.verification.fields import compare_documents
-from rcil_export.verification.findings import Findings
+from rcil_export.delivery import ENGINE_NAME, ONNX_NAME, SIDECAR_NAME
+from rcil_export.graph.preprocessing import usual_input_dims
 from rcil_export.verification.onnx_model import VerifiedGraph
 from rcil_export.verification.rebuild import Source
-from rcil_export.verification.report import Difference
+from rcil_export.verification.report import Difference, Findings, compare_documents
 
 REPORT, NUMBERS = "Report of these files", "Measurements"
 PROVED = "its hashes, facts and costs are those of the files, its verdict that of its items"
-MADE = (ONNX_NAME, ENGINE_NAME, sidecar_path(Path(ENGINE_NAME)).name)
+MADE = (ONNX_NAME, ENGINE_NAME, SIDECAR_NAME)
 HASH = re.compile(r"sha256 ([0-9a-f]{12,64})")
 
 
 def verify_report(path: Path, graph: VerifiedGraph | None, source: Source, findings: Findings) -> dict[str, Any] | None:
-    """Claims about `report.json`: hashes, facts, costs and verdict; what was measured is not measured again.
+    """Make claims about `report.json`: hashes, facts, costs and verdict.
 
     Returns:
         The report; None if it cannot be read.
@@ -49,7 +45,7 @@ def verify_report(path: Path, graph: VerifiedGraph | None, source: Source, findi
 
 
 def _hashes(document: dict[str, Any], source: Source, findings: Findings) -> Iterator[Difference]:
-    """Whole hashes, those that each result is about, and the short ones for people."""
+    """Differences of the hashes of all files, of the files of each result, and of the short hashes for people."""
     made = {name: findings.files[name] for name in MADE if name in findings.files}
     actual = {"checkpoint": source.sha256, **made}
     yield from compare_documents(document.get("sha256"), actual, "sha256")
@@ -77,12 +73,10 @@ def _facts(facts: dict[str, str], graph: VerifiedGraph) -> Iterator[Difference]:
 
 
 def _costs(document: dict[str, Any], graph: VerifiedGraph, source: Source) -> Iterator[Difference]:
-    """Parameters and multiply-accumulates, counted again in the graph and by arithmetic from the architecture."""
-    batch, height, width = graph.interface.shape.usual
-    shape = tuple(int(side) for side in input_dims(InputShape.of(height, width, batch), graph.interface))
-    expected = {
-        item.key: item for item in cost_items(graph.document, deployed_counts(source.metadata, (height, width)), shape)
-    }
+    """Differences of parameters and multiply-accumulates, counted and calculated again."""
+    counts = deployed_counts(source.metadata, graph.interface.shape.usual[1:])
+    items = cost_items(graph.document, counts, usual_input_dims(graph.interface))
+    expected = {item.key: item for item in items}
     for result in document["results"]:
         for item in result["items"]:
             if result["key"] == "certificate" and item["key"] in expected:
@@ -93,7 +87,7 @@ def _costs(document: dict[str, Any], graph: VerifiedGraph, source: Source) -> It
 
 
 def _verdict(document: dict[str, Any]) -> Iterator[Difference]:
-    """An edited item must not leave the verdict as it was, nor the other way round."""
+    """Differences between the verdicts and the items that they follow from."""
     for result in document["results"]:
         ok = all(item["passed"] is not False for item in result["items"])
         if result["ok"] is not ok:

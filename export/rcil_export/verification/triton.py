@@ -1,4 +1,4 @@
-"""A Triton model repository: the version of the checkpoint's step, and the files that describe it."""
+"""Verifying a Triton model repository: the version of the checkpoint's step, and the files that describe it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import RcilError
+from rcil_export.delivery import ONNX_NAME
 from rcil_export.graph.interface import Interface
-from rcil_export.run import ONNX_NAME
 from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
 from rcil_export.triton.repository import CONFIG, VERSION
 from rcil_export.triton.serving import Serving, stated_serving
-from rcil_export.triton.signature import signature_of
-from rcil_export.triton.step_file import FILE_NAME, StepFile, read_step_file
-from rcil_export.verification.fields import ABSENT, compare_documents, compare_lines
-from rcil_export.verification.findings import Findings
-from rcil_export.verification.folder import EXTRA, extra_files
+from rcil_export.triton.step_file import FILE_NAME, StepFile, read_step_file, signature_of
 from rcil_export.verification.onnx_model import VerifiedGraph, verify_onnx
 from rcil_export.verification.rebuild import Source
-from rcil_export.verification.report import Difference
+from rcil_export.verification.report import (
+    ABSENT,
+    EXTRA,
+    Difference,
+    Findings,
+    compare_documents,
+    compare_lines,
+    extra_files,
+)
 
 PLAN_NAME = MODEL_FILES["tensorrt"]
 STEP, TABLE, CONFIGURATION = "Description of this version", "Names of the classes", "Configuration of this model"
 
 
 def is_model_repository(path: Path) -> bool:
-    """Whether `path` is a Triton repository, or one model of it; a delivered folder is none."""
+    """Whether `path` is a Triton repository or one model of it, as opposed to a delivered folder."""
     if not path.is_dir() or (path / ONNX_NAME).exists():
         return False
     return bool(_models(path))
@@ -41,12 +45,12 @@ def _models(path: Path) -> list[Path]:
 
 
 def verify_repository(path: Path, source: Source, findings: Findings) -> None:
-    """Claims about the version of the checkpoint's step in every model; other steps need their own checkpoints."""
+    """Make claims about the version of the checkpoint's step in every model; other steps need their own checkpoints."""
     models = _models(path)
     if path not in models:
         for other in extra_files(path, set()):
             if other not in models or other.is_symlink():
-                findings.wrong(other, "extra", EXTRA, "no model of a repository")
+                findings.wrong(other, "extra", EXTRA, "not a model of a repository")
     for folder in models:
         _verify_model(folder, source, findings)
 
@@ -68,7 +72,7 @@ def _verify_model(folder: Path, source: Source, findings: Findings) -> None:
 
 
 def _verify_version(version: Path, source: Source, findings: Findings) -> Interface | None:
-    """Model file and step.json; returns what the model states, if it does."""
+    """Make claims about the model file and step.json; returns the interface that the model states, if any."""
     graph: VerifiedGraph | None = None
     onnx, plan = version / ONNX_NAME, version / PLAN_NAME
     if onnx.exists():
@@ -107,7 +111,7 @@ def _verify_step_file(
 def _expected_step(
     stated: StepFile, model: Path, interface: Interface | None, source: Source, findings: Findings
 ) -> dict[str, Any]:
-    """The fields that can be known; those about tensors need a graph that says what it is."""
+    """The fields that are known; those about tensors need a graph with a readable interface."""
     metadata = source.metadata
     fields: dict[str, Any] = {
         "step": metadata.step,
@@ -127,7 +131,7 @@ def _expected_step(
 def _verify_shared(
     folder: Path, interface: Interface | None, source: Source, findings: Findings, *, newest: bool
 ) -> None:
-    """The files that describe all versions together, written anew with the newest."""
+    """Make claims about the files that describe all versions, which are written with the newest version."""
     labels, config = folder / LABELS, folder / CONFIG
     if not newest:
         for path, title in ((labels, TABLE), (config, CONFIGURATION)):
@@ -154,10 +158,10 @@ def _verify_shared(
 
 
 def _serving(config: Path, findings: Findings) -> Serving:
-    """How the file says that the model is run, which is the publisher's choice."""
+    """The serving options in the file, which are the publisher's choice."""
     try:
         return stated_serving(findings.read(config).decode("utf-8", "replace"))
-    except (RcilError, ValueError):  # no such choice can be made, so the lines will differ
+    except (RcilError, ValueError):  # the options are not valid, so the lines will differ
         return Serving()
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 import importlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import cast, get_args
 
+from rcil import defaults
+from rcil.checkpoint.file import save, save_backbone
 from rcil.checkpoint.importers.backbones import efficientnet_lite, imagenet_abn, torchvision_resnet
 from rcil.checkpoint.importers.official import segmenter_of
 from rcil.checkpoint.importers.torch_file import read_tensors
-from rcil.core.errors import CheckpointError, ConfigError, first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rcil.model.architecture import Backbone, NormKind
-    from rcil.model.metadata import Metadata
+from rcil.core.errors import CheckpointError, ConfigError, did_you_mean, first_line
+from rcil.model.architecture import Backbone, NormKind
+from rcil.model.metadata import Metadata
 
 __all__ = ["import_file", "installed_weights"]
+
+NORMS = get_args(NormKind)
 
 
 def import_file(
@@ -28,9 +28,9 @@ def import_file(
     target: Path,
     *,
     names: Sequence[str] | None = None,
-    output_stride: int = 16,
-    pool_window: int | None = 32,
-    norm: NormKind = "abs",
+    output_stride: int = defaults.OUTPUT_STRIDE,
+    pool_window: int | None = defaults.POOL_WINDOW,
+    norm: str = defaults.NORM,
 ) -> Metadata:
     """Read any known weight file, infer its architecture from its keys, and write a checkpoint.
 
@@ -42,13 +42,20 @@ def import_file(
         pool_window: Evaluation-time pooling window of the head, None for global; it cannot be read from the weights.
         norm: `abs` or `inplace` keep inplace-ABN's arithmetic, `batch` converts it to BatchNorm.
     """
-    from rcil.checkpoint.file import save, save_backbone
-
+    if norm not in NORMS:
+        raise ConfigError(f"unknown norm '{norm}'", did_you_mean(norm, NORMS))
+    if output_stride not in (8, 16):
+        raise ConfigError(f"unsupported output stride {output_stride}", "Choose 8 or 16.")
     tensors = read_tensors(source)
     if "body.mod1.conv1.weight" in tensors:
         with _recognised(source):
             model, metadata = segmenter_of(
-                tensors, source, names=names, output_stride=output_stride, pool_window=pool_window, norm=norm
+                tensors,
+                source,
+                names=names,
+                output_stride=output_stride,
+                pool_window=pool_window,
+                norm=cast("NormKind", norm),
             )
         return save(target, model, metadata)
     backbones = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from rcil.checkpoint.importers.official import count_blocks, resnet_fields, translate
 from rcil.core.errors import CheckpointError
@@ -13,10 +14,7 @@ from rcil.model.architecture import Architecture
 from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD, LITE_MEAN, LITE_STD, LineageEntry, Metadata, Triple
 from rcil.nn.architectures.efficientnet_lite import SCALING, STAGE_ENDS, lite_rows
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Weights = dict[str, "Tensor"]
+Weights = dict[str, Tensor]
 
 
 def imagenet_abn(tensors: Weights, source: Path) -> tuple[Weights, Metadata]:

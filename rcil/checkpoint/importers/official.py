@@ -9,23 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
-from rcil.checkpoint.file import check_tensors
-from rcil.checkpoint.norm_convert import convert_norms
+from rcil import defaults
+from rcil.checkpoint.file import check_tensors, convert_norms
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
-from rcil.model.architecture import BOTTLENECK, RC, RESNET_BLOCKS, Architecture
+from rcil.model.architecture import BOTTLENECK, RC, RESNET_BLOCKS, Architecture, NormKind
 from rcil.model.metadata import LineageEntry, Metadata, class_table
 from rcil.nn.build import build, build_form
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rcil.model.architecture import NormKind
-    from rcil.nn.segmenter import Segmenter
+from rcil.nn.segmenter import Segmenter
 
 EPS = 1e-5
 OFFICIAL_DROP = 0.33
@@ -102,9 +98,9 @@ def segmenter_of(
     source: Path,
     *,
     names: Sequence[str] | None = None,
-    output_stride: int = 16,
-    pool_window: int | None = 32,
-    norm: NormKind = "abs",
+    output_stride: int = defaults.OUTPUT_STRIDE,
+    pool_window: int | None = defaults.POOL_WINDOW,
+    norm: NormKind = defaults.NORM,
 ) -> tuple[Segmenter, Metadata]:
     """The network in an official checkpoint, in evaluation mode, and its description; arguments as `import_file`."""
     shape = shape_of(tensors, source)

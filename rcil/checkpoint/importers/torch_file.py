@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
+from rcil.checkpoint.file import read_tensors as read_safetensors
 from rcil.core.errors import CheckpointError, first_line
 
 # Keys under which known programs store the weights in the saved dict.
@@ -57,10 +56,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
     Unpickling is restricted to tensors and plain numbers (`weights_only=True`): a file that contains code is refused.
     """
-    if path.suffix == ".safetensors":
-        content: Any = _read_safetensors(path)
-    else:
-        content = _unpickle(path)
+    content: Any = read_safetensors(path) if path.suffix == ".safetensors" else _unpickle(path)
     for container in _CONTAINERS:
         if isinstance(content, dict) and isinstance(content.get(container), dict):
             content = content[container]
@@ -82,13 +78,6 @@ def is_fully_stored(tensor: Tensor) -> bool:
     return (
         tensor.layout == torch.strided and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
     )
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}", "Check the path; the file may be truncated.") from error
 
 
 def _unpickle(path: Path) -> object:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
 from rcil.core.errors import ConfigError
-from rcil.core.images import check_encoded, decoded
 from rcil.core.masks import Mask
 from rcil.core.reading import DataError, read_bytes
 from rcil.data.types import IGNORE
@@ -130,16 +129,6 @@ def read_json(path: Path, model: type[_Model], hint: str) -> _Model:
         first = error.errors(include_url=False, include_input=False)[0]
         entry = ".".join(map(str, first["loc"])) or "file"
         raise DataError(f"{path}, {entry}: {first['msg']}", hint) from error
-
-
-def read_colours(path: Path) -> npt.NDArray[np.uint8]:
-    """Read an image, rotated according to its EXIF tag, as BGR [H, W, 3]."""
-    data = read_bytes(path, "Export it again, or give the image folder.")
-    check_encoded(path, data)
-    image = decoded(data)
-    if image is None:
-        raise DataError(f"{path} is not an image that can be decoded", "Copy or export it again.")
-    return image
 
 
 def fill_polygon(mask: Mask, points: npt.NDArray[np.float64], value: int, source: str) -> None:

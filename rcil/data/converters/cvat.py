@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from rcil.core.images import read_rgb
 from rcil.core.masks import Mask
 from rcil.core.reading import DataError, existing_folder, read_lines
 from rcil.data.converters.annotations import (
@@ -19,7 +20,6 @@ from rcil.data.converters.annotations import (
     below,
     class_table,
     find_by_stem,
-    read_colours,
     safe_path,
     split_names,
 )
@@ -79,8 +79,8 @@ def _pictures(source: Path, listing: Path, split: str, images: Path, values: dic
 
 def _draw(path: Path, values: dict[int, int], height: int, width: int) -> Mask:
     """Colours to class ids. The size is the mask's own; the caller compares it with the image."""
-    image = read_colours(path)
-    blue, green, red = (image[:, :, channel].astype(np.int32) for channel in range(3))
+    image = read_rgb(path).astype(np.int32)
+    red, green, blue = image[..., 0], image[..., 1], image[..., 2]
     colours = red << 16 | green << 8 | blue
     known = np.array(sorted(values), np.int32)
     index = np.minimum(np.searchsorted(known, colours), len(known) - 1)

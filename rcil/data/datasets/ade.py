@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rcil.core.palette import colour_of
 from rcil.core.reading import DataError, existing_folder, read_lines
 from rcil.data.datasets.samples import checked_split
 from rcil.data.types import ClassSpec, Sample, SegmentationData
+from rcil.model.metadata import colour_of
 
 CLASSES = 150
 _FOLDERS = {"train": "training", "val": "validation"}

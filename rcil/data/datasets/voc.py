@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from rcil.core.palette import colour_of
 from rcil.core.reading import DataError, read_lines
 from rcil.data.class_names import VOC
 from rcil.data.datasets.samples import checked_split
 from rcil.data.types import ClassSpec, Sample, SegmentationData
+from rcil.model.metadata import colour_of
 
 _AUGMENTED = ("train_aug.txt", "trainaug.txt")
 _HINT = (

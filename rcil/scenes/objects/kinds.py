@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rcil.scenes.objects import clutter, people_vehicles, props, stuff
+from rcil.scenes.objects import people_vehicles, props, stuff
 from rcil.scenes.objects.pen import Pen
 from rcil.scenes.occurrence import CLASSES
 
@@ -47,13 +47,13 @@ KINDS = {
     "cone": Kind("cone", props.cone, (0.5, 1.3), (0.35, 0.95), True),
     "sign": Kind("sign", props.sign, (0.8, 3.1), (0.25, 0.90)),
     "ball": Kind("ball", props.ball, (0.7, 1.2), (0.35, 0.95)),
-    "drum": Kind("background", clutter.drum, (0.6, 1.3), (0.30, 0.90)),
-    "container": Kind("background", clutter.container, (4.0, 2.8), (0.10, 0.35)),
-    "pallets": Kind("background", clutter.pallets, (0.9, 1.3), (0.30, 0.90)),
-    "bollard": Kind("background", clutter.bollard, (0.4, 1.7), (0.30, 0.90)),
-    "lamp_post": Kind("background", clutter.lamp_post, (1.3, 6.6), (0.10, 0.45)),
-    "heap": Kind("background", clutter.heap, (2.0, 1.4), (0.20, 0.70)),
-    "tyre": Kind("background", clutter.tyre, (0.7, 1.3), (0.35, 0.90)),
+    "drum": Kind("background", props.drum, (0.6, 1.3), (0.30, 0.90)),
+    "container": Kind("background", props.container, (4.0, 2.8), (0.10, 0.35)),
+    "pallets": Kind("background", props.pallets, (0.9, 1.3), (0.30, 0.90)),
+    "bollard": Kind("background", props.bollard, (0.4, 1.7), (0.30, 0.90)),
+    "lamp_post": Kind("background", props.lamp_post, (1.3, 6.6), (0.10, 0.45)),
+    "heap": Kind("background", props.heap, (2.0, 1.4), (0.20, 0.70)),
+    "tyre": Kind("background", props.tyre, (0.7, 1.3), (0.35, 0.90)),
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from rcil.scenes.types import Bytes, Colour, Floats
+from rcil.scenes.objects.materials import Bytes, Colour, Floats
 
 Point = tuple[float, float]
 """Metres to the right of the foot and above it."""
@@ -57,18 +57,11 @@ class Pen:
 
     def line(self, start: Point, end: Point, width: float, colour: Colour) -> None:
         """A straight bar of a width in metres."""
-        dx, dy = end[0] - start[0], end[1] - start[1]
+        (x0, y0), (x1, y1) = start, end
+        dx, dy = x1 - x0, y1 - y0
         long = math.hypot(dx, dy) or 1.0
         nx, ny = -dy / long * width / 2, dx / long * width / 2
-        self.poly(
-            [
-                (start[0] + nx, start[1] + ny),
-                (end[0] + nx, end[1] + ny),
-                (end[0] - nx, end[1] - ny),
-                (start[0] - nx, start[1] - ny),
-            ],
-            colour,
-        )
+        self.poly([(x0 + nx, y0 + ny), (x1 + nx, y1 + ny), (x1 - nx, y1 - ny), (x0 - nx, y0 - ny)], colour)
 
     def disc(self, centre: Point, radii: Point, colour: Colour) -> None:
         """A filled ellipse with upright axes."""

@@ -6,10 +6,22 @@ import math
 
 import numpy as np
 
-from rcil.scenes.objects import tiles
-from rcil.scenes.objects.colours import DARK, GLASS, GREY, LIME, RED, RUBBER, WHITE, YELLOW, pick, shade, vary
+from rcil.scenes.objects.materials import (
+    DARK,
+    GLASS,
+    GREY,
+    LIME,
+    RED,
+    RUBBER,
+    WHITE,
+    YELLOW,
+    Colour,
+    noise,
+    pick,
+    shade,
+    vary,
+)
 from rcil.scenes.objects.pen import Pen
-from rcil.scenes.types import Colour
 
 
 def person(pen: Pen, rng: np.random.Generator, phase: float) -> None:
@@ -32,7 +44,7 @@ def person(pen: Pen, rng: np.random.Generator, phase: float) -> None:
         pen.disc((0, 1.70 * tall), (0.145, 0.09), pick(rng, "jacket"))
     else:
         pen.disc((0, 1.69 * tall), (0.115, 0.08), vary(rng, DARK))
-    pen.texture(tiles.noise(), 60, (rng.uniform(0, 128), 0), 0.10)
+    pen.texture(noise(), 60, (rng.uniform(0, 128), 0), 0.10)
 
 
 def vehicle_side(pen: Pen, rng: np.random.Generator, _phase: float) -> None:
@@ -48,7 +60,7 @@ def vehicle_end(pen: Pen, rng: np.random.Generator, _phase: float) -> None:
 
 
 def _dirt(pen: Pen, rng: np.random.Generator) -> None:
-    pen.texture(tiles.noise(), 25, (rng.uniform(0, 128), rng.uniform(0, 128)), 0.06)
+    pen.texture(noise(), 25, (rng.uniform(0, 128), rng.uniform(0, 128)), 0.06)
 
 
 def _side_view(pen: Pen, paint: Colour, van: bool, facing: int) -> None:
@@ -57,15 +69,8 @@ def _side_view(pen: Pen, paint: Colour, van: bool, facing: int) -> None:
         panes = [[(1.05, 1.15), (1.75, 1.15), (1.35, 1.8), (1.05, 1.8)]]
     else:
         body = [
-            (-2.1, 0.35),
-            (2.1, 0.35),
-            (2.12, 0.72),
-            (1.3, 0.92),
-            (0.7, 1.4),
-            (-0.95, 1.44),
-            (-1.6, 0.98),
-            (-2.1, 0.9),
-        ]
+            (-2.1, 0.35), (2.1, 0.35), (2.12, 0.72), (1.3, 0.92), (0.7, 1.4), (-0.95, 1.44), (-1.6, 0.98), (-2.1, 0.9),
+        ]  # fmt: skip
         panes = [
             [(0.05, 0.95), (1.1, 0.95), (0.62, 1.32), (0.05, 1.34)],
             [(-0.06, 0.95), (-1.35, 0.98), (-0.88, 1.35), (-0.06, 1.35)],

@@ -6,10 +6,8 @@ import math
 
 import numpy as np
 
-from rcil.scenes.objects import tiles
-from rcil.scenes.objects.colours import GLASS, pick, shade, vary
+from rcil.scenes.objects.materials import GLASS, Floats, bricks, leaves, noise, pick, ribs, shade, vary
 from rcil.scenes.objects.pen import Pen
-from rcil.scenes.types import Floats
 
 
 def building(pen: Pen, rng: np.random.Generator, _phase: float) -> None:
@@ -33,10 +31,10 @@ def _skin(rng: np.random.Generator) -> tuple[Floats, float, float]:
     """Tile, texels per metre and strength of a wall."""
     kind = rng.integers(3)
     if kind == 0:
-        return tiles.bricks(), rng.uniform(25, 45), 0.16
+        return bricks(), rng.uniform(25, 45), 0.16
     if kind == 1:
-        return tiles.ribs(), rng.uniform(20, 40), 0.12
-    return tiles.noise(), rng.uniform(8, 16), 0.07
+        return ribs(), rng.uniform(20, 40), 0.12
+    return noise(), rng.uniform(8, 16), 0.07
 
 
 def _openings(pen: Pen, rng: np.random.Generator, half: float, high: float) -> None:
@@ -86,6 +84,6 @@ def _foliage(pen: Pen, rng: np.random.Generator, middle: tuple[float, float], re
     """Add leaf texture, light from above and a frayed border to the drawing."""
     offset = (float(rng.uniform(0, 128)), float(rng.uniform(0, 128)))
     density = float(rng.uniform(28, 45) if depth < 0.3 else rng.uniform(12, 20))
-    pen.texture(tiles.leaves(), density, offset, 0.30)
+    pen.texture(leaves(), density, offset, 0.30)
     pen.bulge(middle, (reach, reach), float(rng.uniform(-1, 1)))
-    pen.fray(tiles.leaves(), density, offset, depth)
+    pen.fray(leaves(), density, offset, depth)

@@ -30,10 +30,7 @@ def overlay(
     model: Annotated[
         Path,
         typer.Option(
-            "-m",
-            "--model",
-            help="Checkpoint with the class names and colours.",
-            autocompletion=files(*CHECKPOINTS),
+            "-m", "--model", help="Checkpoint with the class names and colours.", autocompletion=files(*CHECKPOINTS)
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The PNG to write.")],

@@ -10,74 +10,51 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rcil.core.dry_run import DryRun
 from rcil.core.files import check_writable
-from rcil_serve.diff.classes import common_classes
+from rcil.core.log import DryRun
+from rcil_serve.diff.transitions import common_classes
 from rcil_serve.diff.views import VIEWS, unknown_view
 from rcil_serve.runtime.painter import Painter
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.outputs.receipt import summarize_model
 
 if TYPE_CHECKING:
-    from rcil.model.metadata import ClassInfo
     from rcil_serve.diff.run import DiffRequest
     from rcil_serve.video.run import VideoRequest
-
-    Classes = Sequence[ClassInfo]
 
 
 def video_dry_run(request: VideoRequest) -> DryRun:
     """Report what `run_video` would do."""
-
-    def can_paint(tables: Sequence[Classes]) -> None:
-        Painter(tables[0], request.alpha, request.classes, with_legend=request.legend)
-
-    return _dry_run(request, [request.model], request.outputs(), can_paint)
+    return _dry_run(request, [request.model], request.outputs(), lambda classes: Painter(classes, only=request.classes))
 
 
 def diff_dry_run(request: DiffRequest) -> DryRun:
     """Report what `run_diff` would do."""
     if request.view not in VIEWS:
         raise unknown_view(request.view)
-
-    def can_compare(tables: Sequence[Classes]) -> None:
-        common_classes(*tables)
-
     outputs = {**request.outputs(), "receipt": request.receipt}
-    return _dry_run(request, [request.old, request.new], outputs, can_compare)
+    return _dry_run(request, [request.old, request.new], outputs, common_classes)
 
 
 def _dry_run(
-    request: VideoRequest | DiffRequest,
-    models: Sequence[Path],
-    outputs: dict[str, Path],
-    check: Callable[[Sequence[Classes]], None],
+    request: VideoRequest | DiffRequest, models: Sequence[Path], outputs: dict[str, Path], check: Callable[..., object]
 ) -> DryRun:
-    """Open and time the models; `check` raises if their classes do not fit the request."""
+    """Open and time the models; `check` raises if the classes of the models do not fit the request."""
     request.check()
     for path in outputs.values():
         check_writable(path)
     with contextlib.ExitStack() as stack:
-        source = request.open_source(request.source)
-        stack.callback(source.close)
-        info, seconds, reads = source.info, 0.0, {}
-        backends = []
-        for path in models:
-            backends.append(request.open_backend(path))
-            stack.callback(backends[-1].close)
-        check([backend.metadata.classes for backend in backends])
-        for path, backend in zip(models, backends, strict=True):
-            predictor = Predictor(backend, request.layout)
-            seconds += _seconds(predictor, info.size)
-            reads[str(path)] = summarize_model(backend)
+        info = stack.enter_context(contextlib.closing(request.open_source(request.source))).info
+        backends = [stack.enter_context(contextlib.closing(request.open_backend(path))) for path in models]
+        check(*(backend.metadata.classes for backend in backends))
+        seconds = sum(_seconds(Predictor(backend, request.layout), info.size) for backend in backends)
+        reads = {str(path): summarize_model(backend) for path, backend in zip(models, backends, strict=True)}
     count = f"{info.frames} frames" if info.frames is not None else "an unknown number of frames"
     needs = {"inference": f"{1000 * seconds:.0f} ms per frame"}
     if info.frames is not None:
         needs["time"] = f"{seconds * info.frames:.0f} s for the whole source, plus decoding and encoding"
     return DryRun(
-        {**reads, info.name: f"{count} of {info.summary}"},
-        {str(path): name for name, path in outputs.items()},
-        needs,
+        {**reads, info.name: f"{count} of {info.summary}"}, {str(path): name for name, path in outputs.items()}, needs
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -28,8 +28,7 @@ ModelOption = Annotated[
     Path, typer.Option("-m", "--model", help="model.onnx or model.engine from rcil-export.", autocompletion=MODELS)
 ]
 PreviousOption = Annotated[
-    Path | None,
-    typer.Option("--previous", help="Model of the previous step, to compare with.", autocompletion=MODELS),
+    Path | None, typer.Option("--previous", help="Model of the previous step, to compare with.", autocompletion=MODELS)
 ]
 DeviceOption = Annotated[
     str,
@@ -37,13 +36,6 @@ DeviceOption = Annotated[
 ]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Number of CPU threads; all cores by default.")]
 TrustOption = Trust
-SizeOption = Annotated[
-    str | None,
-    typer.Option(metavar="HxW", help="Height and width of the model's input; the aspect ratio is kept."),
-]
-TileOption = Annotated[int | None, typer.Option(min=16, help="Cut large images into square tiles of this side.")]
-OverlapOption = Annotated[int, typer.Option(min=0, help="Overlap of neighbouring tiles in pixels.")]
-BatchOption = Annotated[int, typer.Option(min=1, help="Batch size, in images or tiles.")]
 AlphaOption = Annotated[float, typer.Option(min=0, max=1, help="Opacity of the class colours.")]
 ClassesOption = Annotated[str, typer.Option(help="Paint these classes only, for example forklift,pallet.")]
 LegendOption = Annotated[bool, typer.Option("--legend/--no-legend", help="Draw a legend in the corner.")]
@@ -55,7 +47,31 @@ ReceiptOption = Annotated[
 
 
 @dataclass(frozen=True)
-class StreamArgs:
+class ModelArgs:
+    """The option group of all commands that run models on images: how images enter a model, and where it runs."""
+
+    size: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Height and width of the model's input; the aspect ratio is kept.")
+    ] = None
+    tile: Annotated[int | None, typer.Option(min=16, help="Cut large images into square tiles of this side.")] = None
+    overlap: Annotated[int, typer.Option(min=0, help="Overlap of neighbouring tiles in pixels.")] = 64
+    batch: Annotated[int, typer.Option(min=1, help="Batch size, in images or tiles.")] = 1
+    device: DeviceOption = "auto"
+    threads: ThreadsOption = None
+    trust: TrustOption = None
+
+    @property
+    def layout(self) -> Layout:
+        """The `Layout` that the options describe."""
+        from rcil_export.graph.shapes import parse_size
+        from rcil_serve.runtime.predictor import Layout
+
+        size = None if self.size is None else parse_size(self.size)
+        return Layout(size, self.tile, self.overlap, self.batch)
+
+
+@dataclass(frozen=True)
+class StreamArgs(ModelArgs):
     """The option group of `video`, `diff` and `watch`."""
 
     stride: Annotated[int, typer.Option(help="Process every Nth frame.")] = 1
@@ -63,15 +79,8 @@ class StreamArgs:
     end: Annotated[float | None, typer.Option(help="Stop at this second.")] = None
     max_frames: Annotated[int | None, typer.Option(help="Stop after this many frames.")] = None
     fps: Annotated[float, typer.Option(min=0.01, help="Frame rate of image files.")] = 10.0
-    size: SizeOption = None
-    tile: TileOption = None
-    overlap: OverlapOption = 64
-    batch: BatchOption = 1
     timeout: Annotated[float, typer.Option(min=0.1, help="Reconnect after this many seconds without data.")] = 10.0
     attempts: Annotated[int, typer.Option(min=1, help="Failed connections in a row before giving up.")] = 6
-    device: DeviceOption = "auto"
-    threads: ThreadsOption = None
-    trust: TrustOption = None
 
     def as_fields(self) -> dict[str, Any]:
         """The fields of `rcil_serve.stream.options.StreamOptions`, by name."""
@@ -81,7 +90,7 @@ class StreamArgs:
         from rcil_serve.stream.sources.live import LiveOptions
 
         return {
-            "layout": layout_of(self.size, self.tile, self.overlap, self.batch),
+            "layout": self.layout,
             "selection": Selection(self.stride, self.start, self.end, self.max_frames),
             "live": LiveOptions(self.timeout, self.attempts),
             "rate": Fraction(self.fps).limit_denominator(1001),
@@ -99,7 +108,7 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in inspect.signature(command).parameters.items():
         if name in groups:
             types = get_type_hints(groups[name], include_extras=True)
-            expanded = [(option.name, option.default, types[option.name]) for option in fields(groups[name])]
+            expanded = [(option.name, _default(option), types[option.name]) for option in fields(groups[name])]
         else:
             expanded = [(name, parameter.default, hints[name])]
         parameters += [
@@ -117,12 +126,8 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     return expanded_command
 
 
-def layout_of(size: str | None, tile: int | None, overlap: int, batch: int) -> Layout:
-    """The `Layout` that the options describe."""
-    from rcil_export.graph.shapes import parse_size
-    from rcil_serve.runtime.predictor import Layout
-
-    return Layout(None if size is None else parse_size(size), tile, overlap, batch)
+def _default(option: Field[Any]) -> Any:
+    return inspect.Parameter.empty if option.default is MISSING else option.default
 
 
 def names_of(text: str) -> tuple[str, ...]:

@@ -9,26 +9,18 @@ import typer
 
 from rcil.cli.completion import one_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json
-from rcil_serve.cli.options import (
-    MODELS,
-    AlphaOption,
-    AsJson,
-    CrfOption,
-    DryRunFlag,
-    SourceArgument,
-    StreamArgs,
-    with_option_groups,
-)
+from rcil_serve.cli import options
 from rcil_serve.video.command import frame_bar
 
 
-@with_option_groups
+@options.with_option_groups
 def diff(
     old: Annotated[
-        Path, typer.Argument(help="The deployed model: .onnx or .engine from rcil-export.", autocompletion=MODELS)
+        Path,
+        typer.Argument(help="The deployed model: .onnx or .engine from rcil-export.", autocompletion=options.MODELS),
     ],
-    new: Annotated[Path, typer.Argument(help="The model that would replace it.", autocompletion=MODELS)],
-    source: SourceArgument,
+    new: Annotated[Path, typer.Argument(help="The model that would replace it.", autocompletion=options.MODELS)],
+    source: options.SourceArgument,
     *,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder for diff.mp4, diff.html, diff.json and diff.receipt.json.")
@@ -40,11 +32,11 @@ def diff(
             autocompletion=one_of("side", "wipe", "none"),
         ),
     ] = "side",
-    stream: StreamArgs,
-    alpha: AlphaOption = 0.5,
-    crf: CrfOption = 21,
-    dry_run: DryRunFlag = False,
-    as_json: AsJson = False,
+    stream: options.StreamArgs,
+    alpha: options.AlphaOption = 0.5,
+    crf: options.CrfOption = 21,
+    dry_run: options.DryRunFlag = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show what changes when NEW replaces OLD.
 
@@ -58,14 +50,7 @@ def diff(
     from rcil_serve.stream.shutdown import raise_source_errors, sigterm_as_interrupt
 
     request = DiffRequest(
-        old=old,
-        new=new,
-        source=source,
-        out=output,
-        view=view,
-        alpha=alpha,
-        crf=crf,
-        **stream.as_fields(),
+        old=old, new=new, source=source, out=output, view=view, alpha=alpha, crf=crf, **stream.as_fields()
     )
     if dry_run:
         print_dry_run(diff_dry_run(request), as_json=as_json)
@@ -76,6 +61,6 @@ def diff(
         print_json({"receipt": result.document, "warnings": result.warnings, **result.found.as_document()})
     else:
         typer.echo(result.headline)
-        for path in (*result.outputs.values(), request.receipt):
+        for path in (*request.outputs().values(), request.receipt):
             typer.echo(f"  {path}")
     raise_source_errors(result.document, request.receipt, "compared")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil_serve.diff.classes import APPEARED, FORGOTTEN, KINDS, LEARNED, LOST, SAME, CommonClasses, kind_table
 from rcil_serve.diff.tally import BadSecond, Shares, Tally
+from rcil_serve.diff.transitions import APPEARED, FORGOTTEN, KINDS, LEARNED, LOST, SAME, CommonClasses, kind_table
 
 NAMED = 3
 """Number of classes that the headline names for each kind."""

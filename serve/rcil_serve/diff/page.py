@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rcil.core.files import replacing
 from rcil.model.metadata import ClassInfo
 from rcil.report.html import document
-from rcil_serve.diff.classes import KINDS, SAME
 from rcil_serve.diff.findings import Findings, headline, percent
 from rcil_serve.diff.tally import BadSecond, Shares
+from rcil_serve.diff.transitions import KINDS, SAME
 from rcil_serve.runtime.painter import BACKGROUND
 
 MAX_STRENGTH = 60
@@ -41,11 +41,7 @@ figcaption b { margin-right: .6rem }
 
 
 def write_page(
-    path: Path,
-    found: Findings,
-    classes: Sequence[ClassInfo],
-    facts: Mapping[str, str],
-    warnings: Sequence[str],
+    path: Path, found: Findings, classes: Sequence[ClassInfo], facts: Mapping[str, str], warnings: Sequence[str]
 ) -> None:
     """Write the page atomically.
 

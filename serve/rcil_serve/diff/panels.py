@@ -9,9 +9,8 @@ import numpy as np
 
 from rcil.core.drawing import drawable, legend
 from rcil.core.images import Image
-from rcil_serve.diff.classes import KINDS, SAME, CommonClasses, kind_classes
-from rcil_serve.diff.pair import Codes
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.diff.transitions import KINDS, SAME, Codes, CommonClasses, kind_classes
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import BACKGROUND, Painter
 
 CAPTION = 26

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,18 @@ from rcil.core.files import working_in
 from rcil.core.log import Notify
 from rcil_serve.diff.findings import Findings, findings_of, headline
 from rcil_serve.diff.page import write_page
-from rcil_serve.diff.pair import Pair
 from rcil_serve.diff.panels import Panels, jpeg
-from rcil_serve.diff.sink import MovieSink, TallySink
 from rcil_serve.diff.tally import Tally
-from rcil_serve.diff.views import MIN_WIDTH, fitting, open_view
+from rcil_serve.diff.transitions import Pair
+from rcil_serve.diff.views import MIN_WIDTH, DiffSink, fitting, open_view
 from rcil_serve.runtime.backends import Backend
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Stages
 from rcil_serve.stream.options import StreamOptions
 from rcil_serve.stream.output_checks import check_no_overwrite
-from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model, summarize_model
+from rcil_serve.stream.outputs.movie import Movie
+from rcil_serve.stream.outputs.receipt import Receipt, Show, Status, describe_model, summarize_model
 from rcil_serve.stream.pipeline import run_pipeline
-from rcil_serve.stream.recorder import Recorder, Show
 from rcil_serve.stream.sources import Source
 
 ENDINGS: dict[Status, str] = {
@@ -77,7 +76,6 @@ class DiffResult:
     """The receipt."""
     found: Findings
     warnings: list[str]
-    outputs: dict[str, Path]
 
     @property
     def headline(self) -> str:
@@ -86,9 +84,7 @@ class DiffResult:
 
 
 def run_diff(
-    request: DiffRequest,
-    notify: Notify = lambda text: None,
-    show: Show = lambda progress: None,
+    request: DiffRequest, notify: Notify = lambda text: None, show: Show = lambda progress: None
 ) -> DiffResult:
     """Run two models on a source and write what changed.
 
@@ -103,17 +99,14 @@ def run_diff(
     with contextlib.ExitStack() as stack:
         backends = []
         for path in (request.old, request.new):
-            backend = request.open_backend(path)
-            stack.callback(backend.close)
-            notify(f"{path}: {summarize_model(backend)}")
-            backends.append(backend)
+            backends.append(stack.enter_context(contextlib.closing(request.open_backend(path))))
+            notify(f"{path}: {summarize_model(backends[-1])}")
         old, new = backends
         warnings = warnings_about(old, new)
         for text in warnings:
             notify(f"warning: {text}")
         pair = Pair(Predictor(old, request.layout), Predictor(new, request.layout))
-        source = request.open_source(request.source)
-        stack.callback(source.close)
+        source = stack.enter_context(contextlib.closing(request.open_source(request.source)))
         notify(f"{source.info.name}: {source.info.summary}")
         stack.enter_context(working_in(request.out))
         return _Run(request, (old, new), pair, source, warnings, show).run()
@@ -138,30 +131,31 @@ class _Run:
         small = fitting(source.info.size, 1, MIN_WIDTH)
         self._tally = Tally(pair.codes, lambda frame, codes: jpeg(panels.three(frame.pixels, codes, small)))
         self._sink = self._open_sink(panels)
-        receipt = Receipt(
+        self._receipt = Receipt(
             request.receipt,
             backends[1],
-            source.info,
+            source,
             request.source,
             {"compared_with": describe_model(backends[0]), **request.as_document()},
+            self._stages,
+            request.outputs(),
+            show=show,
         )
-        self._recorder = Recorder(receipt, source, self._stages, request.outputs(), show)
 
-    def _open_sink(self, panels: Panels) -> TallySink | MovieSink:
-        request, info = self._request, self._source.info
+    def _open_sink(self, panels: Panels) -> DiffSink:
+        request, info, movie = self._request, self._source.info, None
         view = open_view(request.view, info.size, panels, self._pair.classes, titles(*self._backends))
-        if view is None:
-            return TallySink(self._tally)
-        video = request.outputs()["video"]
-        offset = request.selection.start
-        return MovieSink(self._tally, view, video, info, self._stages, offset=offset, crf=request.crf)
+        if view is not None:
+            info = replace(info, size=view.size)
+            movie = Movie(request.outputs()["video"], info, offset=request.selection.start, crf=request.crf)
+        return DiffSink(self._tally, self._stages, view, movie)
 
     def run(self) -> DiffResult:
         """See `run_diff`."""
         try:
-            self._recorder.write("running")
-            finished = run_pipeline(self._source, self._pair, self._sink, self._stages, self._recorder.tick)
-            self._recorder.check_frames()
+            self._receipt.write("running")
+            finished = run_pipeline(self._source, self._pair, self._sink, self._stages, self._receipt.tick)
+            self._receipt.check_frames()
             self._sink.finish()
             status: Status = "done" if finished else "interrupted"
             found = self._report(status)
@@ -170,8 +164,8 @@ class _Run:
             with contextlib.suppress(RcilError):  # the disk may be full
                 if self._tally.frames:
                     self._report("failed")
-            raise self._recorder.failed(error) from error
-        return DiffResult(self._recorder.write(status), found, self._warnings, self._request.outputs())
+            raise self._receipt.failed(error) from error
+        return DiffResult(self._receipt.write(status), found, self._warnings)
 
     def _report(self, status: Status) -> Findings:
         """Write the page and the numbers of everything that was compared so far."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil_serve.diff.classes import HARM, KINDS
-from rcil_serve.diff.pair import Codes
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.diff.transitions import HARM, KINDS, Codes
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.stream.frames import Frame
 from rcil_serve.stream.outputs.timeline import Timeline
 

@@ -1,4 +1,4 @@
-"""Two views of a comparison as a video."""
+"""Two views of a comparison as a video, and the sink that counts and draws every frame."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.images import Image
-from rcil_serve.diff.classes import FORGOTTEN, SAME, CommonClasses
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, beside, caption, key, scaled
-from rcil_serve.diff.tally import Shares
-from rcil_serve.runtime.backends.protocol import Mask
-from rcil_serve.stream.frames import Frame
+from rcil_serve.diff.tally import Shares, Tally
+from rcil_serve.diff.transitions import FORGOTTEN, SAME, CommonClasses
+from rcil_serve.runtime.backends import Mask
+from rcil_serve.stream.frames import Frame, Sound, Stages
+from rcil_serve.stream.outputs.movie import Movie
+from rcil_serve.stream.pipeline import SegmentedFrame
 
 ViewName = Literal["side", "wipe", "none"]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
@@ -84,10 +86,7 @@ class WipeView:
         image, fewer = scaled(frame.pixels, codes, self._panel)
         cut = line_at(frame.time, self._panel[1])
         picture = np.hstack(
-            [
-                self._panels.old(image[:, :cut], fewer[:, :cut]),
-                self._panels.new(image[:, cut:], fewer[:, cut:]),
-            ]
+            [self._panels.old(image[:, :cut], fewer[:, :cut]), self._panels.new(image[:, cut:], fewer[:, cut:])]
         )
         picture = self._panels.outlined(picture, fewer)
         thickness = max(2, self._panel[1] // 480)
@@ -95,19 +94,50 @@ class WipeView:
         return np.vstack([self._titles, picture, caption(_changed(shares), self._panel[1]), self._key])
 
 
+class DiffSink:
+    """Counts every frame, and optionally draws it into a video with the timestamps and sound of the source.
+
+    Args:
+        tally: Counts the transitions.
+        stages: Records how long painting and encoding take.
+        view: Draws the frames; None if there is no video.
+        movie: The video, of the size of the view; None if there is no video.
+    """
+
+    def __init__(self, tally: Tally, stages: Stages, view: View | None, movie: Movie | None) -> None:
+        self._tally, self._stages, self._view, self._movie = tally, stages, view, movie
+
+    def write(self, seen: SegmentedFrame) -> None:
+        """See `Sink.write`. The mask holds codes."""
+        shares = self._tally.add(seen.frame, seen.found.mask)
+        view = self._view
+        if view is not None and self._movie is not None:
+            self._movie.draw(lambda: view.draw(seen.frame, seen.found.mask, shares), seen.frame, self._stages)
+
+    def write_sound(self, sound: Sound) -> None:
+        """See `Sink.write_sound`."""
+        if self._movie is not None:
+            self._movie.write_sound(sound)
+
+    def finish(self) -> None:
+        """Complete the video and rename it."""
+        if self._movie is not None:
+            self._movie.finish()
+
+    def abandon(self) -> None:
+        """Close the video after an error; the frames written so far can be played."""
+        if self._movie is not None:
+            self._movie.abandon()
+
+
 def open_view(
     name: str, source: tuple[int, int], panels: Panels, classes: CommonClasses, titles: tuple[str, str]
 ) -> View | None:
     """Create the view with this name; None for `none`."""
-    match name:
-        case "side":
-            return SideView(source, panels, classes, titles)
-        case "wipe":
-            return WipeView(source, panels, classes, titles)
-        case "none":
-            return None
-        case _:
-            raise unknown_view(name)
+    if name not in VIEWS:
+        raise unknown_view(name)
+    kinds: dict[str, type[SideView | WipeView]] = {"side": SideView, "wipe": WipeView}
+    return kinds[name](source, panels, classes, titles) if name in kinds else None
 
 
 def unknown_view(name: str) -> ConfigError:
@@ -121,10 +151,10 @@ def line_at(time: float, width: int) -> int:
     return min(width - 1, max(1, round(width * (phase if phase < 1 else 2 - phase))))
 
 
-def fitting(source: tuple[int, int], narrowest: int, widest: int) -> tuple[int, int]:
+def fitting(source: tuple[int, int], min_width: int, max_width: int) -> tuple[int, int]:
     """Height and width with the aspect ratio of the source and a width within these bounds, both even."""
     height, width = source
-    shown = min(max(width, narrowest), widest)
+    shown = min(max(width, min_width), max_width)
     return max(2, 2 * round(height * shown / width / 2)), shown - shown % 2
 
 

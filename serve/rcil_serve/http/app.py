@@ -1,4 +1,4 @@
-"""The FastAPI application with its routes, middleware and error handlers, and its OpenAPI document."""
+"""The FastAPI application with its routes, middleware and error handlers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -20,20 +19,14 @@ from rcil_serve.http.middleware import AccessLog, BodyDrain, TokenCheck
 from rcil_serve.http.models import Models
 from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.protocol.answers import RefusalError, message_with_hint
-from rcil_serve.http.protocol.messages import InferRequest
 from rcil_serve.http.reload import Opener, Reloader, open_model
-from rcil_serve.http.routes import page as routes_page
-from rcil_serve.http.routes import segment as routes_segment
-from rcil_serve.http.routes import v2 as routes_v2
-from rcil_serve.http.routes.v2 import LoadRequest
+from rcil_serve.http.routes import page, segment, v2
 from rcil_serve.http.service import Service
 from rcil_serve.http.workers import Workers
 from rcil_serve.runtime.backends import open_backend
 
-_REFERENCE = "#/components/schemas/{model}"
-
 log = logging.getLogger(__name__)
-PUBLIC = frozenset({"/v2/health/live", "/v2/health/ready", *routes_page.PARTS})
+PUBLIC = frozenset({"/v2/health/live", "/v2/health/ready", *page.PARTS})
 """Paths that need no token."""
 
 
@@ -48,8 +41,7 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
         open_backend, device=options.device, threads=options.threads, trust=options.trust
     )
     models = Models(
-        open_model(options.model, opener),
-        None if options.previous is None else open_model(options.previous, opener),
+        open_model(options.model, opener), None if options.previous is None else open_model(options.previous, opener)
     )
     workers = Workers(options.workers, options.queue)
     metrics = Metrics(models, workers)
@@ -70,7 +62,7 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    for routes in (routes_v2, routes_segment, routes_page):
+    for routes in (v2, segment, page):
         app.include_router(routes.router)
     for kind in (RcilError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _explain)
@@ -97,23 +89,3 @@ async def _explain(_: Request, error: Exception) -> JSONResponse:
             return JSONResponse({"error": "the client disconnected"}, 499)
         case _:
             return JSONResponse({"error": "internal server error; see the server's log"}, 500)
-
-
-def schema_of(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document of the server, for tests and tools; the server does not publish it.
-
-    The routes read their bodies themselves, so FastAPI does not know the request models. It also announces status 422
-    for invalid parameters, which this server answers with 400.
-    """
-    document = app.openapi()
-    schemas: dict[str, Any] = document["components"]["schemas"]
-    for operation in (operation for path in document["paths"].values() for operation in path.values()):
-        if "HTTPValidationError" in str(operation["responses"].get("422")):
-            del operation["responses"]["422"]
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    for kind in (InferRequest, LoadRequest):
-        own = kind.model_json_schema(ref_template=_REFERENCE)
-        schemas |= own.pop("$defs", {})
-        schemas[kind.__name__] = own
-    return document

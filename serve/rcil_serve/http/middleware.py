@@ -29,8 +29,7 @@ class AccessLog:
     """Logs and counts each request, without queries and headers, which may contain secrets."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, then log it."""
@@ -63,8 +62,7 @@ class BodyDrain:
     """
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
-        self._app = app
-        self._limit = limit
+        self._app, self._limit = app, limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, and delay an error response until the body was read."""
@@ -98,9 +96,8 @@ class TokenCheck:
     """Rejects requests without the token, except to public paths, and requests from pages of other sites."""
 
     def __init__(self, app: ASGIApp, token: str | None, public: frozenset[str]) -> None:
-        self._app = app
+        self._app, self._public = app, public
         self._token = None if token is None else token.encode()
-        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, or answer it with 401 or 403."""

@@ -57,25 +57,15 @@ class Models:
 
     def __init__(self, current: Model, previous: Model | None = None) -> None:
         self._lock = threading.Lock()
-        self._current = current
-        self._previous = previous
+        self.current, self.previous = current, previous
+        """For descriptions only; call `use` to run a model."""
         self.last_image: Image | None = None
         """Image of the last request, RGB [H, W, 3], to compare models on."""
 
     @property
-    def current(self) -> Model:
-        """For its description only; call `use` to run it."""
-        return self._current
-
-    @property
-    def previous(self) -> Model | None:
-        """For its description only; call `use` to run it."""
-        return self._previous
-
-    @property
     def versions(self) -> list[str]:
         """Available versions, oldest first."""
-        steps = {model.step for model in (self._current, self._previous) if model is not None}
+        steps = {model.step for model in (self.current, self.previous) if model is not None}
         return [str(step) for step in sorted(steps)]
 
     @contextlib.contextmanager
@@ -98,11 +88,11 @@ class Models:
     def replace(self, new: Model) -> None:
         """Serve `new` from now on. The current model becomes the previous one, unless it is the same file."""
         with self._lock:
-            same = new.backend.sha256 == self._current.backend.sha256
-            gone = self._current if same else self._previous
+            same = new.backend.sha256 == self.current.backend.sha256
+            gone = self.current if same else self.previous
             if not same:
-                self._previous = self._current
-            self._current = new
+                self.previous = self.current
+            self.current = new
             if gone is not None:
                 gone.retired = True
         if gone is not None:
@@ -110,16 +100,16 @@ class Models:
 
     def close(self) -> None:
         """Close both models once they are unused."""
-        for model in (self._current, self._previous):
+        for model in (self.current, self.previous):
             if model is not None:
                 model.retired = True
                 self._close_if_unused(model)
 
     def _find(self, which: str) -> Model:
-        if which in (CURRENT, self._current.version):
-            return self._current
-        if self._previous is not None and which in (PREVIOUS, self._previous.version):
-            return self._previous
+        if which in (CURRENT, self.current.version):
+            return self.current
+        if self.previous is not None and which in (PREVIOUS, self.previous.version):
+            return self.previous
         if which == PREVIOUS:
             raise RefusalError(404, "there is no previous model", "Start with --previous, or reload a newer model.")
         raise RefusalError(404, f"unknown version {which}", f"Known: {', '.join(self.versions)}.")

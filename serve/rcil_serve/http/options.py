@@ -33,7 +33,7 @@ class HttpOptions:
     """Maximum size of a request body, before and after decompression."""
     max_pixels: int = 2**24
     """Maximum number of pixels of an image or batch."""
-    timeout_s: float = 30.0
+    timeout: float = 30.0
     """Time limit of a request in seconds, from its first byte."""
     device: str = "auto"
     threads: int | None = None
@@ -42,7 +42,7 @@ class HttpOptions:
     """Public keys; each model must be signed with one of them, also on reload."""
 
     def __post_init__(self) -> None:
-        minimum = {"port": 0, "queue": 0, "workers": 1, "max_bytes": 1, "max_pixels": 1, "timeout_s": 1e-3}
+        minimum = {"port": 0, "queue": 0, "workers": 1, "max_bytes": 1, "max_pixels": 1, "timeout": 1e-3}
         for name, bound in minimum.items():
             value = getattr(self, name)
             if value < bound:

@@ -5,24 +5,79 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
-from rcil.core.errors import RcilError, TrustError
+from rcil.core.errors import RcilError, RunError, TrustError
 from rcil.core.images import Image, decoded
-from rcil_serve.http.compare import agreement, checked_mask, incompatibilities
+from rcil.model.class_match import match_classes
+from rcil_export.graph.shapes import InputShape
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
-from rcil_serve.http.protocol.answers import RefusalError
-from rcil_serve.runtime.backends import Backend
+from rcil_serve.http.protocol.answers import Agreed, RefusalError
+from rcil_serve.runtime.backends import Backend, Mask
+from rcil_serve.runtime.overlap import pair_counts, plain_overlap
 
 Opener = Callable[[Path], Backend]
 SAMPLE = files("rcil_serve.http").joinpath("page", "sample.jpg").read_bytes()
 """A generated scene as JPEG, 360 x 640 pixels."""
 log = logging.getLogger(__name__)
+
+
+def incompatibilities(old: Model, new: Model) -> list[str]:
+    """List what clients of `old` rely on and `new` does not provide."""
+    before, after = old.backend.interface, new.backend.interface
+    rows = {c.name: row for row, c in enumerate(new.classes)}
+    lost = [c.name for c in old.classes if c.name not in rows]
+    moved = [
+        c.name
+        for row, c in enumerate(old.classes)
+        if c.name in rows and (rows[c.name] != row or new.classes[rows[c.name]].id != c.id)
+    ]
+    reasons = []
+    if new.backend.metadata.rejected is not None:
+        reasons.append(f"a check after training rejected it: {new.backend.metadata.rejected}")
+    if lost:
+        reasons.append(f"it does not know {', '.join(lost)}")
+    if moved:
+        reasons.append(f"it has a different row or id for {', '.join(moved)}")
+    if before.input != after.input:
+        reasons.append(f"it accepts {after.input} images instead of {before.input}")
+    if not _covers(after.shape, before.shape):
+        reasons.append(f"it accepts {after.shape} images instead of {before.shape}")
+    gone = [name for name in before.outputs if name not in after.outputs and name != "logits"]
+    if gone:
+        reasons.append(f"it does not output {', '.join(gone)}")
+    return reasons
+
+
+def _covers(wide: InputShape, narrow: InputShape) -> bool:
+    axes = ((wide.batch, narrow.batch), (wide.height, narrow.height), (wide.width, narrow.width))
+    return all(outer.low <= inner.low and inner.high <= outer.high for outer, inner in axes)
+
+
+def checked_mask(model: Model, image: Image) -> Mask:
+    """Segment an image; raise if the mask or confidence is invalid."""
+    found = model.predictor.segment(image)
+    if found.mask.shape != image.shape[:2] or int(found.mask.max()) >= len(model.classes) or int(found.mask.min()) < 0:
+        raise RunError(f"{model.backend.name} outputs masks with unknown classes", "Export it again.")
+    if found.confidence is not None and not np.isfinite(found.confidence):
+        raise RunError(f"{model.backend.name} outputs a non-finite confidence", "Export it in another precision.")
+    return found.mask
+
+
+def agreement(old: Model, old_mask: Mask, new: Model, new_mask: Mask) -> Agreed:
+    """Agreement of two masks [H, W] of one image, with classes matched by name."""
+    if not {c.name for c in old.classes} & {c.name for c in new.classes}:
+        return Agreed(pixels=None, classes={})
+    matching = match_classes(old.classes, new.classes)
+    pairs = pair_counts(old_mask, new_mask, matching.counts)
+    overlap = plain_overlap(pairs, matching)
+    seen = int(pairs[matching.old_rows].sum())
+    classes = {name: iou for name, iou in zip(matching.names, overlap.iou(), strict=True) if iou is not None}
+    return Agreed(pixels=int(overlap.both.sum()) / seen if seen else None, classes=classes)
 
 
 def sample_image() -> Image:
@@ -55,10 +110,7 @@ class Reloader:
     """
 
     def __init__(self, path: Path, opener: Opener, models: Models, metrics: Metrics) -> None:
-        self._path = path
-        self._opener = opener
-        self._models = models
-        self._metrics = metrics
+        self._path, self._opener, self._models, self._metrics = path, opener, models, metrics
         self._turn = threading.Lock()
 
     def reload(self, *, force: bool = False, wait_s: float = 0.0) -> dict[str, object]:
@@ -110,7 +162,7 @@ class Reloader:
                     "previous_step": old.step,
                     "previous_sha256": old.backend.sha256,
                     "missing": reasons,
-                    "agreement": asdict(agreed),
+                    "agreement": agreed.model_dump(),
                 }
         except BaseException:
             new.backend.close()

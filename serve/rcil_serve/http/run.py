@@ -1,4 +1,4 @@
-"""Runs the server process: address, signals and log."""
+"""Runs the server process: address, signals, log, and timeouts for clients that send or read too slowly."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import logging
 import signal
 import socket
 import threading
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.log import is_quiet
 from rcil_serve.http.app import make_app
-from rcil_serve.http.connection import TimeoutProtocol
 from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.protocol.answers import message_with_hint
 from rcil_serve.http.service import Service
@@ -23,6 +24,10 @@ RELOAD_WAIT_S = 600.0
 """Seconds that a reload by signal waits for a reload in progress."""
 MAX_CONNECTIONS = 500
 """Limit beyond which uvicorn answers 503. It bounds the responses that slow readers hold in memory."""
+HEADER_S = 10.0
+"""Time limit for the request line and headers; the body has the time limit of the request."""
+ANSWER_S = 60.0
+"""Time limit for the client to read a complete response."""
 log = logging.getLogger(__name__)
 
 
@@ -79,7 +84,7 @@ async def _serve(app: FastAPI, listener: socket.socket, options: HttpOptions, ea
     loop.add_signal_handler(signal.SIGHUP, reload)
     if early.is_set():
         reload()
-    await make_server(app, options.timeout_s).serve(sockets=[listener])
+    await make_server(app, options.timeout).serve(sockets=[listener])
 
 
 def _reload(service: Service) -> None:
@@ -90,3 +95,53 @@ def _reload(service: Service) -> None:
         log.error("reload: %s", message_with_hint(error))
     except Exception:
         log.exception("the reload failed; the old model keeps serving")
+
+
+class TimeoutProtocol(H11Protocol):
+    """Closes a connection if the headers do not arrive, or the response is not read, in time.
+
+    Uvicorn itself has no such timeouts. Between requests, its limit for idle connections applies.
+    """
+
+    _header_timer: asyncio.TimerHandle | None = None
+    _response_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Start to wait for the first header."""
+        super().connection_made(transport)
+        self._await_header()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop waiting if the header is complete; otherwise wait on."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._await_header()
+        else:
+            _cancel(self._header_timer)
+
+    def on_response_complete(self) -> None:
+        """Start to wait for the client if part of the response is still in the transport's buffer."""
+        super().on_response_complete()
+        _cancel(self._response_timer)
+        if self.transport.get_write_buffer_size():
+            self._response_timer = self.loop.call_later(ANSWER_S, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel all timers."""
+        _cancel(self._header_timer)
+        _cancel(self._response_timer)
+        super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        """Discard the rest of the response, because closing would wait for the client to read it."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _await_header(self) -> None:
+        if self._header_timer is None or self._header_timer.cancelled():
+            self._header_timer = self.loop.call_later(HEADER_S, self.transport.close)
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

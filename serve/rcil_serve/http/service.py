@@ -18,7 +18,7 @@ from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.protocol.body import Body, decompressed, read_body
 from rcil_serve.http.reload import Reloader
 from rcil_serve.http.workers import Workers
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import shares
 
 
@@ -65,14 +65,14 @@ class Service:
         watch, limits = Stopwatch(), self.options
         encoding = request.headers.get("content-encoding", "")
         with self.workers.slot() as slot:
-            body = await read_body(request, limits.max_bytes, limits.timeout_s)
+            body = await read_body(request, limits.max_bytes, limits.timeout)
             watch.lap("read")
 
             def run() -> Response:
                 watch.lap("wait")
                 return work(decompressed(body, encoding, limits.max_bytes), watch)
 
-            response = await slot.run(run, limits.timeout_s - watch.passed)
+            response = await slot.run(run, limits.timeout - watch.passed)
         self.metrics.stages(watch.seconds)
         response.headers["Server-Timing"] = watch.header()
         return response

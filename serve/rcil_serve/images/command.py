@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -11,39 +12,20 @@ from rcil.cli.console import print_json, progress_line
 from rcil.core.errors import ConfigError
 from rcil.core.files import working_in
 from rcil.core.reading import DataError
-from rcil_serve.cli.options import (
-    AlphaOption,
-    AsJson,
-    BatchOption,
-    ClassesOption,
-    DeviceOption,
-    LegendOption,
-    ModelOption,
-    OverlapOption,
-    SizeOption,
-    ThreadsOption,
-    TileOption,
-    TrustOption,
-    layout_of,
-    names_of,
-)
+from rcil_serve.cli import options
 
 
+@options.with_option_groups
 def images(
     source: Annotated[str, typer.Argument(help="An image, a folder, a 'pattern*.jpg' or a list.txt.")],
-    model: ModelOption,
+    model: options.ModelOption,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for overlays, masks and images.json.")],
-    size: SizeOption = None,
-    tile: TileOption = None,
-    overlap: OverlapOption = 64,
-    batch: BatchOption = 1,
-    alpha: AlphaOption = 0.5,
-    classes: ClassesOption = "",
-    legend: LegendOption = False,
-    device: DeviceOption = "auto",
-    threads: ThreadsOption = None,
-    trust: TrustOption = None,
-    as_json: AsJson = False,
+    *,
+    run: options.ModelArgs,
+    alpha: options.AlphaOption = 0.5,
+    classes: options.ClassesOption = "",
+    legend: options.LegendOption = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Segment images, each at its own size.
 
@@ -63,14 +45,11 @@ def images(
         raise ConfigError(f"{output} is a site folder; its masks would be overwritten", "Choose another folder for -o.")
     check_free_folders(paths, [output / "overlays", output / "masks"])
     check_no_overwrite(source, [model], {"list of results": output / "images.json"})
-    backend = open_backend(model, device, threads, trust or ())
-    try:
-        predictor = Predictor(backend, layout_of(size, tile, overlap, batch))
-        painter = Painter(predictor.classes, alpha, names_of(classes), with_legend=legend)
+    with closing(open_backend(model, run.device, run.threads, run.trust or ())) as backend:
+        predictor = Predictor(backend, run.layout)
+        painter = Painter(predictor.classes, alpha, options.names_of(classes), with_legend=legend)
         with working_in(output), progress_line("segmenting") as progress:
             result = segment_images(paths, backend, predictor, painter, output, progress)
-    finally:
-        backend.close()
     if as_json:
         print_json({"images": result.images, "problems": result.problems})
     else:

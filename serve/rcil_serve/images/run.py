@@ -13,7 +13,7 @@ import numpy as np
 from rcil.core.documents import write_json
 from rcil.core.images import read_rgb, write_image
 from rcil.core.reading import DataError
-from rcil_serve.runtime.backends.protocol import Backend
+from rcil_serve.runtime.backends import Backend
 from rcil_serve.runtime.painter import Painter, shares
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.outputs.masks import IdTable, write_mask
@@ -73,8 +73,7 @@ def segment_images(
         )
         progress(done, len(paths))
     write_json(
-        out / "images.json",
-        {"model": describe_model(backend), "images": result.images, "problems": result.problems},
+        out / "images.json", {"model": describe_model(backend), "images": result.images, "problems": result.problems}
     )
     return result
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from rcil.core.errors import ConfigError
 from rcil.core.images import Image
-from rcil_export.graph.shapes import Extent, InputShape
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_export.graph.shapes import InputShape
+from rcil_serve.runtime.backends import Mask
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,10 @@ def letterbox_for(image: tuple[int, int], shape: InputShape, size: tuple[int, in
     if shape.height.fixed and shape.width.fixed:
         return letterbox(image, (shape.height.low, shape.width.low))
     scale = min(1.0, shape.height.high / image[0], shape.width.high / image[1])
-    inner = (_within(image[0] * scale, shape.height), _within(image[1] * scale, shape.width))
+    height, width = (max(1, round(side * scale)) for side in image)
+    inner = (min(shape.height.high, height), min(shape.width.high, width))
     canvas = (max(inner[0], shape.height.low), max(inner[1], shape.width.low))
     return Letterbox(image, inner, canvas)
-
-
-def _within(side: float, extent: Extent) -> int:
-    return min(extent.high, max(1, round(side)))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rcil.core.drawing import blend, legend
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 
 BACKGROUND = 0
 """Row of the background, which is never painted."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from itertools import groupby, islice
+from typing import NamedTuple
 
 import numpy as np
 
 from rcil.core.errors import ConfigError
 from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
-from rcil_export.graph.image_input import image_input
-from rcil_serve.runtime.backends.protocol import Backend, Mask
+from rcil_export.graph.preprocessing import image_input
+from rcil_serve.runtime.backends import Backend, Mask
 from rcil_serve.runtime.geometry import Letterbox, letterbox_for, tiles
-
-T = TypeVar("T")
 
 
 class Segmentation(NamedTuple):
@@ -92,8 +90,9 @@ class Predictor:
         shape = self.backend.interface.shape
         boxes = [letterbox_for((image.shape[0], image.shape[1]), shape, self.layout.size) for image in images]
         found: list[Segmentation] = []
-        for group in _runs(zip(images, boxes, strict=True)):
-            for batch in _chunks(group, max(self.layout.batch, self._min_batch)):
+        size = max(self.layout.batch, self._min_batch)
+        for _, group in groupby(zip(images, boxes, strict=True), key=lambda pair: pair[1].canvas):
+            while batch := list(islice(group, size)):
                 found += self._batch(batch)
         return found
 
@@ -115,21 +114,3 @@ def _mean_colour(backend: Backend) -> tuple[int, int, int]:
     """Fill colour of letterboxes in RGB: the mean colour, which the network sees as zero."""
     red, green, blue = (min(255, max(0, round(255 * value))) for value in backend.metadata.mean)
     return (red, green, blue) if backend.metadata.colour_order == "RGB" else (blue, green, red)
-
-
-def _runs(items: Iterable[tuple[Image, Letterbox]]) -> Iterator[list[tuple[Image, Letterbox]]]:
-    """Group consecutive images that share a canvas size."""
-    group: list[tuple[Image, Letterbox]] = []
-    for image, box in items:
-        if group and group[0][1].canvas != box.canvas:
-            yield group
-            group = []
-        group.append((image, box))
-    if group:
-        yield group
-
-
-def _chunks(items: list[T], size: int) -> Iterator[list[T]]:
-    rest = iter(items)
-    while chunk := list(islice(rest, size)):
-        yield chunk

@@ -56,11 +56,7 @@ class Sink(Protocol):
 
 
 def run_pipeline(
-    source: Source,
-    predictor: FramePredictor,
-    sink: Sink,
-    stages: Stages,
-    tick: Callable[[], None] = lambda: None,
+    source: Source, predictor: FramePredictor, sink: Sink, stages: Stages, tick: Callable[[], None] = lambda: None
 ) -> bool:
     """Run until the source ends; return False if the user interrupted it. All threads have ended on return or raise.
 
@@ -86,11 +82,9 @@ def run_pipeline(
     segmented: Channel[SegmentedFrame | Sound] = Channel(WAITING, failure)
     ended = threading.Event()
     stages_left = [
-        _Stage("decode", failure, source, lambda: _decode(source, decoded, stages, ended), decoded.close),
-        _Stage(
-            "infer", failure, source, lambda: _infer(decoded, predictor, segmented, source, stages), segmented.close
-        ),
-        _Stage("write", failure, source, lambda: _write(segmented, sink, source, stages), lambda: None),
+        Stage("decode", failure, source, lambda: _decode(source, decoded, stages, ended), decoded.close),
+        Stage("infer", failure, source, lambda: _infer(decoded, predictor, segmented, source, stages), segmented.close),
+        Stage("write", failure, source, lambda: _write(segmented, sink, source, stages), lambda: None),
     ]
     finished = True
     for stage in stages_left:
@@ -116,7 +110,7 @@ def run_pipeline(
     return finished
 
 
-class _Stage(threading.Thread):
+class Stage(threading.Thread):
     """A thread that runs one stage. An error is recorded and stops the source; `close` is always called.
 
     `over` is set at the end. `join` is not enough: if Ctrl-C interrupts it, Python 3.11 considers the thread ended.

@@ -12,44 +12,30 @@ import typer
 
 from rcil.cli.console import make_notifier, print_dry_run, print_json
 from rcil.core.log import is_quiet
-from rcil_serve.cli.options import (
-    AlphaOption,
-    AsJson,
-    ClassesOption,
-    CrfOption,
-    DryRunFlag,
-    LegendOption,
-    ModelOption,
-    ReceiptOption,
-    SourceArgument,
-    StreamArgs,
-    TimelineOption,
-    names_of,
-    with_option_groups,
-)
+from rcil_serve.cli import options
 
 if TYPE_CHECKING:
-    from rcil_serve.stream.recorder import Progress
+    from rcil_serve.stream.outputs.receipt import Progress
 
 
-@with_option_groups
+@options.with_option_groups
 def video(
-    source: SourceArgument,
-    model: ModelOption,
+    source: options.SourceArgument,
+    model: options.ModelOption,
     *,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Overlay video, .mp4.")] = None,
     masks: Annotated[Path | None, typer.Option(help="Lossless class ids: a .mkv, or a folder for PNGs.")] = None,
     jsonl: Annotated[Path | None, typer.Option(help="One line per frame: time, class shares, latency.")] = None,
-    timeline: TimelineOption = None,
-    receipt: ReceiptOption = None,
-    stream: StreamArgs,
-    alpha: AlphaOption = 0.5,
-    classes: ClassesOption = "",
-    legend: LegendOption = False,
+    timeline: options.TimelineOption = None,
+    receipt: options.ReceiptOption = None,
+    stream: options.StreamArgs,
+    alpha: options.AlphaOption = 0.5,
+    classes: options.ClassesOption = "",
+    legend: options.LegendOption = False,
     smooth: Annotated[int, typer.Option(help="Change a pixel's class after this many equal frames.")] = 1,
-    crf: CrfOption = 21,
-    dry_run: DryRunFlag = False,
-    as_json: AsJson = False,
+    crf: options.CrfOption = 21,
+    dry_run: options.DryRunFlag = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Segment a video, camera or stream.
 
@@ -72,7 +58,7 @@ def video(
         targets=Targets(output, masks, jsonl, timeline),
         receipt=receipt or default_receipt(output or masks or jsonl or timeline),
         alpha=alpha,
-        classes=names_of(classes),
+        classes=options.names_of(classes),
         legend=legend,
         smooth=smooth,
         crf=crf,
@@ -82,12 +68,12 @@ def video(
         print_dry_run(video_dry_run(request), as_json=as_json)
         return
     with frame_bar() as show, sigterm_as_interrupt():
-        result = run_video(request, make_notifier(as_json=as_json), show)
+        document = run_video(request, make_notifier(as_json=as_json), show)
     if as_json:
-        print_json(result.document)
+        print_json(document)
     else:
-        _print_summary(result.document, request.receipt)
-    raise_source_errors(result.document, request.receipt, "written")
+        _print_summary(document, request.receipt)
+    raise_source_errors(document, request.receipt, "written")
 
 
 @contextlib.contextmanager

@@ -17,10 +17,9 @@ from rcil_serve.stream.options import StreamOptions
 from rcil_serve.stream.output_checks import check_free_folders, check_no_overwrite
 from rcil_serve.stream.outputs.masks import is_folder
 from rcil_serve.stream.outputs.movie import check_suffix
-from rcil_serve.stream.outputs.receipt import Receipt, summarize_model
+from rcil_serve.stream.outputs.receipt import Receipt, Show, summarize_model
 from rcil_serve.stream.outputs.sink import FileSink, Smoother, Targets
 from rcil_serve.stream.pipeline import run_pipeline
-from rcil_serve.stream.recorder import Recorder, Show
 from rcil_serve.stream.sources import Source
 from rcil_serve.stream.sources.open import local_files
 
@@ -61,19 +60,9 @@ class VideoRequest(StreamOptions):
         return super().as_document() | {name: getattr(self, name) for name in own}
 
 
-@dataclass(frozen=True)
-class VideoResult:
-    """The result of a run."""
-
-    document: dict[str, Any]
-    """The receipt."""
-
-
 def run_video(
-    request: VideoRequest,
-    notify: Notify = lambda text: None,
-    show: Show = lambda progress: None,
-) -> VideoResult:
+    request: VideoRequest, notify: Notify = lambda text: None, show: Show = lambda progress: None
+) -> dict[str, Any]:
     """Segment a source and write the requested outputs.
 
     Once model and source are open, the receipt records how the run ended, even after an error.
@@ -82,24 +71,27 @@ def run_video(
         request: The request.
         notify: Called with one line for each choice that is made.
         show: Called with the progress, ten times per second.
+
+    Returns:
+        The receipt.
     """
     request.check()
     with contextlib.ExitStack() as stack:
-        backend = request.open_backend(request.model)
-        stack.callback(backend.close)
+        backend = stack.enter_context(contextlib.closing(request.open_backend(request.model)))
         notify(f"{request.model}: {summarize_model(backend)}")
         predictor = Predictor(backend, request.layout)
-        source = request.open_source(request.source)
-        stack.callback(source.close)
+        source = stack.enter_context(contextlib.closing(request.open_source(request.source)))
         notify(f"{source.info.name}: {source.info.summary}")
         for path in request.outputs().values():
             stack.enter_context(working_in(path))
-        receipt = Receipt(request.receipt, backend, source.info, request.source, request.as_document())
-        return _run(request, source, predictor, receipt, show)
+        return _run(request, source, predictor, show)
 
 
-def _run(request: VideoRequest, source: Source, predictor: Predictor, receipt: Receipt, show: Show) -> VideoResult:
-    stages = Stages()
+def _run(request: VideoRequest, source: Source, predictor: Predictor, show: Show) -> dict[str, Any]:
+    stages, outputs = Stages(), request.targets.as_dict()
+    receipt = Receipt(
+        request.receipt, predictor.backend, source, request.source, request.as_document(), stages, outputs, show=show
+    )
     painter = Painter(predictor.classes, request.alpha, request.classes, with_legend=request.legend)
     sink = FileSink(
         request.targets,
@@ -112,16 +104,15 @@ def _run(request: VideoRequest, source: Source, predictor: Predictor, receipt: R
         offset=request.selection.start,
         crf=request.crf,
     )
-    recorder = Recorder(receipt, source, stages, request.targets.as_dict(), show)
     try:
-        recorder.write("running")
-        finished = run_pipeline(source, predictor, sink, stages, recorder.tick)
-        recorder.check_frames()
+        receipt.write("running")
+        finished = run_pipeline(source, predictor, sink, stages, receipt.tick)
+        receipt.check_frames()
         sink.finish()
     except BaseException as error:
         sink.abandon()
-        raise recorder.failed(error) from error
-    return VideoResult(recorder.write("done" if finished else "interrupted"))
+        raise receipt.failed(error) from error
+    return receipt.write("done" if finished else "interrupted")
 
 
 def default_receipt(output: Path | None) -> Path:

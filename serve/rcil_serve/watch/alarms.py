@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rcil.core.errors import ConfigError, RcilError
-from rcil_serve.watch.measures.meters import Measure, Reading
+from rcil_serve.watch.meters import Measure, Reading
 
 MARGIN = 0.1
 """To clear an alarm, the value must be better than the limit by this fraction of the distance to perfect."""
@@ -45,15 +45,12 @@ class Limits:
 
     def of(self, measure: Measure) -> float:
         """The limit of one measure."""
-        match measure:
-            case Measure.AGREEMENT:
-                return self.min_agreement
-            case Measure.DRIFT:
-                return self.max_drift
-            case Measure.FLICKER:
-                return self.max_flicker
-            case Measure.SILENCE:
-                return self.max_silence
+        return {
+            Measure.AGREEMENT: self.min_agreement,
+            Measure.DRIFT: self.max_drift,
+            Measure.FLICKER: self.max_flicker,
+            Measure.SILENCE: self.max_silence,
+        }[measure]
 
 
 @dataclass(frozen=True)

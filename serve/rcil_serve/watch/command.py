@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcil.core.log import is_quiet
-from rcil_serve.cli.options import (
-    MODELS,
-    AsJson,
-    ModelOption,
-    PreviousOption,
-    ReceiptOption,
-    SourceArgument,
-    StreamArgs,
-    TimelineOption,
-    with_option_groups,
-)
+from rcil_serve.cli import options
 
 if TYPE_CHECKING:
     from rcil_serve.watch.promotion import Promotion
@@ -56,7 +46,7 @@ class PromotionArgs:
     """The options that say when a new step replaces the deployed one, and how."""
 
     shadow: Annotated[
-        Path | None, typer.Option(help="A new step to try beside the deployed one.", autocompletion=MODELS)
+        Path | None, typer.Option(help="A new step to try beside the deployed one.", autocompletion=options.MODELS)
     ] = None
     promote_after: Annotated[int, typer.Option(min=1, help="Compared frames before each decision.")] = 500
     promote_agreement: Annotated[
@@ -79,30 +69,30 @@ class PromotionArgs:
         return TrialRule(self.promote_after, self.promote_agreement, self.promote_needs_new, min_share)
 
     def promotion(self, trust: list[Path] | None) -> Promotion:
-        """How the new step is put in place."""
+        """How the new step is promoted."""
         from rcil_serve.watch.promotion import Promotion
 
         return Promotion(self.promote_link, self.promote_command, tuple(trust or ()))
 
 
-@with_option_groups
+@options.with_option_groups
 def watch(
-    source: SourceArgument,
-    model: ModelOption,
+    source: options.SourceArgument,
+    model: options.ModelOption,
     *,
-    previous: PreviousOption = None,
+    previous: options.PreviousOption = None,
     alarms: AlarmArgs,
     baseline: Annotated[float, typer.Option(help="Seconds at the start that areas are compared with.")] = 60.0,
     baseline_from: Annotated[Path | None, typer.Option(help="Compare with the areas of an earlier run.")] = None,
     save_baseline: Annotated[Path | None, typer.Option(help="Write this run's areas to a .json.")] = None,
     events: Annotated[Path | None, typer.Option(help="Append every event to this .jsonl.")] = None,
     metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Prometheus on 127.0.0.1.")] = None,
-    timeline: TimelineOption = None,
-    receipt: ReceiptOption = None,
+    timeline: options.TimelineOption = None,
+    receipt: options.ReceiptOption = None,
     promotion: PromotionArgs,
-    stream: StreamArgs,
+    stream: options.StreamArgs,
     fail_on_alarm: Annotated[bool, typer.Option("--fail-on-alarm", help="Exit code 9 if an alarm was raised.")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Watch a deployed model for forgetting, without labels.
 
@@ -120,8 +110,7 @@ def watch(
     from rcil_serve.stream.shutdown import raise_source_errors, sigterm_as_interrupt
     from rcil_serve.video.run import default_receipt
     from rcil_serve.watch.alarms import AlarmError
-    from rcil_serve.watch.request import WatchRequest
-    from rcil_serve.watch.run import run_watch
+    from rcil_serve.watch.run import WatchRequest, run_watch
 
     request = WatchRequest(
         source=source,

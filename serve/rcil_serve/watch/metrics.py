@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from rcil.core.errors import ConfigError
 from rcil_serve.stream.frames import Counts
-from rcil_serve.watch.measures.meters import Measure
-from rcil_serve.watch.status import WatchStatus
+from rcil_serve.watch.meters import Measure
+from rcil_serve.watch.watcher import WatchStatus
 
 HOST = "127.0.0.1"
 HELP = {

@@ -14,7 +14,7 @@ from typing import IO
 
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.files import replacing, sha256_of
-from rcil_serve.runtime.backends.open import signed_sha256
+from rcil_serve.runtime.backends import signed_sha256
 
 COMMAND_SECONDS = 60.0
 MAX_LINE_BYTES = 4096
@@ -88,8 +88,7 @@ class Promotion:
                 undo()
             except OSError as error:
                 raise PromotionError(
-                    f"{failed.message}; and {self.link} could not be restored: {error.strerror}",
-                    "Restore it by hand.",
+                    f"{failed.message}; and {self.link} could not be restored: {error.strerror}", "Restore it by hand."
                 ) from failed
             raise
 

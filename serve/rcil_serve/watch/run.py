@@ -4,29 +4,90 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rcil.core.errors import RcilError
+from rcil.core.errors import ConfigError, RcilError
 from rcil.core.files import working_in
 from rcil.model.class_match import match_classes
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import OutputError, Stages
+from rcil_serve.stream.options import StreamOptions
 from rcil_serve.stream.output_checks import check_no_overwrite
 from rcil_serve.stream.outputs.receipt import Receipt, Status, describe_model
 from rcil_serve.stream.pipeline import run_pipeline
-from rcil_serve.stream.recorder import Recorder
 from rcil_serve.stream.shutdown import brief_message
 from rcil_serve.stream.sources import Source
-from rcil_serve.watch.alarms import Alarms
+from rcil_serve.watch.alarms import Alarms, Limits
 from rcil_serve.watch.events import Event, EventLog
-from rcil_serve.watch.measures.shares import Baseline, History, Reference, read_baseline, write_baseline
 from rcil_serve.watch.metrics import HOST, WatchCollector, metrics_server
-from rcil_serve.watch.request import WatchRequest
+from rcil_serve.watch.promotion import Promotion
 from rcil_serve.watch.shadow import Shadow, rejection_reason, shadow_failed
+from rcil_serve.watch.shares import Baseline, History, Reference, read_baseline, write_baseline
 from rcil_serve.watch.swappable_predictor import SwappablePredictor
-from rcil_serve.watch.watcher import Watcher
+from rcil_serve.watch.trial import TrialRule
+from rcil_serve.watch.watcher import Watcher, WatchSettings
+
+
+@dataclass(frozen=True)
+class WatchRequest(StreamOptions):
+    """What `rcil-serve watch` is asked to do."""
+
+    source: str
+    model: Path
+    receipt: Path
+    previous: Path | None = None
+    shadow: Path | None = None
+    settings: WatchSettings = field(default_factory=WatchSettings)
+    limits: Limits = field(default_factory=Limits)
+    rule: TrialRule = field(default_factory=TrialRule)
+    promotion: Promotion = field(default_factory=Promotion)
+    baseline_seconds: float = 60.0
+    baseline: Path | None = None
+    """Baseline file to compare with, instead of the first seconds."""
+    save_baseline: Path | None = None
+    events: Path | None = None
+    timeline: Path | None = None
+    metrics_port: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.baseline_seconds <= 0:
+            raise ConfigError(f"the baseline is {self.baseline_seconds:g} s long", "Choose a longer --baseline.")
+        if self.shadow is None:
+            if self.promotion.link is not None or self.promotion.command:
+                raise ConfigError("there is no model to promote", "Name the new step with --shadow.")
+            return
+        if not self.shadow.exists():
+            raise ConfigError(f"{self.shadow} does not exist", "Check the path of --shadow.")
+        self.promotion.check(self.shadow)
+
+    def outputs(self) -> dict[str, Path]:
+        """Files to write, by name."""
+        named = {"events": self.events, "timeline": self.timeline, "baseline": self.save_baseline}
+        return {name: path for name, path in named.items() if path is not None}
+
+    def as_document(self) -> dict[str, Any]:
+        """The options as JSON-ready values, without the command, which may contain a password."""
+        return {
+            **asdict(self.settings),
+            "min_agreement": self.limits.min_agreement,
+            "max_drift": _finite(self.limits.max_drift),
+            "max_flicker": _finite(self.limits.max_flicker),
+            "quiet_after": _finite(self.limits.max_silence),
+            "patience": self.limits.patience,
+            "baseline": self.baseline_seconds if self.baseline is None else str(self.baseline),
+            "promote_after": self.rule.frames,
+            "promote_agreement": self.rule.agreement,
+            "promote_needs_new": self.rule.needs_new,
+            "promote_link": None if self.promotion.link is None else str(self.promotion.link),
+            **super().as_document(),
+        }
+
+
+def _finite(value: float) -> float | None:
+    """Return None for infinity, which JSON cannot represent."""
+    return value if value < float("inf") else None
 
 
 @dataclass(frozen=True)
@@ -58,15 +119,13 @@ def run_watch(
     models = [path for path in (request.model, request.previous, request.shadow) if path is not None]
     check_no_overwrite(request.source, models, {**request.outputs(), "receipt": request.receipt})
     with contextlib.ExitStack() as stack:
-        log = EventLog(request.events, on_event)
-        stack.callback(log.close)
+        log = stack.enter_context(contextlib.closing(EventLog(request.events, on_event)))
         known = None if request.baseline is None else read_baseline(request.baseline).shares
         opened = _open_models(request, log, stack)
-        source = request.open_source(request.source)
-        stack.callback(source.close)
+        source = stack.enter_context(contextlib.closing(request.open_source(request.source)))
         stack.enter_context(working_in(request.receipt))
-        run = _Run(request, source, opened, Reference(request.baseline_seconds, known), log)
-        stack.callback(run.close)
+        reference = Reference(request.baseline_seconds, known)
+        run = stack.enter_context(contextlib.closing(_Run(request, source, opened, reference, log)))
         if request.metrics_port is not None:
             collector = WatchCollector(run.watcher.status, source.counts)
             port = stack.enter_context(metrics_server(request.metrics_port, collector))
@@ -76,8 +135,7 @@ def run_watch(
 
 def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitStack) -> Models:
     def opened(path: Path) -> Predictor:
-        backend = request.open_backend(path)
-        stack.callback(backend.close)
+        backend = stack.enter_context(contextlib.closing(request.open_backend(path)))
         return Predictor(backend, request.layout)
 
     current = opened(request.model)
@@ -108,7 +166,9 @@ class _Run:
         self._stages = Stages()
         later = models.shadow.classes if models.shadow else ()
         self._history = History(models.current.classes, later, source.counts) if request.timeline else None
-        self._predictor, self._shadow = SwappablePredictor(models.current), self._open_shadow()
+        self._predictor, self._shadow = SwappablePredictor(models.current), None
+        if models.shadow is not None and request.shadow is not None:
+            self._shadow = Shadow(request.shadow, models.shadow, models.current, request.rule, request.promotion, log)
         self.watcher = Watcher(
             self._predictor,
             models.current,
@@ -120,37 +180,32 @@ class _Run:
             log,
             self._history,
         )
-        receipt = Receipt(
+        self._receipt = Receipt(
             request.receipt,
             models.current.backend,
-            source.info,
+            source,
             request.source,
             request.as_document() | _described(models),
-            lambda: {"watch": self.watcher.status().as_document()},
+            self._stages,
+            request.outputs(),
+            extra=lambda: {"watch": self.watcher.status().as_document()},
         )
-        self._recorder = Recorder(receipt, source, self._stages, request.outputs())
-
-    def _open_shadow(self) -> Shadow | None:
-        request, models = self._request, self._models
-        if models.shadow is None or request.shadow is None:
-            return None
-        return Shadow(request.shadow, models.shadow, models.current, request.rule, request.promotion, self._log)
 
     def run(self) -> dict[str, Any]:
         """See `run_watch`."""
         try:
-            self._recorder.write("running")
+            self._receipt.write("running")
             self._log.add(_began(self._source, self._models))
             finished = run_pipeline(self._source, self._predictor, self.watcher, self._stages, self._tick)
-            self._recorder.check_frames()
+            self._receipt.check_frames()
             self._finish()
             status: Status = "done" if finished else "interrupted"
             self._log.add(self._ended(status))
         except BaseException as error:
             with contextlib.suppress(RcilError, OSError):  # the disk may be full, or standard output closed
                 self._log.add(self._ended("failed", error))
-            raise self._recorder.failed(error) from error
-        return self._recorder.write(status)
+            raise self._receipt.failed(error) from error
+        return self._receipt.write(status)
 
     def close(self) -> None:
         """Stop the threads of this run."""
@@ -177,7 +232,7 @@ class _Run:
     def _tick(self) -> None:
         if self._source.info.live:
             self.watcher.check_silence()
-        self._recorder.tick()
+        self._receipt.tick()
 
     def _ended(self, status: Status, error: BaseException | None = None) -> Event:
         now = self.watcher.status()

@@ -8,7 +8,7 @@ from typing import Any
 
 from rcil.core.errors import RcilError, RunError
 from rcil.model.class_match import match_classes
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Frame
 from rcil_serve.stream.outputs.receipt import describe_model
@@ -31,13 +31,7 @@ class Shadow:
     """
 
     def __init__(
-        self,
-        path: Path,
-        predictor: Predictor,
-        current: Predictor,
-        rule: TrialRule,
-        promotion: Promotion,
-        log: EventLog,
+        self, path: Path, predictor: Predictor, current: Predictor, rule: TrialRule, promotion: Promotion, log: EventLog
     ) -> None:
         self.predictor = predictor
         self._promoter = ThreadPoolExecutor(1, "rcil-promote")

@@ -8,9 +8,9 @@ import numpy as np
 
 from rcil.core.errors import ConfigError
 from rcil.model.class_match import ClassMatch
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
+from rcil_serve.runtime.overlap import Overlap, overlap_of, pair_counts
 from rcil_serve.runtime.painter import BACKGROUND
-from rcil_serve.watch.measures.overlap import Overlap, overlap_of, pair_counts
 
 
 @dataclass(frozen=True)

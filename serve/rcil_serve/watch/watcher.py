@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from rcil.core.errors import ConfigError
 from rcil.model.class_match import match_classes
@@ -14,11 +15,59 @@ from rcil_serve.stream.frames import Sound
 from rcil_serve.stream.pipeline import SegmentedFrame
 from rcil_serve.watch.alarms import Alarms, Change
 from rcil_serve.watch.events import Event, EventLog
-from rcil_serve.watch.measures.meters import AgreementMeter, DriftMeter, FlickerMeter, Measure, Reading
-from rcil_serve.watch.measures.shares import History, Reference
+from rcil_serve.watch.meters import AgreementMeter, DriftMeter, FlickerMeter, Measure, Reading
 from rcil_serve.watch.shadow import Shadow
-from rcil_serve.watch.status import WatchStatus
+from rcil_serve.watch.shares import History, Reference
 from rcil_serve.watch.swappable_predictor import SwappablePredictor
+
+
+@dataclass(frozen=True)
+class WatchStatus:
+    """An immutable snapshot of a run, so that other threads may read it."""
+
+    step: int
+    """Continual step of the watched model."""
+    sha256: str
+    frames: int = 0
+    """Frames that were measured."""
+    compared: int = 0
+    """Frames that the previous step also processed."""
+    readings: tuple[Reading, ...] = ()
+    active: frozenset[tuple[Measure, str]] = frozenset()
+    """Active alarms."""
+    raised: dict[tuple[Measure, str], int] = field(default_factory=dict)
+    """How often each alarm was raised."""
+    shadow_frames: int = 0
+    """Frames that the new step also processed, in all rounds."""
+    shadow_round: int = 0
+    """Frames that the new step also processed, in this round."""
+    shadow_agreement: dict[str, float] = field(default_factory=dict)
+    """IoU by class name in this round so far."""
+    promotions: int = 0
+
+    def as_document(self) -> dict[str, Any]:
+        """The status as JSON-ready values."""
+        measures: dict[str, dict[str, float | None]] = {}
+        for reading in self.readings:
+            value = None if reading.value is None else round(reading.value, 6)
+            measures.setdefault(reading.measure, {})[reading.name] = value
+        return {
+            "step": self.step,
+            "sha256": self.sha256,
+            "frames": self.frames,
+            "compared": self.compared,
+            "measures": measures,
+            "standing_alarms": [{"measure": key[0], "class": key[1]} for key in sorted(self.active)],
+            "raised_alarms": [
+                {"measure": key[0], "class": key[1], "count": count} for key, count in sorted(self.raised.items())
+            ],
+            "shadow": {
+                "compared": self.shadow_frames,
+                "round": self.shadow_round,
+                "agreement": {name: round(value, 6) for name, value in self.shadow_agreement.items()},
+            },
+            "promotions": self.promotions,
+        }
 
 
 @dataclass(frozen=True)

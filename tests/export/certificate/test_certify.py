@@ -13,10 +13,9 @@ from rcil.core.files import sha256_of
 from rcil.nn import cost, plain_twin
 from rcil.nn.units import convnorm
 from rcil.nn.units.rc import DropPathMix, RCConv
+from rcil_export.certificate import certify as engine_module
 from rcil_export.certificate import certify as module
-from rcil_export.certificate import engine as engine_module
-from rcil_export.certificate.certify import certify
-from rcil_export.certificate.engine import engine_item
+from rcil_export.certificate.certify import certify, engine_item
 from rcil_export.checks.limits import limits_for
 from rcil_export.engine.errors import EngineError
 from rcil_export.graph.interface import Interface

@@ -8,11 +8,10 @@ from onnx import TensorProto, helper, numpy_helper
 from rcil_export.certificate import latency as module
 from rcil_export.certificate import memory as memory_module
 from rcil_export.certificate.latency import STUDENT, Ratio, latency_item, latency_verdict, ratio_of, time_in_sessions
-from rcil_export.certificate.memory import memory_item
+from rcil_export.certificate.memory import MemoryMeasureError, memory_item
 from rcil_export.checks.report import as_text
 from rcil_export.checks.result import Result
 from rcil_export.timing.interleaved import LatencyOptions
-from rcil_export.timing.peak_memory import MemoryMeasureError
 
 TIMES = {"delivered": [10.0], "plain": [10.0]}
 

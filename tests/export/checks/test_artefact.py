@@ -9,10 +9,10 @@ from onnx import numpy_helper
 from rcil.core.errors import CheckpointError, ConfigError, RcilError, RunError
 from rcil.inference import as_input
 from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
-from rcil_export.checks.outputs.images import generated_images
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import InputShape, parse_shape
+from rcil_export.images import generated_images
 from rcil_export.runtime.sessions import SessionError
 
 
@@ -119,9 +119,8 @@ def test_a_mask_of_another_size_is_explained(image):
 @pytest.mark.skipif(importlib.util.find_spec("tensorrt_rtx") is None, reason="tensorrt-rtx is not installed")
 @pytest.mark.slow
 def test_an_engine_needs_a_gpu(tmp_path, image):
-    from rcil_export.engine.build import build_engine
+    from rcil_export.engine.build import EngineOptions, build_engine
     from rcil_export.engine.gpu import find_gpus
-    from rcil_export.engine.options import EngineOptions
 
     source = tmp_path / "model.onnx"
     write_onnx(source, models.document(models.folded()))

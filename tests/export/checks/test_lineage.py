@@ -10,10 +10,10 @@ from rcil.core.errors import RcilError
 from rcil.core.files import sha256_of
 from rcil.nn import fold
 from rcil.nn.step import begin_step
-from rcil_export.checks.layers.layer_alignment import unit_paths
+from rcil_export.checks.layer_alignment import unit_paths
 from rcil_export.checks.limits import DEFAULTS
 from rcil_export.checks.lineage import compare_with_parent, layer_deltas, row_deltas
-from rcil_export.checks.outputs.images import generated_images
+from rcil_export.images import generated_images
 
 LAYER = "backbone.stages.2.0.conv1"
 

@@ -5,9 +5,8 @@ import pytest
 from exports import described
 
 from rcil.checkpoint.file import save
-from rcil_export.checks.files import check_files
-from rcil_export.checks.plots import error_histogram, latency_histogram
-from rcil_export.checks.report import as_document, as_text, summary, write_html
+from rcil_export.check_files import check_files
+from rcil_export.checks.report import as_document, as_text, error_histogram, latency_histogram, summary, write_html
 from rcil_export.checks.result import FOR_INFORMATION, Item, Result
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from networks import randomise
@@ -9,15 +11,16 @@ from rcil.classify.network import HeadSpec, build_classifier, fold_classifier
 from rcil.core.errors import ConfigError
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import ClassifierMetadata, class_table
-from rcil_export.checks.files import check_files
+from rcil_export.check_files import check_files
 from rcil_export.checks.limits import DEFAULTS
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.classify.to_onnx import classifier_to_onnx
-from rcil_export.classify.variants import ScoredGraph, variant_items
+from rcil_export.classify.scores import ScoredGraph, batch_items, size_items
 from rcil_export.cli.app import app
+from rcil_export.convert import deployed_metadata
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import ClassifierInterface
 from rcil_export.graph.onnx_file import load_document, write_onnx
 from rcil_export.graph.shapes import parse_shape
-from rcil_export.precision.convert import deployed_metadata
+from rcil_export.images import CheckImage, CheckImages
 
 OPEN = ClassifierInterface(shape=parse_shape(None, "32x32:32x48:64x64", "1:2:3"))
 
@@ -40,7 +43,7 @@ def delivered(request, tmp_path_factory):
     stored = save_classifier(checkpoint, model.eval(), metadata)
     folded = fold_classifier(model)[0]
     described = deployed_metadata(stored, checkpoint)
-    write_onnx(folder / "model.onnx", classifier_to_onnx(folded, described, OPEN))
+    write_onnx(folder / "model.onnx", to_onnx(folded, described, OPEN))
     return checkpoint, folder / "model.onnx", folded, described
 
 
@@ -78,18 +81,20 @@ def test_mixed_rows_and_wrong_sizes_are_named(delivered):
     images = list(np.random.default_rng(0).integers(0, 256, (3, 32, 48, 3), dtype=np.uint8))
 
     class Mixed(ScoredGraph):
-        def scores(self, images):
-            return super().scores(images)[::-1]
+        def run(self, images):
+            labels, scores = super().run(images)
+            return labels, scores[::-1]
 
     class Narrow(ScoredGraph):
-        def scores(self, images):
-            return super().scores([image[:, :32] for image in images])
+        def run(self, images):
+            return super().run([image[:, :32] for image in images])
 
     document = load_document(graph)
-    mixed = {i.key: i for i in variant_items(folded, Mixed(document, metadata, OPEN), images, DEFAULTS["fp32"])}
-    assert mixed["batch"].passed is False and "row 0 of a batch of 2" in mixed["batch"].measured
-    narrow = {i.key: i for i in variant_items(folded, Narrow(document, metadata, OPEN), images, DEFAULTS["fp32"])}
-    assert narrow["sizes"].passed is False and narrow["sizes"].measured.startswith("at 32x48")
+    several = CheckImages("", tuple(partial(CheckImage, "", image) for image in images))
+    (mixed,) = batch_items(Mixed(document, metadata, OPEN), several, DEFAULTS["fp32"])
+    assert mixed.passed is False and "row 0 of a batch of 2" in mixed.measured
+    narrow, *_ = size_items(folded, Narrow(document, metadata, OPEN), images[0], DEFAULTS["fp32"])
+    assert narrow.passed is False and narrow.measured.startswith("at 32x48")
 
 
 def test_the_checkpoint_comes_first(delivered):

@@ -18,10 +18,9 @@ from rcil.model.architecture import Architecture
 from rcil.model.metadata import ClassifierMetadata, Metadata, class_table
 from rcil.nn import build
 from rcil_export import run as run_module
-from rcil_export.classify import run as classify_module
+from rcil_export.convert import deployed_metadata
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape
-from rcil_export.precision.convert import deployed_metadata
 from rcil_export.triton.repository import publish
 
 INTERFACE = Interface(shape=InputShape.of(48, 64))
@@ -152,8 +151,7 @@ def test_a_dry_run_refuses_what_the_export_refuses(world, monkeypatch, case):
     if "--flavour rtx" in REFUSED[case]:
         pytest.importorskip("tensorrt_rtx")
     monkeypatch.chdir(world)
-    for module in (run_module, classify_module):
-        monkeypatch.setattr(module, "write_onnx", lambda *_, **__: pytest.fail("the export began"))
+    monkeypatch.setattr(run_module, "write_onnx", lambda *_, **__: pytest.fail("the export began"))
     before = sorted(path for path in world.rglob("*"))
     words = REFUSED[case].split()
     if "--size" not in words and "classifier" not in case:

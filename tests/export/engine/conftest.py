@@ -5,9 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from rcil_export.engine import build, flavour, targets
+from rcil_export.engine import build, flavour, runner
 from rcil_export.engine.gpu import Gpu
-from rcil_export.engine.running import runner as run
 
 
 @pytest.fixture
@@ -16,7 +15,7 @@ def set_gpus(monkeypatch):
 
     def set_them(*capabilities):
         found = tuple(Gpu(f"GPU {name}", name) for name in capabilities)
-        for module in (build, flavour, run, targets):
+        for module in (build, flavour, runner):
             monkeypatch.setattr(module, "find_gpus", lambda: found)
 
     return set_them

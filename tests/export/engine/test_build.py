@@ -12,14 +12,12 @@ from onnx_models import segmenter
 
 from rcil.core.errors import CheckpointError, ConfigError, RcilError
 from rcil.core.files import sha256_of
-from rcil_export.engine import build, targets
-from rcil_export.engine.build import build_engine
+from rcil_export.engine import build, flavour
+from rcil_export.engine.build import EngineOptions, build_engine
+from rcil_export.engine.callbacks import logger_of
 from rcil_export.engine.errors import EngineError
-from rcil_export.engine.flavour import flavour_of
-from rcil_export.engine.log import logger_of
-from rcil_export.engine.options import EngineOptions
+from rcil_export.engine.flavour import flavour_of, known_gpus
 from rcil_export.engine.sidecar import TensorInfo, read_sidecar, sidecar_path
-from rcil_export.engine.targets import known_gpus
 
 trt = pytest.importorskip("tensorrt_rtx")
 ONE = EngineOptions(gpus=("sm86",))
@@ -68,7 +66,7 @@ def test_the_same_inputs_give_the_same_bytes_in_another_process_too(source, targ
     assert (target.read_bytes(), sidecar_path(target).read_bytes()) == first
     program = (
         "import sys, pathlib; from rcil_export.engine.build import build_engine;"
-        "from rcil_export.engine.options import EngineOptions;"
+        "from rcil_export.engine.build import EngineOptions;"
         "build_engine(*map(pathlib.Path, sys.argv[1:]), EngineOptions(gpus=('sm86',), flavour='rtx'))"
     )
     subprocess.run([sys.executable, "-c", program, str(source), str(target)], check=True)
@@ -141,7 +139,7 @@ def test_a_logged_error_is_a_failure_whatever_tensorrt_returns(source, target):
 
 
 def test_what_tensorrt_refuses_is_passed_on(tmp_path, target, monkeypatch):
-    monkeypatch.setattr(targets, "FIRST_WITH", {})
+    monkeypatch.setattr(flavour, "FIRST_WITH", {})
     source = segmenter(tmp_path / "model.onnx", precision="bf16")
     with pytest.raises(EngineError, match="Cannot compile for target"):
         build_engine(source, target, EngineOptions(precision="bf16", gpus=("sm75",)))

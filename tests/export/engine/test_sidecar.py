@@ -3,16 +3,19 @@ import subprocess
 import sys
 
 import pytest
+from onnx_models import segmenter
 from pydantic import ValidationError
 
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
+from rcil_export.engine.build import EngineOptions, build_engine
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.sidecar import (
     EngineSidecar,
     TensorInfo,
     check_installed,
     check_unchanged,
+    describe_engine,
     read_sidecar,
     sidecar_path,
 )
@@ -90,7 +93,7 @@ def test_the_engine_was_changed(engine):
         ({"onnx_file": ".."}, "onnx_file: String should match"),
         ({"onnx_file": ""}, "onnx_file: String should match"),
         ({"inputs": []}, "inputs: Tuple should have at least 1 item"),
-        ({"inputs": [IMAGE | {"shape": [4, 6]}]}, r"Value error, inputs: \[4, 6\] is no batch of images"),
+        ({"inputs": [IMAGE | {"shape": [4, 6]}]}, r"Value error, inputs: \[4, 6\] is not a batch of images"),
         ({"inputs": [IMAGE | {"shape": [1, 0, 6, 3]}]}, r"inputs\.0\.shape\.1: Value error, a side of 0"),
         ({"inputs": [IMAGE | {"shape": [-1, 4, 6, 3]}]}, r"Value error, the profile is missing, and the input \[\?"),
         ({"profile": profile_of("4x6")}, r"Value error, the profile is 1 x 4 x 6, and the input \[1, 4"),
@@ -117,7 +120,7 @@ def test_another_version_of_tensorrt(engine):
     write(engine, version="1.2.3")
     with pytest.raises(EngineError) as caught:
         check_installed(engine, read_sidecar(engine))
-    assert f"was built with TensorRT-RTX 1.2.3, and installed is TensorRT-RTX {trt.__version__}" in caught.value.message
+    assert f"was built with TensorRT-RTX 1.2.3, but TensorRT-RTX {trt.__version__} is installed" in caught.value.message
     assert "build it again from model.onnx" in caught.value.hint
     check_unchanged(engine)
 
@@ -125,13 +128,13 @@ def test_another_version_of_tensorrt(engine):
 def test_another_flavour(engine):
     write(engine, flavour="classic", version="10.3.0")
     with pytest.raises(
-        EngineError, match=r"needs TensorRT 10\.3\.0, and installed is TensorRT-RTX .*\n.*rcil\[tensorrt\]"
+        EngineError, match=r"needs TensorRT 10\.3\.0, but TensorRT-RTX .* is installed\n.*rcil\[tensorrt\]"
     ):
         check_installed(engine, read_sidecar(engine))
 
 
 def test_no_tensorrt(engine, no_rtx):
-    with pytest.raises(EngineError, match=r"and installed is no TensorRT\n.*rcil\[rtx\]"):
+    with pytest.raises(EngineError, match=r"but no TensorRT is installed\n.*rcil\[rtx\]"):
         check_installed(engine, read_sidecar(engine))
 
 
@@ -142,10 +145,32 @@ def test_a_sidecar_does_not_change(engine):
 
 def test_reading_needs_neither_torch_nor_tensorrt_nor_onnx(engine):
     program = (
-        "import sys, pathlib; from rcil_export.engine.inspect import describe_engine;"
+        "import sys, pathlib; from rcil_export.engine.sidecar import describe_engine;"
         "describe_engine(pathlib.Path(sys.argv[1]));"
         "heavy = ('torch', 'tensorrt', 'tensorrt_rtx', 'onnx', 'cuda.bindings');"
         "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program, str(engine)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def built(tmp_path):
+    path = tmp_path / "model.engine"
+    build_engine(segmenter(tmp_path / "model.onnx"), path, EngineOptions(gpus=("sm86",)))
+    return path
+
+
+def test_the_description_is_json_and_has_the_size(built, no_rtx):
+    document = describe_engine(built)
+    assert json.loads(json.dumps(document)) == document
+    assert document["engine"] == "model.engine"
+    assert document["bytes"] == len(built.read_bytes())
+    assert document["gpus"] == ["sm86"]
+    assert document["inputs"] == [{"name": "image", "dtype": "uint8", "shape": [1, 32, 48, 3]}]
+
+
+def test_a_changed_engine_is_not_described(built):
+    built.write_bytes(built.read_bytes()[:-1])
+    with pytest.raises(EngineError, match="is not the file"):
+        describe_engine(built)

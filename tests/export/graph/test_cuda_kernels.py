@@ -10,10 +10,8 @@ from precision_graphs import feeds_of
 
 from rcil.classify.network import fold_classifier
 from rcil.nn import fold
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.classify.to_onnx import classifier_to_onnx
 from rcil_export.graph.export import to_onnx
-from rcil_export.graph.interface import OPSETS, OUTPUTS, RUNTIMES, Interface
+from rcil_export.graph.interface import OPSETS, OUTPUTS, RUNTIMES, ClassifierInterface, Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
 from rcil_export.precision.half import to_half
 from rcil_export.precision.int8.quantise import calibrate, quantise
@@ -82,7 +80,7 @@ def test_the_default_is_right_everywhere(network):
 def test_so_have_classifiers(head, opset):
     model, metadata = small_classifier(head)
     interface = ClassifierInterface(shape=InputShape.of(32, 32, 2), opset=opset)
-    assert not nodes_without_kernel(classifier_to_onnx(fold_classifier(model)[0], metadata, interface))
+    assert not nodes_without_kernel(to_onnx(fold_classifier(model)[0], metadata, interface))
 
 
 def test_a_type_without_kernel_is_found(network):

@@ -33,19 +33,19 @@ def test_a_norm_left_in_is_named():
     model, metadata = described("resnet18", 1)
     document = to_onnx(model, metadata, INTERFACE.model_copy(update={"folded": False}))
     problems = lint(document, INTERFACE)
-    assert problems[0] == "backbone.stem.norm is a BatchNormalization, which has no place here"
+    assert problems[0] == "backbone.stem.norm is a BatchNormalization, which is not allowed here"
 
 
 @pytest.mark.parametrize("op", ["Identity", "Dropout", "Mul"])
 def test_ops_that_are_not_the_network_are_named(document, op):
     small = next(node for node in document.graph.node if node.op_type == "Resize").input[0]
     insert(document, op, [small, small] if op == "Mul" else [small], "extra")
-    assert lint(document, INTERFACE) == [f"extra is a {op}, which has no place here"]
+    assert lint(document, INTERFACE) == [f"extra is a {op}, which is not allowed here"]
 
 
 def test_shape_arithmetic_is_only_for_varying_sizes(document):
     document.graph.node.append(helper.make_node("Shape", ["image"], ["size"], name="size"))
-    assert "size is a Shape, which has no place here" in lint(document, INTERFACE)
+    assert "size is a Shape, which is not allowed here" in lint(document, INTERFACE)
 
 
 def test_what_could_be_computed_beforehand_is_named(document):

@@ -56,9 +56,9 @@ def test_foreign_and_damaged_files_are_named(exported, tmp_path):
     for name, match in (
         ("outside.onnx", "outside.onnx is not an ONNX file, or damaged"),
         ("bytes.onnx", "bytes.onnx is not an ONNX file, or damaged"),
-        ("foreign.onnx", "no description of RCIL"),
+        ("foreign.onnx", "no description by rcil-export"),
         ("text.onnx", "not an ONNX file"),
-        ("empty.onnx", "no description of RCIL|not an ONNX"),
+        ("empty.onnx", "no description by rcil-export|not an ONNX"),
         ("cut.onnx", "not an ONNX file"),
         ("absent.onnx", "cannot read"),
     ):
@@ -87,7 +87,7 @@ def test_a_damaged_description_is_an_error(exported):
 
 def test_options_are_checked():
     assert parse_outputs("logits, mask") == ("mask", "logits")
-    with pytest.raises(ConfigError, match="no output 'maks'") as caught:
+    with pytest.raises(ConfigError, match="unknown output 'maks'") as caught:
         parse_outputs("maks")
     assert "mask" in caught.value.hint
     with pytest.raises(ConfigError, match="no output is named"):

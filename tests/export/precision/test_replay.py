@@ -9,13 +9,13 @@ from precision_graphs import FIRST, small_graph, small_network
 from rcil.core.errors import CheckpointError
 from rcil.core.reading import DataError
 from rcil_export.checks.limits import limits_for
-from rcil_export.checks.outputs.images import generated_images
+from rcil_export.convert import convert
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import InputShape
+from rcil_export.images import generated_images
 from rcil_export.inspect_file import describe
-from rcil_export.precision.convert import convert
 from rcil_export.precision.record import CONVERSION_KEY, ConversionRecord, GeneratedImages, read_record, store_record
 from rcil_export.precision.replay import remeasure, replay
 

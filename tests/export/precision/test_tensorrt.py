@@ -3,7 +3,7 @@
 import pytest
 from precision_graphs import feeds_of, small_graph
 
-from rcil_export.engine.log import logger_of
+from rcil_export.engine.callbacks import logger_of
 from rcil_export.precision.half import to_half
 from rcil_export.precision.int8.quantise import calibrate, quantise
 from rcil_export.precision.ranges import measure_ranges

@@ -7,11 +7,10 @@ from served import FIXED, write_model
 
 from rcil.core.errors import ConfigError
 from rcil_export.graph.interface import Interface
-from rcil_export.runtime import devices, providers
-from rcil_export.runtime import forms as runtimes
-from rcil_export.runtime.devices import PROVIDERS, provider_of
+from rcil_export.runtime import providers
+from rcil_export.runtime.devices import PROVIDERS
 from rcil_export.runtime.forms import check_engine_form, check_provider_form, choose_provider, needs_wide_sums
-from rcil_export.runtime.providers import CPU, CUDA, TENSORRT, StartProblem
+from rcil_export.runtime.providers import CPU, CUDA, TENSORRT, StartProblem, provider_of
 from rcil_export.timing.bench import BenchOptions, bench
 from rcil_export.timing.interleaved import LatencyOptions
 from rcil_serve.runtime.backends import open_backend
@@ -127,7 +126,7 @@ def test_bench_refuses_too(tmp_path, monkeypatch):
 
 
 def test_names_agree():
-    assert tuple(PROVIDERS.values()) == (CPU, CUDA, TENSORRT) and devices.PROVIDERS is runtimes.PROVIDERS
+    assert tuple(PROVIDERS.values()) == (CPU, CUDA, TENSORRT)
 
 
 @pytest.mark.parametrize(("runtime", "wide"), [("any", "1"), ("tensorrt", "1"), ("cpu", "")])

@@ -13,7 +13,8 @@ from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import InputShape, parse_shape
-from rcil_export.runtime.sessions import CPU, open_session
+from rcil_export.runtime.providers import CPU
+from rcil_export.runtime.sessions import open_session
 from rcil_export.timing.bench import BenchOptions, bench, labels_of, report_of, torch_run
 from rcil_export.timing.interleaved import LatencyOptions, run_of
 

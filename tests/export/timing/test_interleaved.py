@@ -3,7 +3,8 @@ import pytest
 from onnx_models import segmenter
 
 from rcil.core.errors import ConfigError
-from rcil_export.runtime.sessions import CPU, SessionError, check_providers, open_session
+from rcil_export.runtime.providers import CPU
+from rcil_export.runtime.sessions import SessionError, check_providers, open_session
 from rcil_export.timing import interleaved as latency
 from rcil_export.timing.interleaved import (
     RESAMPLES,

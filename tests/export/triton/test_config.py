@@ -4,7 +4,7 @@ from triton_server import parse_pbtxt
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import Extent, InputShape
 from rcil_export.triton.config import Queue, config_text
-from rcil_export.triton.signature import signature_of
+from rcil_export.triton.step_file import signature_of
 
 FREE = InputShape(
     batch=Extent(low=1, usual=2, high=8),

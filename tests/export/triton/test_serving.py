@@ -6,7 +6,7 @@ from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape
 from rcil_export.triton.config import Queue, config_text
 from rcil_export.triton.serving import Serving, check_serving, parse_devices, serving_text, stated_serving
-from rcil_export.triton.signature import signature_of
+from rcil_export.triton.step_file import signature_of
 
 
 def parsed(precision="fp32", **options):
@@ -67,7 +67,7 @@ def test_devices(text, wanted):
 
 @pytest.mark.parametrize("text", ["", "gpus", "0,0", "-1", "0,", "1e3", "99999"])
 def test_no_devices(text):
-    with pytest.raises(ConfigError, match="no device"):
+    with pytest.raises(ConfigError, match="is not a device"):
         parse_devices(text)
 
 

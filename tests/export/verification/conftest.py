@@ -7,9 +7,10 @@ from mutants.exported import checkpoint_of, folder
 from rcil_export.engine.build import build_engine
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape
-from rcil_export.run import Request, run_export
+from rcil_export.request import Request
+from rcil_export.run import run_export
 from rcil_export.verification import engine as verify_engine
-from rcil_export.verification import twin as verify_twin
+from rcil_export.verification import onnx_model as verify_twin
 from rcil_export.verification.rebuild import Source
 
 MADE = {}

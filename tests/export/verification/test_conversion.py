@@ -7,8 +7,8 @@ from mutants import MUTANTS
 from mutants.exported import INTERFACES, WIDE, checkpoint_of
 
 from rcil.checkpoint.file import load_for_inference
+from rcil_export.convert import convert, deployed_metadata
 from rcil_export.graph.onnx_file import write_onnx
-from rcil_export.precision.convert import convert, deployed_metadata
 from rcil_export.verification.run import verify
 
 FORMS = ("fp16", "qdq")

@@ -7,11 +7,11 @@ from mutants import DELIVERIES, FOLDS
 from mutants.exported import INTERFACES, checkpoint_of
 
 from rcil.checkpoint.file import load_for_inference
-from rcil_export.checks.files import check_files
+from rcil_export import convert as convert_module
+from rcil_export.check_files import check_files
+from rcil_export.convert import convert, deployed_metadata
 from rcil_export.graph import export as graph_export
 from rcil_export.graph.onnx_file import write_onnx
-from rcil_export.precision import convert as convert_module
-from rcil_export.precision.convert import convert, deployed_metadata
 from rcil_export.verification.run import verify
 
 
@@ -68,6 +68,6 @@ def test_check_rejects_a_broken_fold_by_its_layer(name, tmp_path, monkeypatch):
     path = checkpoint_of(broken.backbone)
     with monkeypatch.context() as patch:
         file = broken_export(broken, path, tmp_path, patch)
-    results, _ = check_files(path, file, most=2)
+    results, _ = check_files(path, file, max_images=2)
     failed = [item for result in results for item in result.items if item.passed is False]
     assert any(broken.named in f"{item.measured} {item.detail}" for item in failed), failed

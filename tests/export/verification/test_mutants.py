@@ -8,7 +8,7 @@ from mutants import DELIVERIES, FOLDS, FORMS, MUTANTS, table
 from mutants.exported import honest
 
 from rcil.core.errors import RcilError
-from rcil_export.checks.files import check_files
+from rcil_export.check_files import check_files
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.verification.run import verify
 
@@ -54,7 +54,7 @@ def told_as(named):
 def failures(checkpoint, path):
     """What `check` has against a file, as text; empty if nothing."""
     try:
-        results, _ = check_files(checkpoint, path, most=2)
+        results, _ = check_files(checkpoint, path, max_images=2)
     except RcilError as error:
         return error.message
     failed = [item for result in results for item in result.items if item.passed is False]

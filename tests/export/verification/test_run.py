@@ -17,8 +17,16 @@ from rcil_export.engine.sidecar import read_sidecar, sidecar_path
 from rcil_export.graph.onnx_file import read_onnx, write_onnx
 from rcil_export.triton.repository import publish
 from rcil_export.verification import engine as verify_engine
-from rcil_export.verification.fields import compare_documents, compare_texts
-from rcil_export.verification.report import MAX_SHOWN, Claim, Difference, VerifyReport, as_text, claim_of
+from rcil_export.verification.report import (
+    MAX_SHOWN,
+    Claim,
+    Difference,
+    VerifyReport,
+    as_text,
+    claim_of,
+    compare_documents,
+    compare_texts,
+)
 from rcil_export.verification.run import verify
 
 runner = CliRunner()

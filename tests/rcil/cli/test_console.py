@@ -14,9 +14,8 @@ import typer
 from typer.testing import CliRunner
 
 from rcil.cli.console import make_app, make_notifier, print_dry_run, run
-from rcil.core.dry_run import DryRun
 from rcil.core.errors import ConfigError
-from rcil.core.log import is_quiet, log, stage
+from rcil.core.log import DryRun, is_quiet, log, stage
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ import time
 import pytest
 
 from rcil.core import log as module
-from rcil.core import resident
 from rcil.core.log import recorded_stages, stage
 
-LINUX = pytest.mark.skipif(not resident.CLEAR_REFS.exists(), reason="peaks are read from /proc")
+LINUX = pytest.mark.skipif(not module.CLEAR_REFS.exists(), reason="peaks are read from /proc")
 
 
 def test_stages_are_kept_in_the_order_in_which_they_began():
@@ -62,5 +61,5 @@ def test_where_the_system_does_not_tell_there_is_no_peak(monkeypatch):
 
 
 def test_without_proc_there_is_no_peak(monkeypatch, tmp_path):
-    monkeypatch.setattr(resident, "STATUS", tmp_path / "none")
-    assert resident.take_peak() is None
+    monkeypatch.setattr(module, "STATUS", tmp_path / "none")
+    assert module.take_peak() is None

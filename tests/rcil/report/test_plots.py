@@ -158,7 +158,7 @@ def test_letters_outside_the_font_are_no_error():
 
 def test_no_torch_and_no_pyplot():
     code = (
-        "import sys, rcil.report.compare_report, rcil.report.plots as plots;"
+        "import sys, rcil.report.pages, rcil.report.plots as plots;"
         "plots.class_bars(['a'], None, [0.5]);"
         "print(sorted({'torch', 'matplotlib.pyplot'} & set(sys.modules)))"
     )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rcil.scenes import DOMAINS, make_scene
-from rcil.scenes.camera import exposure, record
+from rcil.scenes.render import exposure, record
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,11 @@ import pytest
 
 from rcil.scenes import CLASSES, DOMAINS
 from rcil.scenes.ground import paint_backdrop
-from rcil.scenes.layout import Layout, Road, Thing
-from rcil.scenes.objects import tiles
+from rcil.scenes.layout import Layout, Road, Thing, View
 from rcil.scenes.objects.kinds import KINDS
+from rcil.scenes.objects.materials import bricks, leaves, noise, ribs
 from rcil.scenes.objects.pen import Pen
 from rcil.scenes.render import render
-from rcil.scenes.view import View
 
 VIEW = View((240, 320), 0.3, 3.0)
 
@@ -127,7 +126,7 @@ def test_the_road_lies_where_the_layout_says():
     assert (mask[: VIEW.horizon_row] == 0).all()
 
 
-@pytest.mark.parametrize("tile", [tiles.noise, tiles.leaves, tiles.bricks, tiles.ribs])
+@pytest.mark.parametrize("tile", [noise, leaves, bricks, ribs])
 def test_tiles_are_normalised_and_repeat_without_a_seam(tile):
     texels = tile()
     assert abs(float(texels.mean())) < 1e-3 and math.isclose(float(texels.std()), 1, rel_tol=1e-3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rcil.hardware.determinism import WORKSPACE, deterministic
+from rcil.hardware.processes import WORKSPACE, deterministic
 from rcil.training.run import run_task
 from rcil.training.task import load_task
 

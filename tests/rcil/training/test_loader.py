@@ -155,9 +155,9 @@ def test_a_mask_of_another_size_is_refused_as_itself(task_file, workers):
     cv2.imwrite(str(sample.mask), turned)
     with pytest.raises(DataError) as caught:
         list(batches(crops, epoch=0))
-    assert caught.value.message == f"{sample.mask} has not the size of its image: 64x96, not 96x64"
+    assert caught.value.message == f"{sample.mask} has 64x96 pixels, its image has 96x64"
     assert "rcil data check" in caught.value.hint
-    with pytest.raises(DataError, match="64x96, not 96x64"):
+    with pytest.raises(DataError, match="has 64x96 pixels, its image has 96x64"):
         crops.whole(1, 1.0)
 
 

@@ -6,9 +6,8 @@ import pytest
 from served import Threshold, expected
 
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import common_classes
-from rcil_serve.diff.pair import Codes
-from rcil_serve.runtime.backends.protocol import Outputs
+from rcil_serve.diff.transitions import Codes, common_classes
+from rcil_serve.runtime.backends import Outputs
 
 
 class Named(Threshold):

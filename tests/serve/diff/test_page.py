@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import common_classes
 from rcil_serve.diff.findings import findings_of
 from rcil_serve.diff.page import as_html, clock, steps
-from rcil_serve.diff.pair import Codes
 from rcil_serve.diff.panels import jpeg
 from rcil_serve.diff.tally import Tally
+from rcil_serve.diff.transitions import Codes, common_classes
 from rcil_serve.stream.frames import Frame
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from rcil_serve.diff.classes import FORGOTTEN, KINDS, SAME, SWAPPED
 from rcil_serve.diff.tally import MAX_SECONDS, Tally, WorstSeconds
+from rcil_serve.diff.transitions import FORGOTTEN, KINDS, SAME, SWAPPED
 from rcil_serve.stream.frames import Frame
 
 RANDOM = np.random.default_rng(1)

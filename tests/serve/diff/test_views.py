@@ -3,9 +3,8 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil.model.metadata import class_table
-from rcil_serve.diff.classes import FORGOTTEN, KINDS, common_classes
-from rcil_serve.diff.pair import Codes
 from rcil_serve.diff.panels import CAPTION, GAP, Panels, scaled
+from rcil_serve.diff.transitions import FORGOTTEN, KINDS, Codes, common_classes
 from rcil_serve.diff.views import SWEEP_SECONDS, fitting, line_at, open_view
 from rcil_serve.stream.frames import Frame
 

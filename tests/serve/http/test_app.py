@@ -11,7 +11,7 @@ from tools.schema_check.schema import hold_to_schema
 @pytest.fixture
 def app(tmp_path):
     new, old = write_model(tmp_path / "new.onnx", 2, ANY_SIZE), write_model(tmp_path / "old.onnx", 1, ANY_SIZE)
-    return make_app(HttpOptions(new, previous=old, threads=1, max_bytes=8000, max_pixels=4000, timeout_s=600))
+    return make_app(HttpOptions(new, previous=old, threads=1, max_bytes=8000, max_pixels=4000, timeout=600))
 
 
 @pytest.mark.parametrize("examples", [2, pytest.param(200, marks=pytest.mark.slow)], ids=["few", "many"])

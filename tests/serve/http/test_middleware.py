@@ -99,7 +99,7 @@ def test_a_refused_client_may_finish_sending(model):
 
 
 def test_a_body_that_does_not_arrive(model):
-    with running(make_app(HttpOptions(model, timeout_s=0.2, threads=1))) as address:
+    with running(make_app(HttpOptions(model, timeout=0.2, threads=1))) as address:
         connection = http.client.HTTPConnection(address, timeout=20)
         connection.putrequest("POST", "/segment")
         connection.putheader("Content-Length", "1000")
@@ -116,7 +116,7 @@ def test_full_queue_and_time_limit(model):
         inside.set()
         assert go_on.wait(20)
 
-    options = HttpOptions(model, queue=1, workers=1, timeout_s=20, threads=1)
+    options = HttpOptions(model, queue=1, workers=1, timeout=20, threads=1)
     app = make_app(options, lambda path: Wrapped(open_backend(path, "cpu", 1)))
     statuses = []
     with client_of(app) as client:
@@ -146,7 +146,7 @@ def test_full_queue_and_time_limit(model):
 
 def test_a_model_that_takes_too_long(model):
     go_on = threading.Event()
-    options = HttpOptions(model, timeout_s=0.6, workers=1, threads=1)
+    options = HttpOptions(model, timeout=0.6, workers=1, threads=1)
     app = make_app(options, lambda path: Wrapped(open_backend(path, "cpu", 1)))
     with client_of(app) as client:
         app.state.service.models.current.backend.before = lambda: go_on.wait(20)
@@ -162,7 +162,7 @@ def test_a_model_that_takes_too_long(model):
         {"queue": -1},
         {"workers": 0},
         {"port": 70000},
-        {"timeout_s": 0},
+        {"timeout": 0},
         {"token": ""},
         {"token": "a\nb"},
         {"token": "é"},

@@ -9,9 +9,9 @@ from triton_server import metadata_of
 from rcil.core.errors import CheckpointError
 from rcil_export.graph.shapes import InputShape
 from rcil_serve.http.app import make_app
-from rcil_serve.http.compare import agreement, checked_mask, incompatibilities
 from rcil_serve.http.models import Model
 from rcil_serve.http.options import HttpOptions
+from rcil_serve.http.reload import agreement, checked_mask, incompatibilities
 from rcil_serve.runtime.backends import open_backend
 
 IMAGE = picture(1)

@@ -59,7 +59,7 @@ def test_what_a_cut_file_has_is_written_and_the_rest_is_reported(model, tmp_path
     data = (tmp_path / "in.mp4").read_bytes()
     (tmp_path / "in.mp4").write_bytes(data[: len(data) * 2 // 3])
     result = run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
-    frames = result.document["frames"]
+    frames = result["frames"]
     assert 10 < frames["written"] < 60 and frames["written"] == len(contents(tmp_path / "out.mp4").times)
     assert any("is truncated: it announces 60 frames" in text for text in frames["problems"])
     command = [sys.executable, "-m", "rcil_serve", "video", "in.mp4", "-m", str(model), "-o", "again.mp4"]
@@ -74,7 +74,7 @@ def test_damaged_frames_are_counted_not_replaced(model, tmp_path):
     middle = len(data) // 2
     data[middle : middle + 300] = bytes(300)
     (tmp_path / "in.mp4").write_bytes(bytes(data))
-    frames = run_video(request_of(model, tmp_path / "in.mp4", tmp_path)).document["frames"]
+    frames = run_video(request_of(model, tmp_path / "in.mp4", tmp_path))["frames"]
     assert frames["corrupt"] > 0
     assert frames["corrupt"] + frames["written"] <= 40 and frames["written"] == frames["read"]
     assert len(contents(tmp_path / "out.mp4").times) == frames["written"]
@@ -91,7 +91,7 @@ class Broken:
         self.count += 1
         if self.count == 3:
             raise ZeroDivisionError("in the third frame")
-        from rcil_serve.runtime.backends.protocol import Outputs
+        from rcil_serve.runtime.backends import Outputs
 
         return Outputs(batch[..., 0] * 0, None)
 

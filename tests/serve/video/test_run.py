@@ -37,7 +37,7 @@ def test_times_sound_and_rotation_are_kept(model, tmp_path, threads):
     assert found.sound_seconds == pytest.approx(source.sound_seconds, abs=1e-3)
     np.testing.assert_allclose(contents(tmp_path / "masks.mkv").times, found.times, atol=1e-3)
     assert threading.active_count() <= threads
-    assert result.document["status"] == "done"
+    assert result["status"] == "done"
 
 
 def test_a_turned_picture_is_turned_back(model, tmp_path):
@@ -66,7 +66,7 @@ def test_masks_without_loss_records_and_receipt_agree(model, tmp_path):
         for row, name in enumerate(names):
             assert line["shares"].get(name, 0) == pytest.approx((found.mask == row).mean(), abs=1e-5)
     receipt = json.loads((tmp_path / "receipt.json").read_text())
-    assert receipt == json.loads(json.dumps(result.document))
+    assert receipt == json.loads(json.dumps(result))
     assert receipt["frames"] | {"read": 8, "inferred": 8, "written": 8, "dropped": 0, "corrupt": 0} == receipt["frames"]
     assert receipt["stages"]["infer"]["count"] == 8 and receipt["stages"]["infer"]["p99_ms"] > 0
     assert set(receipt["outputs"]) == {"video", "masks", "records", "timeline"}
@@ -126,7 +126,7 @@ def test_damage_in_converted_sound_is_left_out(model, tmp_path):
         data = data.replace(packet, b"U" * len(packet))
     (tmp_path / "in.mkv").write_bytes(data)
     result = run_video(request_of(model, tmp_path / "in.mkv", tmp_path))
-    assert result.document["status"] == "done" and result.document["frames"]["written"] == 50
+    assert result["status"] == "done" and result["frames"]["written"] == 50
     assert contents(tmp_path / "out.mp4").sound_seconds > 1.5
 
 
@@ -135,7 +135,7 @@ def test_sound_that_nobody_knows_is_no_reason_to_stop(model, tmp_path):
     data = (tmp_path / "in.mkv").read_bytes()
     (tmp_path / "in.mkv").write_bytes(data.replace(b"A_PCM/INT/LIT", b"A_ZZZ/ZZZ/ZZZ"))
     result = run_video(request_of(model, tmp_path / "in.mkv", tmp_path))
-    assert result.document["source"]["sound"] is False and contents(tmp_path / "out.mp4").sound is None
+    assert result["source"]["sound"] is False and contents(tmp_path / "out.mp4").sound is None
 
 
 def test_odd_sizes_and_folders_of_images(model, tmp_path):
@@ -148,7 +148,7 @@ def test_odd_sizes_and_folders_of_images(model, tmp_path):
         request_of(model, tmp_path / "shots", tmp_path, targets=Targets(tmp_path / "out.mp4", tmp_path / "ids"))
     )
     assert contents(tmp_path / "out.mp4").sizes == {(34, 48)}
-    assert result.document["frames"]["corrupt"] == 1 and result.document["frames"]["written"] == 4
+    assert result["frames"]["corrupt"] == 1 and result["frames"]["written"] == 4
     assert sorted(path.name for path in (tmp_path / "ids").iterdir()) == ["00.png", "01.png", "02.png", "04.png"]
     np.testing.assert_allclose(contents(tmp_path / "out.mp4").times, [0, 0.1, 0.2, 0.4], atol=1e-3)
 
@@ -182,7 +182,7 @@ def test_a_720p_clip_with_everything_goes_through_whole(model, tmp_path):
     times = make_clip(tmp_path / "in.mp4", 40, (720, 1280), sound="aac", rotation=180)
     result = run_video(request_of(model, tmp_path / "in.mp4", tmp_path, targets=Targets(tmp_path / "out.mp4")))
     source, found = contents(tmp_path / "in.mp4"), contents(tmp_path / "out.mp4")
-    assert len(found.times) == len(source.times) == result.document["frames"]["written"] == len(times)
+    assert len(found.times) == len(source.times) == result["frames"]["written"] == len(times)
     np.testing.assert_allclose(found.times, source.times, atol=1e-3)
     assert found.sound == "aac" and found.sound_seconds == pytest.approx(source.sound_seconds, abs=1e-3)
     assert found.sizes == {(720, 1280)} and source.rotations == {180} and found.rotations == {0}

@@ -30,7 +30,7 @@ def show(progress):
         seen.append(resident())
 
 result = run_video(request, show=show)
-print(result.document["frames"]["written"], threading.active_count(), max(seen) - seen[0])
+print(result["frames"]["written"], threading.active_count(), max(seen) - seen[0])
 """
 
 

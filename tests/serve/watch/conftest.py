@@ -10,13 +10,13 @@ from exports import described
 from served import OPEN
 
 from rcil_export.graph.interface import Interface
-from rcil_serve.runtime.backends.protocol import Outputs
+from rcil_serve.runtime.backends import Outputs
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Counts, Frame
 from rcil_serve.stream.pipeline import SegmentedFrame
 from rcil_serve.watch.alarms import Alarms, Limits
 from rcil_serve.watch.events import EventLog
-from rcil_serve.watch.measures.shares import History, Reference
+from rcil_serve.watch.shares import History, Reference
 from rcil_serve.watch.swappable_predictor import SwappablePredictor
 from rcil_serve.watch.watcher import Watcher, WatchSettings
 

@@ -2,7 +2,7 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil_serve.watch.alarms import Alarms, Limits
-from rcil_serve.watch.measures.meters import Measure, Reading
+from rcil_serve.watch.meters import Measure, Reading
 
 KEY = (Measure.AGREEMENT, "a")
 

@@ -5,9 +5,9 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil_serve.stream.frames import Counts
-from rcil_serve.watch.measures.meters import Measure, Reading
+from rcil_serve.watch.meters import Measure, Reading
 from rcil_serve.watch.metrics import HOST, WatchCollector, metrics_server
-from rcil_serve.watch.status import WatchStatus
+from rcil_serve.watch.watcher import WatchStatus
 
 STANDING = WatchStatus(
     step=2,

@@ -16,14 +16,13 @@ from typer.testing import CliRunner
 from rcil.core.errors import CheckpointError, ConfigError
 from rcil.core.files import sha256_of
 from rcil_serve.runtime.backends import open_backend
-from rcil_serve.runtime.backends.onnx import OnnxBackend
+from rcil_serve.runtime.onnx_backend import OnnxBackend
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import SourceError
 from rcil_serve.stream.sources import Selection
 from rcil_serve.watch.alarms import AlarmError
 from rcil_serve.watch.command import watch
-from rcil_serve.watch.request import WatchRequest
-from rcil_serve.watch.run import run_watch
+from rcil_serve.watch.run import WatchRequest, run_watch
 
 app = typer.Typer()
 app.command()(watch)

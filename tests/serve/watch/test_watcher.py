@@ -4,7 +4,7 @@ import pytest
 
 from rcil_serve.watch.alarms import Limits
 from rcil_serve.watch.events import EventLog
-from rcil_serve.watch.measures.meters import Measure
+from rcil_serve.watch.meters import Measure
 from rcil_serve.watch.promotion import Promotion
 from rcil_serve.watch.shadow import Shadow
 from rcil_serve.watch.trial import TrialRule

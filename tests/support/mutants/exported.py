@@ -18,11 +18,10 @@ from rcil.classify.network import HeadSpec, build_classifier, fold_classifier, n
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import LITE_MEAN, LITE_STD, ClassifierMetadata, Metadata, class_table
 from rcil_export.checks.limits import limits_for
-from rcil_export.classify.interface import ClassifierInterface
-from rcil_export.classify.to_onnx import classifier_to_onnx
-from rcil_export.graph.interface import Interface
+from rcil_export.convert import convert, deployed_metadata
+from rcil_export.graph.export import to_onnx
+from rcil_export.graph.interface import ClassifierInterface, Interface
 from rcil_export.graph.shapes import Extent, InputShape
-from rcil_export.precision.convert import convert, deployed_metadata
 
 FIXED = InputShape.of(48, 64)
 OPEN = InputShape(
@@ -98,4 +97,4 @@ def _classifier() -> Honest:
     deployed = deployed_metadata(stored, path)
     assert isinstance(deployed, ClassifierMetadata)
     interface = ClassifierInterface(shape=InputShape.of(32, 32))
-    return Honest(path, classifier_to_onnx(fold_classifier(loaded)[0], deployed, interface))
+    return Honest(path, to_onnx(fold_classifier(loaded)[0], deployed, interface))

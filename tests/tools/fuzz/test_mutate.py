@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tools.fuzz.cases import case_of
 from tools.fuzz.mutate import as_json, damaged, grown_wrong, odd_value
-from tools.fuzz.readers import PLACES, open_reader
+from tools.fuzz.readers import MODULES, open_reader
 from tools.fuzz.seeds import chunks_of, joined, png
 
 TREES = st.recursive(
@@ -46,7 +46,7 @@ def test_a_png_is_taken_apart_and_put_together():
     assert joined(chunks_of(png())) == png()
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", MODULES)
 def test_inputs_follow_from_their_number(name):
     reader = open_reader(name)
     cases = [case_of(reader, 0, number) for number in range(20)]

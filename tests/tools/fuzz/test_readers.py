@@ -1,7 +1,7 @@
 import pytest
 
 from tools.fuzz.engine import Limits, Tally, run_inputs
-from tools.fuzz.readers import PLACES, open_reader
+from tools.fuzz.readers import MODULES, open_reader
 
 
 def failures_of(name, numbers):
@@ -12,12 +12,12 @@ def failures_of(name, numbers):
     return [f"input {failure.input}: {failure.kind}\n{failure.text}" for failure in failures]
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", MODULES)
 def test_no_input_surprises_a_reader(name):
     assert not failures_of(name, range(300))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", MODULES)
 def test_no_input_of_many_surprises_a_reader(name):
     assert not failures_of(name, range(300, 4000))

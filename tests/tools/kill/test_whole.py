@@ -1,6 +1,7 @@
 """A file that is cut off anywhere near its end is noticed, whatever its kind."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def write_masks(path):
 
     movie = Movie(path, SourceInfo("", (16, 16), Fraction(25), Fraction(1, 25)), lossless=True)
     for index in range(12):
-        movie.write(np.random.default_rng(index).integers(0, 255, (16, 16), dtype=np.uint8), index)
+        movie.write(np.random.default_rng(index).integers(0, 255, (16, 16), dtype=np.uint8), SimpleNamespace(pts=index))
     movie.finish()
 
 

@@ -1,4 +1,4 @@
-"""The readers by name; each is imported when it is asked for."""
+"""The readers by name; each module is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import import_module
 
 from tools.fuzz.cases import Reader
 
-PLACES = {
+MODULES = {
     "checkpoint": "checkpoint",
     "weights": "torch_files",
     "resume": "torch_files",
@@ -31,14 +31,14 @@ PLACES = {
     "video": "video",
     "pictures": "video",
 }
-"""Module of each reader; its `readers` makes them."""
+"""Module of each reader; the module's function `readers` creates them."""
 
 
 def open_reader(name: str) -> Reader:
-    """The reader of this name, or of a `module:function` elsewhere that makes one."""
+    """Return the reader with this name, or the one that `module:function` creates."""
     if ":" in name:
         module, function = name.split(":")
         made: Reader = getattr(import_module(module), function)()
         return made
-    readers: dict[str, Reader] = import_module(f"tools.fuzz.readers.{PLACES[name]}").readers()
+    readers: dict[str, Reader] = import_module(f"tools.fuzz.readers.{MODULES[name]}").readers()
     return readers[name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import json
 import struct
 from collections.abc import Collection
@@ -14,8 +16,8 @@ import torch
 from safetensors.torch import save
 
 from rcil.checkpoint.file import load_for_inference
+from rcil.cli.tables import print_model
 from rcil.model.architecture import Architecture
-from rcil.model.describe import as_document, as_tables
 from rcil.model.header import METADATA_KEY, read_header
 from rcil.nn.build import build
 from tools.fuzz.cases import Case, Reader
@@ -30,11 +32,12 @@ def readers() -> dict[str, Reader]:
 
 
 def read(folder: Path) -> None:
-    """As `rcil info`, and everything that loads a model."""
+    """Read it as `rcil info` and everything that loads a model does."""
     path = folder / "m.safetensors"
     header = read_header(path)
-    json.dumps(as_document(path, header))
-    as_tables(path, header)
+    json.dumps(header.as_document(path))
+    with contextlib.redirect_stdout(io.StringIO()):
+        print_model(path, header)
     load_for_inference(path)
 
 
@@ -57,31 +60,31 @@ def make(random: Random) -> Case:
 
 
 def grown_wrong_table(random: Random, table: dict[str, Any]) -> dict[str, Any]:
-    """A part of a header with mistakes; what is no table any more stands in place of a tensor."""
+    """Part of a header with mistakes; a result that is not a table replaces a tensor."""
     wrong = grown_wrong(random, table)
     return wrong if isinstance(wrong, dict) else {next(iter(table)): wrong}
 
 
 def packed(header: bytes, data: bytes) -> bytes:
-    """A safetensors file."""
+    """Serialise a safetensors file."""
     return struct.pack("<Q", len(header)) + header + data
 
 
 def _header(changed: dict[str, Any], without: Collection[str] = ()) -> bytes:
-    """The header's text with some entries in place of those of the same names, or of `without`."""
+    """The header's text with `changed` entries and without those in `without`."""
     kept = [text for name, text in _entries().items() if name not in changed and name not in without]
     return b"{" + b", ".join([*filter(None, [as_json(changed)[1:-1]]), *kept]) + b"}"
 
 
 @functools.cache
 def _entries() -> dict[str, bytes]:
-    """Every entry of the header as text."""
+    """Every entry of the header, serialised."""
     return {name: as_json({name: entry})[1:-1] for name, entry in _seed()[0].items()}
 
 
 @functools.cache
 def _seed() -> tuple[dict[str, Any], bytes]:
-    """The header and the tensors of a network of a few hundred numbers."""
+    """Header and tensors of a network with a few hundred parameters."""
     document = metadata_document()
     model = build(Architecture.model_validate(document["architecture"]), NAMES)
     rows = dict(zip(("classifier.weight", "classifier.bias"), model.classifier.rows(), strict=True))

@@ -1,4 +1,4 @@
-"""Exports of annotation programs."""
+"""Exports of annotation tools."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def readers() -> dict[str, Reader]:
 
 
 def read(kind: str, folder: Path) -> None:
-    """As `rcil data convert`."""
+    """Read it as `rcil data convert` does."""
     single = folder / "one.json"
     convert(kind, single if single.exists() else folder / "export", folder / "site")
 
 
 def make_coco(random: Random) -> Case:
-    """A folder of two images and their instances, or a single file."""
+    """COCO: a folder with two images and their instances, or a single file."""
     text = damaged_json(random, COCO) if random.random() < 0.9 else json.dumps(COCO).encode()
     if random.random() < 0.1:
         return {"one.json": text, "images/a.png": png(), "images/sub/b.jpg": jpeg()}
@@ -75,7 +75,7 @@ def make_coco(random: Random) -> Case:
 
 
 def make_cvat(random: Random) -> Case:
-    """VOC folders with a label map."""
+    """CVAT: VOC folders with a label map."""
     files = {
         "export/labelmap.txt": LABEL_MAP,
         "export/ImageSets/Segmentation/train.txt": b"a\nsub/b\n",
@@ -88,7 +88,7 @@ def make_cvat(random: Random) -> Case:
 
 
 def make_labelme(random: Random) -> Case:
-    """A json file beside its image, and a list of labels now and then."""
+    """LabelMe: a JSON file next to its image, and sometimes a list of labels."""
     files = {"export/a.json": damaged_json(random, LABELME), "export/a.png": png()}
     if random.random() < 0.3:
         files["export/labels.txt"] = b"__ignore__\n_background_\nball\ncone\nbackground\n"
@@ -99,7 +99,7 @@ def make_labelme(random: Random) -> Case:
 
 
 def make_yolo(random: Random) -> Case:
-    """Images, labels and names."""
+    """YOLO: images, labels and names."""
     files = {
         "export/images/train/a.png": png(),
         "export/images/val/b.jpg": jpeg(),
@@ -114,7 +114,7 @@ def make_yolo(random: Random) -> Case:
 
 
 def _spoilt(random: Random, files: Case) -> Case:
-    """One or two of the files damaged, misplaced or gone."""
+    """Damage, move or delete one or two of the files."""
     for _ in range(random.choice((1, 1, 2))):
         name = random.choice(list(files))
         match random.randrange(12):

@@ -36,7 +36,7 @@ def readers() -> dict[str, Reader]:
 
 
 def read_dataset(kind: str, folder: Path) -> None:
-    """As training does."""
+    """Read it as training does."""
     data = open_dataset(kind, folder)
     for split, samples in data.splits.items():
         present_classes(data, split)
@@ -44,13 +44,13 @@ def read_dataset(kind: str, folder: Path) -> None:
 
 
 def read_classes(folder: Path) -> None:
-    """As `rcil classify` does."""
+    """Read it as `rcil classify` does."""
     for evaluate in ("test", "held_out"):
         load_data(DataSection(kind="folder", root=folder, size=8, evaluate=evaluate)).digest()
 
 
 def make_voc(random: Random) -> Case:
-    """One image in both lists, whose lines may be odd."""
+    """VOC: one image in both lists, whose lines may be invalid."""
     lists = {name: "\n".join(_lines(random)).encode() for name in ("train", "val", "trainval")}
     if random.random() < 0.7:
         del lists["trainval"]
@@ -63,7 +63,7 @@ def make_voc(random: Random) -> Case:
 
 
 def make_ade(random: Random) -> Case:
-    """One image a split, and the table of names."""
+    """ADE20K: one image per split, and the table of names."""
     rows = ["Idx\tRatio\tTrain\tVal\tName", *(f"{n}\t0\t0\t0\tname {n}, other" for n in range(1, 151))]
     files = {"objectInfo150.txt": "\n".join(rows).encode()} if random.random() < 0.5 else {}
     for split in ("training", "validation"):
@@ -72,7 +72,7 @@ def make_ade(random: Random) -> Case:
 
 
 def make_cityscapes(random: Random) -> Case:
-    """One image of one city a split."""
+    """Cityscapes: one image of one city per split."""
     ending = random.choice(("Ids", "TrainIds"))
     files: Case = {}
     for split in ("train", "val"):
@@ -82,7 +82,7 @@ def make_cityscapes(random: Random) -> Case:
 
 
 def make_classes(random: Random) -> Case:
-    """Two classes of three images."""
+    """Two classes with three images each."""
     names = [f"{split}/{c}/{n}.png" for split in ("train", "val") for c in ("cat", "dog") for n in range(3)]
     return _spoilt(random, {name: png() for name in random.sample(names, random.choice((0, 6, 12, 12, 12)))})
 
@@ -95,7 +95,7 @@ def _lines(random: Random) -> list[str]:
 
 
 def _spoilt(random: Random, files: Case) -> Case:
-    """With up to two files that are wrong, missing, or misnamed everywhere."""
+    """Make up to two files invalid, missing or misnamed."""
     for _ in range(random.choice((0, 1, 1, 2)) if files else 0):
         name = random.choice(list(files))
         match random.randrange(8):

@@ -1,4 +1,4 @@
-"""JSON files that describe something: an engine's sidecar, and the baseline of a watch."""
+"""JSON files: the sidecar of an engine, and the baseline of a watch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from random import Random
 from typing import Any
 
 from rcil.model.header import METADATA_KEY
-from rcil_export.engine.inspect import describe_engine
-from rcil_export.engine.sidecar import check_installed, read_sidecar
+from rcil_export.engine.sidecar import check_installed, describe_engine, read_sidecar
 from rcil_export.graph.description import parse_description
 from rcil_export.graph.interface import INTERFACE_KEY
 from rcil_export.inspect_file import lines
-from rcil_serve.watch.measures.shares import Reference, read_baseline
+from rcil_serve.watch.shares import Reference, read_baseline
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import as_json, damaged_json
 from tools.fuzz.seeds import interface_document, metadata_document
@@ -38,7 +37,7 @@ def readers() -> dict[str, Reader]:
 
 
 def read_engine(folder: Path) -> None:
-    """As `rcil-export inspect`, and as a server before it starts TensorRT."""
+    """Read it as `rcil-export inspect` does, and as a server does before it starts TensorRT."""
     engine = folder / "m.engine"
     sidecar = read_sidecar(engine)
     check_installed(engine, sidecar)
@@ -49,13 +48,13 @@ def read_engine(folder: Path) -> None:
 
 
 def read_watch(folder: Path) -> None:
-    """As `rcil-serve watch --baseline-from`."""
+    """Read it as `rcil-serve watch --baseline-from` does."""
     shares = Reference(1.0, read_baseline(folder / "b.json").shares).shares
     assert shares is not None and all(0 <= share <= 1 for share in shares.values())
 
 
 def make_sidecar(random: Random) -> Case:
-    """A sidecar with mistakes, in the texts inside it too; now and then the engine is another."""
+    """A sidecar with mistakes, also in its nested JSON texts; sometimes it belongs to another engine."""
     tree = _sidecar()
     if random.random() < 0.4:
         key, document = random.choice(((METADATA_KEY, metadata_document()), (INTERFACE_KEY, interface_document())))
@@ -94,7 +93,7 @@ def _sidecar() -> dict[str, Any]:
 
 
 def _version() -> str:
-    """Of the TensorRT that is installed, so that a sidecar gets past the comparison with it."""
+    """Version of the installed TensorRT, so that a sidecar passes the comparison of versions."""
     from rcil_export.engine.flavour import installed
 
     return next((flavour.version for flavour in installed().values()), "1.0")

@@ -1,4 +1,4 @@
-"""Requests to the server, without a network: the application is called as uvicorn would call it."""
+"""HTTP requests without a network: the application is called as uvicorn calls it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FORM = b'--b\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r
 
 
 class Stripes:
-    """A model that needs no runtime: the class is a third of the red value."""
+    """A model without a runtime: the class is a third of the red value."""
 
     name, sha256, device = "stripes", "0" * 64, "here"
 
@@ -63,7 +63,7 @@ def readers() -> dict[str, Reader]:
 
 
 def read(folder: Path) -> None:
-    """Send a request; an answer above 499 is a failure, one above 399 a refusal."""
+    """Send a request; a status of 500 or above is a failure, one of 400 or above a refusal."""
     head = json.loads((folder / "head.json").read_bytes())
     status, answer = _loop().run_until_complete(_call(head, (folder / "body").read_bytes()))
     if status >= 500:
@@ -73,7 +73,7 @@ def read(folder: Path) -> None:
 
 
 def make(random: Random) -> Case:
-    """A request with mistakes in its address, headers or body."""
+    """A request with mistakes in its path, headers or body."""
     path, method = random.choice(PATHS[:6] if random.random() < 0.9 else PATHS), "POST"
     headers: dict[str, str] = {}
     body = b""
@@ -103,7 +103,7 @@ def make(random: Random) -> Case:
 
 
 def _infer(random: Random) -> tuple[bytes, dict[str, str]]:
-    """An inference request with its tensor inside or behind the JSON."""
+    """An inference request whose tensor is inside the JSON or follows it."""
     if random.random() < 0.6:
         return damaged_json(random, INFER), {}
     document = json.loads(json.dumps(INFER))
@@ -173,7 +173,7 @@ async def _call(head: dict[str, Any], body: bytes) -> tuple[int, bytes]:
 
 @functools.cache
 def _app() -> FastAPI:
-    options = HttpOptions(Path("m.onnx"), workers=1, max_bytes=2**20, max_pixels=2**14, timeout_s=5)
+    options = HttpOptions(Path("m.onnx"), workers=1, max_bytes=2**20, max_pixels=2**14, timeout=5)
     return make_app(options, lambda path: Stripes())
 
 

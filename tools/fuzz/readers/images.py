@@ -1,12 +1,11 @@
-"""Photographs and masks: their headers, and their pixels."""
+"""Images and masks: headers and pixels."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from random import Random
 
-from rcil.core.image_header import stated_size
-from rcil.core.images import read_rgb
+from rcil.core.images import read_rgb, stated_size
 from rcil.core.masks import decode_mask, read_mask
 from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.http.protocol.body import decode_image
@@ -20,7 +19,7 @@ def readers() -> dict[str, Reader]:
 
 
 def read_image(folder: Path) -> None:
-    """As everything that opens a photograph; an upload that is refused is a file that is refused."""
+    """Read it as all commands read images, and as an upload; a refused upload counts as a refused file."""
     path = folder / "a.jpg"
     data = path.read_bytes()
     size = stated_size(data)
@@ -35,13 +34,13 @@ def read_image(folder: Path) -> None:
 
 
 def read_labels(folder: Path) -> None:
-    """As everything that opens a mask."""
+    """Read it as all commands read masks."""
     path = folder / "a.png"
     assert read_mask(path).ndim == decode_mask(path.read_bytes(), "a mask").ndim == 2
 
 
 def make_image(random: Random) -> Case:
-    """A damaged JPEG or PNG, now and then another format."""
+    """A damaged JPEG or PNG, sometimes another format."""
     seeds = (jpeg(), png(), jpeg(1, 1), png(1, 300))
     return {"a.jpg": damaged_image(random, random.choice(seeds if random.random() < 0.9 else other_images()))}
 

@@ -1,4 +1,4 @@
-"""Exported ONNX files: as `rcil-export inspect` describes them, and as a server opens and runs them."""
+"""Exported ONNX files, read as `rcil-export inspect` and as a server do."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rcil.core.errors import RcilError
 from rcil.model.header import METADATA_KEY
 from rcil_export.graph.interface import INTERFACE_KEY
 from rcil_export.inspect_file import describe, lines
-from rcil_serve.http.compare import checked_mask
 from rcil_serve.http.models import Model
-from rcil_serve.runtime.backends.onnx import OnnxBackend
+from rcil_serve.http.reload import checked_mask
+from rcil_serve.runtime.onnx_backend import OnnxBackend
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import damaged, damaged_json
 from tools.fuzz.seeds import interface_document, metadata_document, pixels
@@ -29,7 +29,7 @@ def readers() -> dict[str, Reader]:
 
 
 def read(folder: Path) -> None:
-    """Describe it, then load and run it; what one refuses the other may still take."""
+    """Describe it, then load and run it; both are tried even if the first one refuses it."""
     path = folder / "m.onnx"
     try:
         document = describe(path)
@@ -76,7 +76,7 @@ def _set(document: onnx.ModelProto, key: str, text: bytes) -> None:
 
 
 def _disturb(random: Random, document: onnx.ModelProto) -> None:
-    """Something in the graph that is no longer as it was."""
+    """Change something in the graph."""
     graph = document.graph
     match random.randrange(7):
         case 0:
@@ -102,7 +102,7 @@ def _disturb(random: Random, document: onnx.ModelProto) -> None:
 
 @functools.cache
 def _seed() -> bytes:
-    """One conv whose mask follows the red channel, as the exporter would describe it."""
+    """A graph of one conv whose mask follows the red channel, with the metadata that the exporter writes."""
     weight = np.zeros((3, 3, 1, 1), np.float32)
     weight[:, 0, 0, 0] = (0, 80, 160)
     nodes = [

@@ -1,4 +1,4 @@
-"""What runs write down and read again: the request of `add-class`, its report, the memory of `classify`, names."""
+"""Files that runs write and read again: request and report of `add-class`, memory of `classify`, names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def readers() -> dict[str, Reader]:
 
 
 def read(folder: Path) -> None:
-    """Whichever of the records is there."""
+    """Read the record that the case contains."""
     (path,) = folder.iterdir()
     match path.name:
         case "report.json":
@@ -47,7 +47,7 @@ def read(folder: Path) -> None:
 
 
 def make(random: Random) -> Case:
-    """One of them with mistakes."""
+    """One of the records with mistakes."""
     match random.randrange(5):
         case 0:
             return {"report.json": damaged_json(random, REPORT)}

@@ -8,8 +8,7 @@ from random import Random
 
 import numpy as np
 
-from rcil.data.check import check_site
-from rcil.data.contact_sheet import contact_sheet
+from rcil.data.check import check_site, contact_sheet
 from rcil.data.scan import data_digest, present_classes
 from rcil.data.site import read_site
 from tools.fuzz.cases import Case, Reader
@@ -29,7 +28,7 @@ def readers() -> dict[str, Reader]:
 
 
 def read(folder: Path) -> None:
-    """As `rcil data check`, then as training."""
+    """Read it as `rcil data check` does, then as training does."""
     report = check_site(folder)
     json.dumps(report.as_document())
     data = read_site(folder)
@@ -41,7 +40,7 @@ def read(folder: Path) -> None:
 
 
 def make(random: Random) -> Case:
-    """A folder of two pictures with one or two files that are wrong, misnamed or missing."""
+    """A folder of two images with one or two files that are invalid, misnamed or missing."""
     files = _folder(random)
     for _ in range(random.choice((1, 1, 2))):
         name = random.choice(list(files))

@@ -1,4 +1,4 @@
-"""Task files: YAML that people write."""
+"""Task files, which are YAML written by hand."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ def readers() -> dict[str, Reader]:
 
 
 def read(folder: Path) -> None:
-    """As `rcil train`, up to the method and the record of the run."""
+    """Read it as `rcil train` does, up to the method and the record of the run."""
     task = _loaded(load_task, folder)
     make_method(task.method.name, **task.method.options)
     _noted(task, folder / "run")
 
 
 def read_classify(folder: Path) -> None:
-    """As `rcil classify`, up to the record of the run."""
+    """Read it as `rcil classify` does, up to the record of the run."""
     _noted(_loaded(load_classify_task, folder), folder / "run")
 
 
 def _noted(task: Any, run: Path) -> None:
-    """The record of a run, where something in it may be of any form."""
+    """The record of a run with arbitrary mistakes."""
     if task.method.options or task.method.others:
         record_task(run, task, resume=False)
         record_task(run, task, resume=True)
@@ -84,7 +84,7 @@ def _loaded(load: Callable[[Path, list[str]], Any], folder: Path) -> Any:
 
 
 def make(document: dict[str, Any], needed: tuple[str, ...], random: Random) -> Case:
-    """A task with mistakes, or with an override that is wrong; of the sections that are `needed`, and two others."""
+    """A task with mistakes or a wrong override; it has the sections in `needed` and two others."""
     chosen = random.sample(sorted(document), 2)
     document = {key: value for key, value in document.items() if key in {*needed, *chosen}}
     plain = yaml_of(json.dumps(document))
@@ -106,12 +106,12 @@ def make(document: dict[str, Any], needed: tuple[str, ...], random: Random) -> C
 
 @functools.cache
 def yaml_of(text: str) -> bytes:
-    """A document as people write YAML."""
+    """Serialise a document as YAML."""
     return yaml.safe_dump(json.loads(text), sort_keys=False).encode()
 
 
 def odd_yaml(random: Random) -> Tree:
-    """What is odd in YAML, or in any document; long texts are rare, as PyYAML takes its time for them."""
+    """A value that is odd in YAML or in any document. Long texts are rare, because PyYAML is slow for them."""
     if random.random() < 0.4:
         return Raw(random.choice(YAML))
     value = odd_value(random)

@@ -1,4 +1,4 @@
-"""Files that torch wrote: foreign weights, and the state that a run is resumed from."""
+"""Files written by torch: weights of other projects, and the state that a run is resumed from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def readers() -> dict[str, Reader]:
     """The readers of this module."""
     torch.set_num_threads(1)
     state = _state()
-    state.optimiser.load_state_dict(state.optimiser.state_dict())  # the first time torch loads half of itself
+    state.optimiser.load_state_dict(state.optimiser.state_dict())  # the first load imports many modules of torch
     return {
         "weights": Reader("weights", make_weights, read_weights),
         "resume": Reader("resume", make_state, read_state),
@@ -33,14 +33,14 @@ def readers() -> dict[str, Reader]:
 
 
 def read_weights(folder: Path) -> None:
-    """As `rcil import`."""
+    """Read it as `rcil import` does."""
     (path,) = folder.iterdir()
     read_tensors(path)
     import_file(path, folder / "out" / "m.safetensors")
 
 
 def read_state(folder: Path) -> None:
-    """As `rcil train --resume`."""
+    """Read it as `rcil train --resume` does."""
     _state().load(folder / "state.pt")
 
 
@@ -80,7 +80,7 @@ def _odd(random: Random) -> Any:
 
 
 def _saved(tree: Any, old: bool) -> bytes:
-    """As torch writes it; `Raw` becomes plain text."""
+    """Serialise a document as torch does; `Raw` becomes plain text."""
     file = io.BytesIO()
     torch.save(_plain(tree), file, _use_new_zipfile_serialization=not old)
     return file.getvalue()
@@ -101,7 +101,7 @@ def _plain(tree: Any) -> Any:
 
 
 def _damaged(random: Random, data: bytes) -> bytes:
-    """Mistakes in the bytes, or in one file of the archive below checksums that are right."""
+    """Damage the bytes, or one file of the archive while its checksums stay correct."""
     if not zipfile.is_zipfile(io.BytesIO(data)) or random.random() < 0.3:
         return damaged(random, data)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -124,7 +124,7 @@ def _damaged(random: Random, data: bytes) -> bytes:
 
 @functools.cache
 def _weights() -> list[tuple[str, dict[str, Any]]]:
-    """Files that only just look like known networks: their markers, and a few tensors more."""
+    """Weights that barely pass for known networks: their characteristic keys and a few more tensors."""
     some = torch.zeros(2, 3, 1, 1)
     official = {"body.mod1.conv1.weight": some, "cls.0.weight": some, "cls.0.bias": torch.zeros(2)}
     resnet = {"conv1.weight": some, "layer1.0.conv1.weight": some, "fc.weight": torch.zeros(2, 2), "bn1.bias": some}
@@ -146,7 +146,7 @@ def _whole(name: str, old: bool) -> bytes:
 
 @functools.cache
 def _state() -> StepState:
-    model: Any = torch.nn.Linear(2, 2)  # stands for a network: what is asked of it is the same
+    model: Any = torch.nn.Linear(2, 2)  # replaces a network: it has the attributes that are used
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, 10)
     scaler = torch.amp.GradScaler("cpu", enabled=False)

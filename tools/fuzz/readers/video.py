@@ -1,4 +1,4 @@
-"""Video files and folders of pictures as sources of frames."""
+"""Video files and folders of images as sources of frames."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def readers() -> dict[str, Reader]:
 
 
 def read(folder: Path) -> None:
-    """As `rcil-serve video`: every frame that can be had, up to a few."""
+    """Read the first frames as `rcil-serve video` does."""
     (path,) = folder.glob("source*")
     source = open_source(str(path), Selection(most=2 * FRAMES))
     try:
@@ -53,7 +53,7 @@ def make_clip(random: Random) -> Case:
 
 
 def make_pictures(random: Random) -> Case:
-    """A folder, or a list, of pictures of which some are damaged."""
+    """A folder or a list of images, some of which are damaged."""
     files = {"a.png": png(), "b.jpg": jpeg(), "c.png": png(1, 300)}
     name = random.choice(list(files))
     files[name] = damaged_image(random, files[name])
@@ -67,7 +67,7 @@ def make_pictures(random: Random) -> Case:
 
 @functools.cache
 def clip(ending: str) -> bytes:
-    """A clip as a file."""
+    """Encode a clip."""
     file: Any = io.BytesIO()
     forms = {"ts": "mpegts", "mkv": "matroska"}
     with av.open(file, "w", format=forms.get(ending, ending)) as container:

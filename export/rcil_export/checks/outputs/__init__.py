@@ -1,1 +1,1 @@
-"""Two artefacts compared by what they make of images."""
+"""Comparison of two artefacts by their outputs on images."""

@@ -1,27 +1,24 @@
-"""Two artefacts on the same images: how far their logits differ, where their masks differ, what it costs in mIoU."""
+"""Comparing two artefacts on the same images: logits, masks, confidences and mIoU."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.core.log import Progress
 from rcil.core.log_histogram import LogHistogram
 from rcil.data.types import SegmentationData
-from rcil.evaluation.evaluate import rows_by_value
-from rcil.evaluation.metrics import Confusion, mean_iou
+from rcil.evaluation.evaluate import Confusion, mean_iou, rows_by_value
 from rcil.model.class_match import match_classes
 from rcil.model.metadata import Metadata
 from rcil_export.checks.artefact import Artefact, GraphArtefact, Prediction
 from rcil_export.checks.limits import Limits, limits_for
-from rcil_export.checks.outputs.batch import batch_item
-from rcil_export.checks.outputs.disagreement import Disagreements
-from rcil_export.checks.outputs.images import CheckImage, CheckImages, common_shape, fit
-from rcil_export.checks.outputs.pixels import PixelComparison, compare_pixels
+from rcil_export.checks.outputs.pixels import Disagreements, PixelComparison, compare_pixels
 from rcil_export.checks.outputs.report import (
     PARTS,
     Agreement,
@@ -31,11 +28,12 @@ from rcil_export.checks.outputs.report import (
     PartNumbers,
     WorstImage,
 )
-from rcil_export.checks.outputs.sizes import size_items
+from rcil_export.checks.outputs.variants import batch_item, size_items
 from rcil_export.checks.result import Item
+from rcil_export.images import CheckImage, CheckImages, common_shape, fit
 
 WORST_SIDE = 160
-"""Longest side of the pictures that a report keeps."""
+"""Longest side of the pictures in a report."""
 
 
 def compare_outputs(
@@ -44,16 +42,16 @@ def compare_outputs(
     images: CheckImages,
     limits: Limits | None = None,
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> OutputsReport:
     """Run both on every image, one at a time, and compare b with a.
 
     Args:
         a: The reference.
-        b: What is checked.
+        b: The artefact that is checked.
         images: Resized where a or b does not take their size, see `images.fit`.
         limits: None: the defaults of the less exact of both precisions.
-        progress: Told how many of how many images are done.
+        progress: Receives the number of compared images and their total.
     """
     shape = common_shape(a.shape, b.shape)
     limits = limits or limits_for(a.precision, b.precision)
@@ -71,13 +69,13 @@ def compare_outputs(
 
 
 def _of_latest_step(names: Sequence[str], later: Metadata) -> NDArray[np.bool_]:
-    """Whether each class came with the step of the later model, [names]."""
+    """Whether each class was taught in the step of the later model [names]."""
     step_of = {c.name: c.step for c in later.classes}
     return np.array([step_of[name] >= later.step for name in names])
 
 
 def _one_class(tally: _Tally) -> Item | None:
-    """A warning where the second gives all pixels of all images one class, whatever the first does."""
+    """A warning if the second artefact gives all pixels of all images one class."""
     if len(tally.predicted) != 1:
         return None
     (row,) = tally.predicted
@@ -88,7 +86,7 @@ def _one_class(tally: _Tally) -> Item | None:
 
 
 class _Tally:
-    """Sums over images; of the images themselves only the worst is kept, and small."""
+    """Sums over images; only a thumbnail of the worst image is kept."""
 
     def __init__(self, a: Metadata, b: Metadata, limits: Limits, images: CheckImages) -> None:
         self.match = match = match_classes(a.classes, b.classes)
@@ -134,7 +132,7 @@ class _Tally:
         self._keep_worst(image, found, histograms["all"])
 
     def _add_confidence(self, first: Prediction, second: Prediction) -> None:
-        """Only where both have the same classes: a probability depends on the classes that share it."""
+        """Only if both have the same classes, because a probability depends on all classes."""
         if first.confidence is None or second.confidence is None or not self.match.complete:
             return
         apart = np.abs(first.confidence - second.confidence)
@@ -147,7 +145,7 @@ class _Tally:
         return Agreement(int(there.sum()), int((found.differs & there).sum()), int((found.tied & there).sum()))
 
     def _add_truth(self, image: CheckImage, found: PixelComparison) -> tuple[Confusion, ...]:
-        """Confusion of this image alone, also added to the sums; all zeros without a mask."""
+        """Confusion matrices of this image, also added to the sums; all zeros without a mask."""
         here = self._confusions()
         if image.truth is not None and self.table is not None:
             truth = self.table[image.truth]
@@ -158,7 +156,7 @@ class _Tally:
         return here
 
     def _confusions(self) -> tuple[Confusion, Confusion]:
-        """Of both artefacts, with one column more than there are classes: mask values that are none."""
+        """Confusion matrices of both artefacts, with an extra column for mask values that are no class."""
         return Confusion(len(self.match.names) + 1), Confusion(len(self.match.names) + 1)
 
     def _numbers(
@@ -205,9 +203,9 @@ class _Tally:
 
 
 def _rows_of_truth(data: SegmentationData | None, names: Sequence[str]) -> NDArray[np.uint8] | None:
-    """Common row of every mask value [256]; None where the masks show none of the common classes.
+    """Common row of every mask value [256]; None if the masks contain none of the common classes.
 
-    That is no mistake: a folder for a new class may label nothing else, and two steps have only old classes in common.
+    That is not an error: a folder for a new class may label nothing else, and two steps share only old classes.
     """
     if data is None or not set(names[1:]) & set(data.names[1:]):
         return None
@@ -215,7 +213,7 @@ def _rows_of_truth(data: SegmentationData | None, names: Sequence[str]) -> NDArr
 
 
 def shrink(values: NDArray[Any], longest: int) -> NDArray[Any]:
-    """A map [H, W] with sides of at most `longest`; a cell holds the largest of the values it stands for."""
+    """A map [H, W] reduced to sides of at most `longest`; each cell is the maximum of the values it covers."""
     step = max(1, -(-max(values.shape) // longest))
     for axis in (0, 1):
         values = np.maximum.reduceat(values, np.arange(0, values.shape[axis], step), axis=axis)

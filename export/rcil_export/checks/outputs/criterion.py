@@ -1,11 +1,9 @@
-"""Whether a graph of fewer bits is good enough, judged by the same comparison, images and limits as the final check."""
+"""Judging a graph of fewer bits with the same comparison, images and limits as the final check."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,32 +12,9 @@ from rcil.core.images import Image
 from rcil_export.checks.artefact import Artefact, Prediction
 from rcil_export.checks.limits import Limits
 from rcil_export.checks.outputs.compare import compare_outputs
-from rcil_export.checks.outputs.images import CheckImages
 from rcil_export.checks.outputs.report import PARTS, OutputsReport
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """One number that is limited."""
-
-    limit: str
-    """Name of the limit, as for `--limits`."""
-    classes: str
-    """`all`, `old` or `new`."""
-    value: float
-    """Percent of pixels with the same class, or points of mIoU lost."""
-    excess: float
-    """Points beyond the limit; at most 0 passes."""
-
-    def __str__(self) -> str:
-        what = (
-            f"{self.value:.2f} % same class" if self.limit != "miou_drop" else f"{self.value:.2f} points of mIoU lost"
-        )
-        return f"{what}, {self.classes} classes"
-
-    def as_document(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
+from rcil_export.images import CheckImages
+from rcil_export.precision.int8.search import Judgement
 
 
 def judgements(report: OutputsReport) -> list[Judgement]:

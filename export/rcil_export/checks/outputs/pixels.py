@@ -1,38 +1,43 @@
-"""One image through two artefacts: errors, disagreeing pixels and ties. Arrays in, arrays out."""
+"""Comparing two predictions of one image: errors of logits, differing pixels, ties, and which classes swapped."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.core.log_histogram import LogHistogram
 from rcil.model.class_match import ClassMatch, Rows
-from rcil_export.checks.outputs.disagreement import top2_margins
 
 Logits = NDArray[np.float32]
 Mask = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+NO_CLASS = "no class"
+"""The name of mask values that belong to no class."""
 
 
 @dataclass(frozen=True)
 class PixelComparison:
-    """Everything about one image, over the common classes."""
+    """The comparison of one image, over the common classes."""
 
     mask_a: Mask
-    """Common rows [H, W]; -1 where the class is not common, or the value no class at all."""
+    """Common rows [H, W]; -1 where the class is not common, or the value is no class."""
     mask_b: Mask
     errors: Logits | None
-    """|a - b| as a share of the range of a's logits [classes, H, W]; None if one of them has no logits."""
+    """|a - b| as a share of the range of a's logits [classes, H, W]; None if one artefact gives no logits."""
     spread: float
-    """That range; NaN without logits of a."""
+    """Range of a's logits; NaN without logits of a."""
     differs: Flags
     """Another class, and not a tie [H, W]."""
     tied: Flags
     """Another class, but a tie [H, W]."""
     known: Flags
-    """Both classes are common [H, W]; only these pixels count. All of them, where both have the same classes: then a
-    value that is no class differs from everything."""
+    """Both classes are common [H, W]; only these pixels count. If both artefacts have the same classes, all pixels do,
+    and a value that is no class differs from everything."""
     margins: NDArray[np.float32] | None
     """Top-2 margin of a at the pixels that differ, as a share of the range, in the order of `mask_a[differs]`."""
 
@@ -44,15 +49,15 @@ def compare_pixels(
     *,
     tie: float,
 ) -> PixelComparison:
-    """Compare what two artefacts make of one image.
+    """Compare the predictions of two artefacts for one image.
 
-    Where both have the same classes, the masks are taken as they are. Otherwise the largest of the common classes'
-    logits decides, or, without logits, only pixels with common classes count.
+    If both have the same classes, their masks are compared. Otherwise the class is the common class with the largest
+    logit; without logits, only pixels with common classes count.
 
     Args:
-        match: Which rows belong together.
-        logits: Of both [classes, H, W], each in its own rows, or None.
-        masks: Of both [H, W], each in its own rows.
+        match: Which class rows correspond.
+        logits: Logits of both [classes, H, W], each in its own rows, or None.
+        masks: Masks of both [H, W], each in its own rows.
         tie: A pixel that differs is a tie if the logits of the two chosen classes are closer than this share of the
             range, in a (in b, if a has no logits).
     """
@@ -99,7 +104,75 @@ def _common_mask(mask: Mask, logits: Logits | None, rows: Rows, *, complete: boo
 
 
 def _closer(logits: Logits, first: Mask, second: Mask, distance: float) -> Flags:
-    """Whether the logits of two rows are within `distance`, for every pixel of [classes, pixels]."""
+    """Whether the logits of two rows are within `distance`, for every pixel of the logits [classes, pixels]."""
     at = np.arange(logits.shape[1])
     close: Flags = np.abs(logits[first, at] - logits[second, at]) <= distance
     return close
+
+
+def top2_margins(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Difference of the two largest logits [classes, pixels] -> [pixels]; infinite for a single class."""
+    if logits.shape[0] < 2:
+        return np.full(logits.shape[1], np.inf, np.float32)
+    second, first = np.partition(logits, -2, axis=0)[-2:]
+    lead: NDArray[np.float32] = first - second
+    return lead
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Pixels to which the first artefact gave one class and the second another."""
+
+    first: str
+    second: str
+    pixels: int
+    margin: float
+    """Median difference of the first artefact's two largest logits there, as a share of their range; NaN if unknown."""
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        margin = None if np.isnan(self.margin) else self.margin
+        return {"first": self.first, "second": self.second, "pixels": self.pixels, "median_margin": margin}
+
+
+class Disagreements:
+    """Counts differing pixels by their two classes, over any number of images.
+
+    Args:
+        names: Names of the classes by row.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = (*names, NO_CLASS)
+        self._counts = np.zeros((len(self.names), len(self.names)), np.int64)
+        self._margins: dict[tuple[int, int], LogHistogram] = defaultdict(LogHistogram)
+
+    def add(self, first: NDArray[np.int64], second: NDArray[np.int64], margins: NDArray[np.float32] | None) -> None:
+        """Add the differing pixels of an image.
+
+        Args:
+            first: Their rows in the first mask [pixels]; -1 is no class.
+            second: Their rows in the second mask [pixels]; -1 is no class.
+            margins: Top-2 margin of the first artefact, as a share of its logit range [pixels]; None if unknown.
+        """
+        last = len(self.names) - 1
+        pairs = np.where(first < 0, last, first) * len(self.names) + np.where(second < 0, last, second)
+        counts = np.bincount(pairs, minlength=self._counts.size)
+        self._counts += counts.reshape(self._counts.shape)
+        if margins is not None:
+            for pair in np.flatnonzero(counts):
+                self._margins[divmod(int(pair), len(self.names))].add(margins[pairs == pair])
+
+    def swaps(self) -> tuple[Swap, ...]:
+        """All pairs of classes that occur, the most frequent first."""
+        found = [(int(i), int(j)) for i, j in zip(*np.nonzero(self._counts), strict=True)]
+        found.sort(key=lambda pair: (-int(self._counts[pair]), pair))
+        return tuple(
+            Swap(
+                self.names[i],
+                self.names[j],
+                int(self._counts[i, j]),
+                self._margins[i, j].quantile(0.5) if (i, j) in self._margins else float("nan"),
+            )
+            for i, j in found
+        )

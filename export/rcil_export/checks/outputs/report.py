@@ -1,4 +1,4 @@
-"""What a comparison of outputs measured, and what it was required to be."""
+"""Measurements of a comparison of outputs, and their limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rcil.core.images import Image
 from rcil.core.log_histogram import LogHistogram
 from rcil.model.class_match import ClassMatch
 from rcil_export.checks.limits import Limits
-from rcil_export.checks.outputs.disagreement import Swap
+from rcil_export.checks.outputs.pixels import Swap
 from rcil_export.checks.result import Item, Result
 
 PARTS = ("all", "old", "new")
@@ -24,31 +24,31 @@ class Errors:
     """Errors of logits, as shares of the range of the first artefact's logits; NaN where there are none."""
 
     max: float
-    """The tolerance that a comparison would need to pass."""
+    """The tolerance that the comparison would need to pass."""
     p50: float
     p99: float
     p999: float
 
     @classmethod
     def of(cls, histogram: LogHistogram) -> Errors:
-        """From counted errors."""
+        """Maximum and quantiles of a histogram of errors."""
         largest = histogram.largest if histogram.total else float("nan")
         return cls(largest, *(histogram.quantile(share) for share in (0.5, 0.99, 0.999)))
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Pixels by whether both artefacts gave them the same class."""
+    """Number of pixels with the same and with different classes."""
 
     pixels: int
     differing: int
-    """Another class, ties aside."""
+    """Pixels with another class, ties aside."""
     tied: int
-    """Another class, but the logits of both classes are as good as equal."""
+    """Pixels with another class whose two logits are almost equal."""
 
     @property
     def share(self) -> float:
-        """Of pixels with the same class, ties left out; NaN without pixels."""
+        """Share of pixels with the same class, ties aside; NaN without pixels."""
         counted = self.pixels - self.tied
         return 1 - self.differing / counted if counted else float("nan")
 
@@ -58,10 +58,10 @@ class Agreement:
 
 @dataclass(frozen=True)
 class PartNumbers:
-    """What was measured for all, for old or for new classes.
+    """Measurements for all, old or new classes.
 
-    Errors are those of the classes' logits; agreement is that of the pixels to which the first artefact gave one of
-    them.
+    Errors are those of the classes' logits. Agreement is that of the pixels to which the first artefact gave one of the
+    classes.
     """
 
     classes: tuple[str, ...]
@@ -72,11 +72,11 @@ class PartNumbers:
 
     @property
     def miou_drop(self) -> float:
-        """Points of mIoU that the second lost; negative if it gained, NaN without masks."""
+        """Points of mIoU that the second artefact lost; negative if it gained, NaN without masks."""
         return 100 * (self.miou_a - self.miou_b)
 
     def as_document(self) -> dict[str, Any]:
-        """JSON-ready; what is unknown or not finite becomes null."""
+        """JSON-ready; unknown and infinite numbers become null."""
         return {
             "classes": list(self.classes),
             "errors": {key: _number(value) for key, value in asdict(self.errors).items()},
@@ -90,7 +90,7 @@ class PartNumbers:
 
 @dataclass(frozen=True)
 class ImageNumbers:
-    """One image."""
+    """Measurements of one image."""
 
     name: str
     size: tuple[int, int]
@@ -101,20 +101,20 @@ class ImageNumbers:
 
 @dataclass(frozen=True)
 class WorstImage:
-    """The image with the largest error (the most differing pixels, without logits), small enough for a report."""
+    """A thumbnail of the image with the largest error, or without logits the most differing pixels."""
 
     name: str
     pixels: Image
     """RGB [h, w, 3]."""
     errors: NDArray[np.float32] | None
-    """Largest error over the classes [h, w], and over the pixels that one cell stands for."""
+    """Largest error over the classes and over the pixels of a cell [h, w]."""
     differs: NDArray[np.bool_]
     """Whether any pixel of the cell differs [h, w]."""
 
 
 @dataclass(frozen=True)
 class OutputsReport:
-    """What `compare_outputs` measured."""
+    """The result of `compare_outputs`."""
 
     name_a: str
     name_b: str
@@ -127,9 +127,9 @@ class OutputsReport:
     required_absolute: float
     """Largest error in the unit of the logits; NaN without logits."""
     confidence: tuple[float, float]
-    """Mean difference of the worst image and largest difference of any pixel; NaN where one of both gives none."""
+    """Mean difference of the worst image and largest difference of any pixel; NaN if one gives no confidence."""
     further: tuple[Item, ...]
-    """Other sizes and batches where the second takes them, and a warning where it predicts one class everywhere."""
+    """Items about other sizes and batches, and a warning if the second artefact predicts one class everywhere."""
     swaps: tuple[Swap, ...]
     """Which class became which, the most frequent first."""
     histogram: tuple[list[float], list[int]]
@@ -137,7 +137,7 @@ class OutputsReport:
     worst: WorstImage | None
 
     def as_result(self) -> Result:
-        """What was required and what was found."""
+        """The measurements against their limits."""
         items = [self._classes(), self._error()]
         items += [self._agreement(part) for part in PARTS if part == "all" or self.parts[part].classes]
         items += [item for item in (self._confidence(), *self.further) if item is not None]
@@ -145,7 +145,7 @@ class OutputsReport:
         return Result("outputs", f"Outputs of {self.name_b} against {self.name_a}", tuple(items))
 
     def as_document(self) -> dict[str, Any]:
-        """JSON-ready: the result with every number behind it."""
+        """JSON-ready: the result with all measurements."""
         edges, counts = self.histogram
         return {
             **self.as_result().as_document(),
@@ -216,7 +216,7 @@ class OutputsReport:
         return Item(key, title, passed, measured, required, detail)
 
     def _confidence(self) -> Item | None:
-        """None where one of both gives no confidences."""
+        """None if an artefact gives no confidence."""
         mean, largest = self.confidence
         if math.isnan(mean):
             return None

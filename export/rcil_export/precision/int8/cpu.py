@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from rcil_export.precision.graph import constants_of, replace_nodes
+from rcil_export.graph.nodes import constants_of, replace_nodes
 from rcil_export.precision.record import Form
 
 
@@ -21,8 +21,8 @@ def for_cpu(document: onnx.ModelProto) -> onnx.ModelProto:
     ONNX Runtime on x86 fuses a conv into an int8 kernel only if its result is quantised at once and as uint8. It turns
     int8 into uint8 itself, but not where a value has two readers, so it leaves a third of a ResNet's convs in fp32.
     uint8 with zero point 128 means the same numbers as int8 with zero point 0. The pair in front of a leaky ReLU has
-    the scale of the pair behind it: what is positive is rounded only once. Values behind a ReLU or ReLU6 are never
-    negative; they get zero point 0 and half the step, with which quantising does the activation's work.
+    the scale of the pair after it, so that positive values are rounded only once. Values after a ReLU or ReLU6 are
+    never negative; they get zero point 0 and half the step, so that quantising replaces the activation.
 
     Args:
         document: From `Quantised.without`; it is not changed.
@@ -48,7 +48,7 @@ def _unsigned(document: onnx.ModelProto, constants: dict[str, onnx.TensorProto])
 
 
 def _absorb_relus(document: onnx.ModelProto, constants: dict[str, onnx.TensorProto]) -> None:
-    """ReLU or ReLU6 -> Q around 128 becomes -> Q from 0; ONNX Runtime then drops the activation."""
+    """Quantise from 0 instead of around 128 after a ReLU or ReLU6; ONNX Runtime then drops the activation."""
     graph = document.graph
     relus = {node.output[0] for node in graph.node if node.op_type in ("Relu", "Clip")}
     steps = {node.output[0] for node in graph.node if node.op_type == "QuantizeLinear" and node.input[0] in relus}
@@ -56,7 +56,7 @@ def _absorb_relus(document: onnx.ModelProto, constants: dict[str, onnx.TensorPro
         if not steps.intersection((*node.input, *node.output)):
             continue
         if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
-            raise AssertionError(f"{node.name} reads steps, not values")
+            raise AssertionError(f"{node.name} reads quantised steps instead of values")
         wide = node.input[1]
         names = f"{wide}.from_zero", f"{wide}.zero"
         if names[0] not in constants:

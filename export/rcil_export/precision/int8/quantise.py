@@ -1,8 +1,8 @@
-"""fp32 graph -> int8 graph: ONNX Runtime's calibration and QDQ quantisation, placed as TensorRT wants it.
+"""fp32 graph -> int8 graph: ONNX Runtime's calibration and QDQ quantisation, in the form that TensorRT wants.
 
 Everything is symmetric (zero point 0), weights per output channel, biases in fp32: the only form that TensorRT builds.
-No pair stands between a conv and its activation, so that TensorRT fuses both into one int8 kernel; `for_cpu` writes the
-form that ONNX Runtime's CPU kernels want.
+There is no Q/DQ pair between a conv and its activation, so that TensorRT fuses both into one int8 kernel; `for_cpu`
+writes the form that ONNX Runtime's CPU kernels want.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,46 +24,19 @@ from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import TENSOR_NAME_QUANT_SUFFIX
 
 from rcil.core.errors import ConfigError, RcilError, did_you_mean
-from rcil_export.precision.document import finish, fp32_interface
+from rcil_export.graph.lint import LAYER_OPS
+from rcil_export.graph.nodes import activation_after, constants_of, readers_of, replace_nodes
 from rcil_export.precision.feeds import Feed
-from rcil_export.precision.graph import activation_after, constants_of, readers_of, replace_nodes
-from rcil_export.precision.int8.calibration import CalibrationOptions as CalibrationOptions
-from rcil_export.precision.int8.calibration import Span
-from rcil_export.precision.int8.weights import WeightBits, round_weights, weight_scales
+from rcil_export.precision.int8.weights import round_weights, weight_scales
 from rcil_export.precision.ranges import float_values
+from rcil_export.precision.record import CalibrationOptions, Span, WeightBits, finish, fp32_interface
 
-QUANTISED_OPS = (
-    "Add",
-    "AveragePool",
-    "Clip",
-    "Concat",
-    "Conv",
-    "GlobalAveragePool",
-    "LeakyRelu",
-    "MaxPool",
-    "Pad",
-    "Relu",
-)
-"""Ends of the graph (normalisation, upsampling, argmax) stay in fp32: int8 logits would tie."""
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Ranges of all values of a graph; measured once, used for every choice of layers."""
-
-    ranges: dict[str, Span]
-    """By the name of the value."""
-
-    def as_tensors(self) -> TensorsData:
-        """The same in ONNX Runtime's words."""
-        return TensorsData(
-            CalibrationMethod.MinMax,
-            {name: tuple(np.array(end, np.float32) for end in span) for name, span in self.ranges.items()},
-        )
+QUANTISED_OPS = sorted(LAYER_OPS)
+"""Operators that are quantised. Normalisation, upsampling and argmax stay in fp32: int8 logits would tie."""
 
 
 class _Once(CalibrationDataReader):  # type: ignore[misc]
-    """One batch, as ONNX Runtime wants to read it."""
+    """One batch, as ONNX Runtime's calibration reads it."""
 
     def __init__(self, feed: Feed) -> None:
         self.left: list[Feed] = [feed]
@@ -74,10 +47,10 @@ class _Once(CalibrationDataReader):  # type: ignore[misc]
 
 def calibrate(
     document: onnx.ModelProto, feeds: Iterable[Feed], options: CalibrationOptions | None = None
-) -> Calibration:
+) -> dict[str, Span]:
     """Find the range of every value with ONNX Runtime's histograms.
 
-    One batch goes in at a time: ONNX Runtime holds all values of what it is given in memory at once.
+    The batches are passed one at a time, because ONNX Runtime keeps all values of its input in memory.
 
     Args:
         document: In fp32.
@@ -86,14 +59,14 @@ def calibrate(
     """
     options = options or CalibrationOptions()
     extra: dict[str, Any] = {"symmetric": True}
+    method = CalibrationMethod.Entropy
     if options.method == "percentile":
-        extra["percentile"] = options.percentile
-    method = CalibrationMethod.Percentile if options.method == "percentile" else CalibrationMethod.Entropy
+        method, extra["percentile"] = CalibrationMethod.Percentile, options.percentile
     with tempfile.TemporaryDirectory(prefix="rcil-int8-") as name, _silent():
         source = Path(name) / "fp32.onnx"
         onnx.save(document, source)
         calibrator = create_calibrator(
-            source, list(QUANTISED_OPS), str(Path(name) / "outputs.onnx"), method, extra_options=extra
+            source, QUANTISED_OPS, str(Path(name) / "outputs.onnx"), method, extra_options=extra
         )
         empty = True
         for feed in feeds:
@@ -102,24 +75,24 @@ def calibrate(
         if empty:
             raise RcilError("there is no image to calibrate with", "Give a folder with images of your site.")
         found = calibrator.compute_data()
-    return Calibration({name: (float(found[name].lowest), float(found[name].highest)) for name in sorted(found)})
+    return {name: (float(found[name].lowest), float(found[name].highest)) for name in sorted(found)}
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """A graph with a Q/DQ pair on everything that can have one; forms with fewer are cut out of it."""
+    """A graph with a Q/DQ pair at every possible value, from which variants with fewer pairs are derived."""
 
     source: onnx.ModelProto
     nodes: tuple[onnx.NodeProto, ...]
     constants: tuple[onnx.TensorProto, ...]
-    """Those of the source included."""
+    """Including those of the source."""
 
     def without(self, exclude: Collection[str]) -> onnx.ModelProto:
-        """The int8 graph in which these convs stay in fp32, each with the activation behind it."""
+        """The int8 graph in which these convs stay in fp32, each with the activation after it."""
         known = conv_names(self.source)
         unknown = sorted(set(exclude) - set(known))
         if unknown:
-            raise ConfigError(f"there is no conv '{unknown[0]}' in the graph", did_you_mean(unknown[0], known))
+            raise ConfigError(f"the graph has no conv '{unknown[0]}'", did_you_mean(unknown[0], known))
         document = onnx.ModelProto.FromString(self.source.SerializeToString())
         del document.graph.initializer[:]
         document.graph.initializer.extend(self.constants)
@@ -127,27 +100,28 @@ class Quantised:
         return finish(document, "int8")
 
 
-def quantise(document: onnx.ModelProto, calibration: Calibration, bits: WeightBits = 8) -> Quantised:
-    """Quantise every conv, sum and pooling once, which takes long for wide networks.
+def quantise(document: onnx.ModelProto, ranges: Mapping[str, Span], bits: WeightBits = 8) -> Quantised:
+    """Quantise every conv, sum and pooling once, which is slow for wide networks.
 
-    ONNX Runtime places the pairs and rounds the weights; the weights are then rounded again, from their fp32 values.
+    ONNX Runtime inserts the pairs and rounds the weights; the weights are then rounded again, from their fp32 values.
 
     Args:
         document: In fp32; it is not changed.
-        calibration: Of this graph.
-        bits: Of the weights. ONNX Runtime's own 7 bits are not symmetric, so they are not used.
+        ranges: Of every value that can be quantised, by its name; from `calibrate`.
+        bits: Number of bits of the weights. ONNX Runtime's own 7 bits are not symmetric, so they are not used.
     """
     fp32_interface(document, "int8")
+    spans = {name: tuple(np.array(end, np.float32) for end in span) for name, span in ranges.items()}
     quantiser = QDQQuantizer(
         onnx.shape_inference.infer_shapes(document, strict_mode=True),
         True,  # per channel
         False,  # all 8 bits of the weights
         QuantType.QInt8,
         QuantType.QInt8,
-        calibration.as_tensors(),
+        TensorsData(CalibrationMethod.MinMax, spans),
         [],
         [],
-        list(QUANTISED_OPS),
+        QUANTISED_OPS,
         {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False},
     )
     with _silent():
@@ -182,7 +156,7 @@ def conv_names(document: onnx.ModelProto) -> list[str]:
 
 
 def with_activations(document: onnx.ModelProto, convs: Collection[str]) -> set[str]:
-    """Convs and the activations that alone read them."""
+    """The convs, and the activations that are their only readers."""
     readers = readers_of(document.graph.node)
     found = (activation_after(name, readers) for name in convs)
     return {*convs, *(node.name for node in found if node is not None)}
@@ -193,8 +167,8 @@ def _free_float_readers(
 ) -> list[onnx.NodeProto]:
     """Copies of the nodes, in which those that compute in fp32 read values and weights before their Q/DQ pair.
 
-    These are nodes at the ends, nodes left out, and activations: they are part of the kernel in front of them. Pairs
-    that nobody reads any more fall away when the graph is put together.
+    These are nodes of pre- and postprocessing, excluded nodes, and activations, which run in the kernel of the conv
+    before them. `replace_nodes` then drops the pairs that nobody reads any more.
     """
     readers = readers_of(document.graph.node)
     fused = {activation.name for name in float_values(document) if (activation := activation_after(name, readers))}
@@ -209,6 +183,6 @@ def _free_float_readers(
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Without the lines that ONNX Runtime's calibration prints."""
+    """Suppress the lines that ONNX Runtime's calibration prints."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield

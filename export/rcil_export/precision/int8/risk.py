@@ -1,4 +1,4 @@
-"""Which layers folding makes hard to quantise, known before any calibration.
+"""Which layers folding makes hard to quantise, computed from the weights before any calibration.
 
 Norms scale every output channel by another factor. Folding puts these factors into the kernel, so channels that had
 similar weights get ranges far apart, and the two branches of an RC block add up. Where the norm had evened out the

@@ -1,25 +1,50 @@
-"""Which convs must stay in fp32 so that int8 costs no more than the user allows: measured, not guessed."""
+"""Which convs must stay in fp32 so that int8 costs no more than the user allows, found by measuring."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import onnx
 
-from rcil_export.checks.outputs.criterion import Judgement
 from rcil_export.precision.compare import logits_of
 from rcil_export.precision.feeds import Feed
 from rcil_export.precision.int8.quantise import Quantised, conv_names
 
+
+@dataclass(frozen=True)
+class Judgement:
+    """A measured number and how far it is beyond its limit."""
+
+    limit: str
+    """Name of the limit, as for `--limits`."""
+    classes: str
+    """`all`, `old` or `new`."""
+    value: float
+    """Percent of pixels with the same class, or points of mIoU lost."""
+    excess: float
+    """Points beyond the limit; at most 0 passes."""
+
+    def __str__(self) -> str:
+        what = (
+            f"{self.value:.2f} % same class" if self.limit != "miou_drop" else f"{self.value:.2f} points of mIoU lost"
+        )
+        return f"{what}, {self.classes} classes"
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
 Judge = Callable[[onnx.ModelProto], Judgement]
-"""The number of a graph that is furthest beyond its limit, or least within."""
+"""Returns the number of a graph that is furthest beyond its limit, or least within."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One state of the search."""
+    """One choice of convs in fp32, and how good it is."""
 
     excluded: tuple[str, ...]
     worst: Judgement
@@ -32,15 +57,15 @@ class Step:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Where the search ended."""
+    """The result of a search."""
 
     document: onnx.ModelProto
     best: Step
-    """The state that the document has; its convs are in the order in which they were taken out."""
+    """The choice that the document has; its convs are in the order in which they were put back into fp32."""
     path: tuple[Step, ...]
-    """Every state that was accepted, the first with all convs in int8."""
+    """Every choice that was accepted; the first has all convs in int8."""
     reached: bool
-    """Whether it is good enough; if not, evaluations or convs were used up and this is the best found."""
+    """Whether it is good enough; if not, evaluations or convs ran out and this is the best choice found."""
     evaluations: int
 
 
@@ -71,19 +96,18 @@ def search(
     evaluations: int = 60,
     progress: Callable[[int, Step], None] = lambda evaluations, step: None,
 ) -> SearchResult:
-    """Start with all convs in int8; while that is not good enough, put that conv back into fp32 that helps most.
+    """Start with all convs in int8; while that is not good enough, put the conv back into fp32 that helps most.
 
-    Each round tries the `candidates` convs with the largest errors that are still in int8 and keeps the best one, so
-    that the choice is measured. Where none of them helps, the one with the largest error goes, as it may only help
-    together with the next.
+    Each round tries the `candidates` convs with the largest errors that are still in int8 and keeps the best choice.
+    If none of them helps, the conv with the largest error is put back, because it may help together with the next.
 
     Args:
         quantised: The graph.
-        judge: May run the graph as it likes.
+        judge: Runs a graph and measures it.
         errors: By conv, from `layer_errors`; called only if all convs in int8 are not good enough.
         candidates: Convs tried in each round.
-        evaluations: Calls of `judge` at most; at least 1 is made.
-        progress: Told the number of evaluations and every accepted state.
+        evaluations: The largest number of calls of `judge`; there is at least one.
+        progress: Receives the number of evaluations and every accepted choice.
     """
 
     def state(excluded: tuple[str, ...]) -> tuple[Step, onnx.ModelProto]:

@@ -100,10 +100,12 @@ class Inferred(_Answer):
 
 
 class Agreed(_Answer):
-    """See `compare.Agreement`."""
+    """Agreement of a new model with the old one on one image."""
 
     pixels: float | None
+    """Share of pixels in common classes that keep their class; null if the old model saw no common class."""
     classes: dict[str, float]
+    """IoU by name of each common class that at least one model saw."""
 
 
 class Reloaded(_Answer):

@@ -11,8 +11,7 @@ import numpy as np
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from rcil.core.image_header import JPEG, MAX_SCANS, has_too_many_scans, stated_size
-from rcil.core.images import Image, decoded
+from rcil.core.images import JPEG, MAX_SCANS, Image, decoded, has_too_many_scans, stated_size
 from rcil_serve.http.protocol.answers import RefusalError
 
 Body = bytes | bytearray
@@ -90,7 +89,10 @@ def _too_large(limit: int) -> RefusalError:
 
 def decode_image(body: Body, max_pixels: int) -> Image:
     """Decode a PNG or JPEG to upright RGB [H, W, 3]; 413 above `max_pixels`, 400 if it is not an image."""
-    height, width = size_of(body)
+    size = stated_size(body)
+    if size is None:
+        raise RefusalError(400, "the body is neither PNG nor JPEG", "Send the bytes of an image file.")
+    height, width = size
     if height * width > max_pixels:
         raise RefusalError(
             413,
@@ -105,14 +107,6 @@ def decode_image(body: Body, max_pixels: int) -> Image:
     if pixels is None or pixels.size != height * width * 3:
         raise RefusalError(400, "the image cannot be decoded", "It may be damaged; send it again.")
     return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
-
-
-def size_of(body: Body) -> tuple[int, int]:
-    """Height and width according to the file's header."""
-    size = stated_size(body)
-    if size is None:
-        raise RefusalError(400, "the body is neither PNG nor JPEG", "Send the bytes of an image file.")
-    return size
 
 
 def encode_png(pixels: Image) -> bytes:

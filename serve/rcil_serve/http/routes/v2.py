@@ -27,8 +27,17 @@ from rcil_serve.http.protocol.answers import (
     refusals,
 )
 from rcil_serve.http.protocol.body import Body, read_body
-from rcil_serve.http.protocol.messages import HEADER_LENGTH, answer_to, check_outputs, input_of, parse_request
-from rcil_serve.http.protocol.tensors import Array, input_tensor, named, output_tensors
+from rcil_serve.http.protocol.messages import (
+    HEADER_LENGTH,
+    Array,
+    answer_to,
+    check_outputs,
+    input_of,
+    input_tensor,
+    named,
+    output_tensors,
+    parse_request,
+)
 from rcil_serve.http.service import Service, ServiceOf, Stopwatch
 
 OCTETS = "application/octet-stream"
@@ -50,10 +59,7 @@ INFER: dict[str, Any] = {
         ],
         "requestBody": {
             "required": True,
-            "content": {
-                "application/json": {"schema": {"$ref": "#/components/schemas/InferRequest"}},
-                OCTETS: BYTES,
-            },
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/InferRequest"}}, OCTETS: BYTES},
         },
     },
 }
@@ -149,7 +155,7 @@ async def index(service: ServiceOf) -> list[dict[str, str]]:
 async def load(name: str, request: Request, service: ServiceOf) -> JSONResponse:
     """Reload the model file; the old model serves until the new one has run successfully."""
     check_name(name, service)
-    body = await read_body(request, MAX_LOAD_BYTES, service.options.timeout_s)
+    body = await read_body(request, MAX_LOAD_BYTES, service.options.timeout)
     try:
         wanted = LoadRequest.model_validate_json(bytes(body) or b"{}")
     except ValidationError as error:

@@ -21,7 +21,7 @@ def make_folder(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}", "Check the folder.") from error
+        raise write_error(path, error) from error
 
 
 def open_lines(path: Path, mode: Literal["w", "a"]) -> IO[str]:
@@ -30,12 +30,12 @@ def open_lines(path: Path, mode: Literal["w", "a"]) -> IO[str]:
     try:
         return path.open(mode, encoding="utf-8")
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}", "Check the folder.") from error
+        raise write_error(path, error) from error
 
 
 def write_error(path: Path | None, error: OSError) -> OutputError:
     """The error for a file that could not be written."""
-    return OutputError(f"cannot write {path}: {error.strerror}", "Check free space and permissions.")
+    return OutputError(f"cannot write {path}: {error.strerror}", "Check the folder, its free space and permissions.")
 
 
 class RawFile:

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import cv2
 import numpy as np
 
 from rcil.core.files import replacing
 from rcil.model.metadata import ClassInfo
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.stream.frames import Frame, SourceInfo
 from rcil_serve.stream.outputs.movie import Movie, check_suffix
-
-
-class MaskOutput(Protocol):
-    """Receives masks of class ids."""
-
-    def write(self, frame: Frame, ids: Mask) -> None:
-        """Write one mask [H, W]."""
-
-    def finish(self) -> None:
-        """Called after the last mask."""
-
-    def abandon(self) -> None:
-        """Called after an error; complete files stay."""
 
 
 class IdTable:
@@ -54,8 +40,8 @@ class MaskFiles:
         self._folder = folder
         self._names: set[str] = set()
 
-    def write(self, frame: Frame, ids: Mask) -> None:
-        """See `MaskOutput.write`."""
+    def write(self, ids: Mask, frame: Frame) -> None:
+        """Write the mask [H, W] of a frame."""
         stem = f"{frame.index:08}"
         if frame.name:
             own = Path(frame.name).stem
@@ -64,36 +50,17 @@ class MaskFiles:
         write_mask(self._folder / f"{stem}.png", ids)
 
     def finish(self) -> None:
-        """See `MaskOutput.finish`."""
+        """See `Movie.finish`. Every file is complete as soon as it is written."""
 
     def abandon(self) -> None:
-        """See `MaskOutput.abandon`."""
+        """See `Movie.abandon`."""
 
 
-class MaskMovie:
-    """A lossless video with the timestamps of the source."""
-
-    def __init__(self, path: Path, info: SourceInfo, *, wide: bool, offset: float) -> None:
-        self._movie = Movie(path, info, lossless=True, wide=wide, offset=offset)
-
-    def write(self, frame: Frame, ids: Mask) -> None:
-        """See `MaskOutput.write`."""
-        self._movie.write(ids, frame.pts)
-
-    def finish(self) -> None:
-        """See `MaskOutput.finish`."""
-        self._movie.finish()
-
-    def abandon(self) -> None:
-        """See `MaskOutput.abandon`."""
-        self._movie.abandon()
-
-
-def open_masks(path: Path, info: SourceInfo, *, wide: bool, offset: float) -> MaskOutput:
+def open_masks(path: Path, info: SourceInfo, *, wide: bool, offset: float) -> MaskFiles | Movie:
     """Open a video for `masks.mkv`, or a folder for a name without a suffix."""
     if is_folder(path):
         return MaskFiles(path)
-    return MaskMovie(path, info, wide=wide, offset=offset)
+    return Movie(path, info, lossless=True, wide=wide, offset=offset)
 
 
 def is_folder(path: Path) -> bool:

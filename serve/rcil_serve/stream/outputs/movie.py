@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import av
 import av.error
@@ -15,8 +17,8 @@ from av.video.reformatter import ColorRange, Colorspace
 
 from rcil.core.errors import ConfigError
 from rcil.core.images import Image
-from rcil_serve.runtime.backends.protocol import Mask
-from rcil_serve.stream.frames import OutputError, Sound, SourceInfo
+from rcil_serve.runtime.backends import Mask
+from rcil_serve.stream.frames import Frame, OutputError, Sound, SourceInfo, Stages
 from rcil_serve.stream.outputs.growing_file import RawFile, make_folder, part_of
 
 FRAGMENTS = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "flush_packets": "1"}
@@ -98,14 +100,23 @@ class Movie:
         else:
             self._sound = self._container.add_stream_from_template(source)
 
-    def write(self, picture: Image | Mask, pts: int) -> None:
-        """Write an RGB image [H, W, 3], or a mask [H, W] of a lossless file, at a timestamp of the source."""
-        frame = self._mask_frame(picture) if self._lossless else self._picture_frame(picture)
-        frame.pts = self._last = max(pts - round(self._offset / self._time_base), self._last + 1)
-        frame.time_base = self._time_base
+    def write(self, picture: Image | Mask, frame: Frame) -> None:
+        """Write an RGB image [H, W, 3], or a mask [H, W] of a lossless file, at the timestamp of a source's frame."""
+        encoded = self._mask_frame(picture) if self._lossless else self._picture_frame(picture)
+        encoded.pts = self._last = max(frame.pts - round(self._offset / self._time_base), self._last + 1)
+        encoded.time_base = self._time_base
         with self._explained():
-            self._container.mux(self._stream.encode(frame))
+            self._container.mux(self._stream.encode(encoded))
         self.frames += 1
+
+    def draw(self, draw: Callable[[], Image], frame: Frame, stages: Stages) -> None:
+        """Draw an image and write it like `write`; `stages` records how long both take."""
+        start = time.perf_counter()
+        picture = draw()
+        painted = time.perf_counter()
+        self.write(picture, frame)
+        stages.paint.add(painted - start)
+        stages.encode.add(time.perf_counter() - painted)
 
     def _picture_frame(self, picture: Image) -> Any:
         shown = picture
@@ -159,27 +170,17 @@ class Movie:
             with contextlib.suppress(OSError):
                 cut_to_fragments(self.part)
 
-    def _explained(self) -> _Explained:
-        return _Explained(self)
-
-
-class _Explained:
-    """Converts FFmpeg's write errors to `OutputError`s."""
-
-    def __init__(self, movie: Movie) -> None:
-        self._movie = movie
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, (av.error.FFmpegError, OSError)):
-            return
-        if getattr(error, "errno", None) == errno.ENOSPC:
-            raise disk_full(self._movie.part, self._movie.frames) from error
-        raise OutputError(
-            f"cannot write {self._movie.part}: {error}", "The frames written so far can be played."
-        ) from error
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Convert FFmpeg's write errors to `OutputError`s."""
+        try:
+            yield
+        except (av.error.FFmpegError, OSError) as error:
+            if error.errno == errno.ENOSPC:
+                raise DiskFullError(self.part, self.frames) from error
+            raise OutputError(
+                f"cannot write {self.part}: {error}", "The frames written so far can be played."
+            ) from error
 
 
 class DiskFullError(OutputError):
@@ -187,16 +188,17 @@ class DiskFullError(OutputError):
 
     Args:
         part: The incomplete file.
-        written: Its size in bytes.
         frames: Number of frames in it.
     """
 
-    def __init__(self, part: Path, written: int, frames: int) -> None:
+    def __init__(self, part: Path, frames: int) -> None:
+        self.frames, self.written = frames, 0
+        with contextlib.suppress(OSError):
+            self.written = part.stat().st_size
         super().__init__(
-            f"the disk is full: {part} has {written / 1e6:.1f} MB and {frames} frames",
+            f"the disk is full: {part} has {self.written / 1e6:.1f} MB and {frames} frames",
             "Free some space or write elsewhere. The frames written so far can be played.",
         )
-        self.part, self.written, self.frames = part, written, frames
 
     def with_estimate(self, frames: int | None) -> DiskFullError:
         """Add an estimate of the space that all frames need, if their number is known."""
@@ -207,15 +209,6 @@ class DiskFullError(OutputError):
                 f"available. Free that much or write elsewhere; the frames written so far can be played."
             )
         return self
-
-
-def disk_full(part: Path, frames: int) -> DiskFullError:
-    """Create the error for a file on a full disk."""
-    try:
-        written = part.stat().st_size
-    except OSError:
-        written = 0
-    return DiskFullError(part, written, frames)
 
 
 def check_suffix(path: Path, *, lossless: bool) -> None:

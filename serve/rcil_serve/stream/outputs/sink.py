@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +13,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.errors import ConfigError
-from rcil_serve.runtime.backends.protocol import Mask
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import Painter, shares
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Counts, Sound, SourceInfo, Stages
-from rcil_serve.stream.outputs.masks import IdTable, MaskOutput, open_masks
+from rcil_serve.stream.outputs.growing_file import open_lines, part_of, write_error
+from rcil_serve.stream.outputs.masks import IdTable, MaskFiles, open_masks
 from rcil_serve.stream.outputs.movie import Movie
-from rcil_serve.stream.outputs.records import Records
 from rcil_serve.stream.outputs.timeline import Timeline, draw_timeline
 from rcil_serve.stream.pipeline import SegmentedFrame
+
+FLUSH_SECONDS = 1.0
+
+
+class Records:
+    """Writes JSON lines with frame, time, share of each class that occurs, confidence and latency.
+
+    Args:
+        path: The file; an existing one is replaced at the end.
+        names: Class names in the order of rows.
+    """
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        self.path, self.part, self._names = path, part_of(path), names
+        self._file = open_lines(self.part, "w")
+        self._flushed = time.monotonic()
+
+    def write(self, seen: SegmentedFrame, shares: NDArray[np.float64], lag: float) -> None:
+        """Write one frame.
+
+        Args:
+            seen: The frame.
+            shares: Share of its pixels by class row.
+            lag: Seconds since it was decoded.
+        """
+        line = {
+            "frame": seen.frame.index,
+            "time": round(seen.frame.time, 6),
+            "shares": {
+                name: round(float(share), 6) for name, share in zip(self._names, shares, strict=True) if share > 0
+            },
+            "confidence": None if seen.found.confidence is None else round(seen.found.confidence, 4),
+            "infer_ms": round(1000 * seen.infer_seconds, 3),
+            "latency_ms": round(1000 * lag, 3),
+        }
+        if seen.frame.name:
+            line["file"] = seen.frame.name
+        self._put(json.dumps(line) + "\n")
+
+    def _put(self, text: str) -> None:
+        try:
+            self._file.write(text)
+            if time.monotonic() - self._flushed > FLUSH_SECONDS:
+                self._file.flush()
+                self._flushed = time.monotonic()
+        except OSError as error:
+            raise write_error(self.part, error) from error
+
+    def finish(self) -> None:
+        """Write the remaining lines and rename the file."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self.part.replace(self.path)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+
+    def abandon(self) -> None:
+        """Close the file after an error; its lines stay under its temporary name."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            if not self.part.stat().st_size:
+                self.part.unlink()
 
 
 class Smoother:
@@ -104,7 +172,7 @@ class FileSink:
         self._smoother, self._ids = Smoother(smooth), IdTable(predictor.classes)
         self._timeline = Timeline(len(self._classes))
         self._movie: Movie | None = None
-        self._masks: MaskOutput | None = None
+        self._masks: MaskFiles | Movie | None = None
         self._records: Records | None = None
         try:
             if targets.video is not None:
@@ -121,14 +189,9 @@ class FileSink:
         """See `Sink.write`."""
         mask = self._smoother.smooth(seen.found.mask)
         if self._movie is not None:
-            start = time.perf_counter()
-            picture = self._painter.paint(seen.frame.pixels, mask)
-            painted = time.perf_counter()
-            self._movie.write(picture, seen.frame.pts)
-            self._stages.paint.add(painted - start)
-            self._stages.encode.add(time.perf_counter() - painted)
+            self._movie.draw(lambda: self._painter.paint(seen.frame.pixels, mask), seen.frame, self._stages)
         if self._masks is not None:
-            self._masks.write(seen.frame, self._ids.of(mask))
+            self._masks.write(self._ids.of(mask), seen.frame)
         if self._records is not None or self._targets.timeline is not None:
             self._note(seen, mask)
 
@@ -147,12 +210,9 @@ class FileSink:
 
     def finish(self) -> None:
         """Complete all files."""
-        if self._movie is not None:
-            self._movie.finish()
-        if self._masks is not None:
-            self._masks.finish()
-        if self._records is not None:
-            self._records.finish()
+        for output in (self._movie, self._masks, self._records):
+            if output is not None:
+                output.finish()
         if self._targets.timeline is not None:
             self._timeline.mark_gaps(self._counts)
             draw_timeline(self._targets.timeline, self._timeline, self._classes, self._info.name)

@@ -85,12 +85,10 @@ class Timeline:
 
 def draw_timeline(path: Path, timeline: Timeline, classes: Sequence[ClassInfo], title: str) -> None:
     """Plot one curve per class except the background, and events as vertical lines, to a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from rcil.report.plots import as_png, make_figure
 
     times, shares = timeline.curves()
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure((10, 4))
     axes = figure.add_subplot()
     for row, info in enumerate(classes):
         if row == 0 or not shares[:, row].any():
@@ -109,4 +107,4 @@ def draw_timeline(path: Path, timeline: Timeline, classes: Sequence[ClassInfo], 
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     with replacing(path) as part:
-        figure.savefig(part, format="png", dpi=120)
+        part.write_bytes(as_png(figure))

@@ -1,9 +1,10 @@
-"""FFmpeg containers and their decoded, upright frames; shared by files and streams."""
+"""FFmpeg containers, and the selection of their decoded frames; shared by files and streams."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ import av.error
 import cv2
 import numpy as np
 
-from rcil.core.image_header import MAX_PIXELS, is_too_large
-from rcil.core.images import Image
+from rcil.core.images import MAX_PIXELS, Image, is_too_large
 from rcil_serve.runtime.geometry import letterbox
-from rcil_serve.stream.frames import Counts, SourceError
+from rcil_serve.stream.frames import Counts, Frame, Selection, SourceError
 
 TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
 """OpenCV rotation by PyAV's rotation in degrees, counter-clockwise."""
@@ -111,20 +111,71 @@ def whole_frames(packet: Any, counts: Counts) -> Iterator[Any]:
             yield frame
 
 
-def first_frame(container: Any, stream: Any) -> Any | None:
-    """Decode the first intact frame; None if there is none within `FIRST_FRAME_S`."""
-    end = time.monotonic() + FIRST_FRAME_S
-    for packet in container.demux(stream):
-        for frame in whole_frames(packet, Counts()):
-            return frame
-        if time.monotonic() > end:
-            break
-    return None
+def first_frame(container: Any, stream: Any, name: str, hint: str = HINT) -> Any:
+    """Decode the first intact frame; raise if there is none within `FIRST_FRAME_S`."""
+    end, why = time.monotonic() + FIRST_FRAME_S, ""
+    try:
+        for packet in container.demux(stream):
+            for frame in whole_frames(packet, Counts()):
+                return frame
+            if time.monotonic() > end:
+                break
+    except av.error.FFmpegError as error:
+        why = f": {reason(error)}"
+    container.close()
+    raise SourceError(f"{name} has no frame that can be decoded{why}", hint)
 
 
-def upright(pixels: Image, turn: int) -> Image:
-    """Rotate an image as its metadata requires."""
-    return np.asarray(cv2.rotate(pixels, TURNS[turn]), np.uint8) if turn in TURNS else pixels
+def turn_of(frame: Any) -> int:
+    """Degrees by which a decoded frame must be rotated counter-clockwise, 0 to 359."""
+    return int(frame.rotation) % 360
+
+
+def upright_size(frame: Any) -> tuple[int, int]:
+    """Height and width of a decoded frame after its rotation."""
+    return (frame.width, frame.height) if turn_of(frame) in (90, 270) else (frame.height, frame.width)
+
+
+def frame_rate(stream: Any) -> Fraction:
+    """Frame rate of a stream in fps; 25 if it does not state one."""
+    return Fraction(stream.average_rate or stream.guessed_rate or 25)
+
+
+class FrameSelector:
+    """Selects, counts and converts the decoded frames of one source.
+
+    Args:
+        selection: Which frames to process.
+        counts: Counts of the source.
+        size: Height and width of the upright frames.
+    """
+
+    def __init__(self, selection: Selection, counts: Counts, size: tuple[int, int]) -> None:
+        self._selection, self._counts, self._size = selection, counts, size
+        self.index = 0
+        """Number of decoded frames, which is the index of the next one."""
+        self.over = False
+        """Whether no later frame will be selected."""
+
+    def select(self, decoded: Any, pts: int, seconds: float, turn: int) -> Frame | None:
+        """Convert the next decoded frame to an upright one; None if it is not selected.
+
+        Args:
+            decoded: The frame of PyAV.
+            pts: Presentation timestamp in units of the source's time base.
+            seconds: Presentation time in seconds.
+            turn: See `turn_of`.
+        """
+        index, self.index = self.index, self.index + 1
+        self.over = self._selection.over(seconds, self._counts.read)
+        if not self._selection.wants(index, seconds, self._counts.read):
+            self._counts.left_out += 1
+            return None
+        self._counts.read += 1
+        pixels = decoded.to_ndarray(format="rgb24")
+        if turn in TURNS:
+            pixels = np.asarray(cv2.rotate(pixels, TURNS[turn]), np.uint8)
+        return Frame(index, pts, seconds, fitted(pixels, self._size), time.perf_counter())
 
 
 def fitted(pixels: Image, size: tuple[int, int]) -> Image:

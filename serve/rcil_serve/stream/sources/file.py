@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -10,19 +9,18 @@ from typing import Any
 import av
 import av.error
 
-from rcil.core.images import Image
-from rcil_serve.stream.frames import Counts, Frame, Item, Sound, SourceError, SourceInfo
+from rcil_serve.stream.frames import Counts, Item, Selection, Sound, SourceInfo
 from rcil_serve.stream.sources.container import (
-    HINT,
+    FrameSelector,
     first_frame,
-    fitted,
+    frame_rate,
     open_container,
     reason,
-    upright,
+    turn_of,
+    upright_size,
     video_stream,
     whole_frames,
 )
-from rcil_serve.stream.sources.protocol import Selection
 
 
 class FileSource:
@@ -47,20 +45,20 @@ class FileSource:
     ) -> None:
         self._selection, self._name = selection, name
         self.counts = Counts()
-        first = _first_frame(path, name, options, timeout)
-        self._turn = int(first.rotation) % 360
+        with open_container(path, name, options, timeout) as container:
+            first = first_frame(container, video_stream(container, name), name)
+        self._turn = turn_of(first)
         self._origin = first.pts if first.pts is not None else 0
         self._container = open_container(path, name, options, timeout)
         self._stream = video_stream(self._container, name)
-        height, width = first.height, first.width
-        rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(25)
+        rate = frame_rate(self._stream)
         self._announced = _announced(self._container, self._stream)
         frames = self._announced or _frames_by_duration(self._container, rate)
         known = [audio for audio in self._container.streams.audio if audio.codec_context is not None]
         self.info = SourceInfo(
             name=name,
-            size=(width, height) if self._turn in (90, 270) else (height, width),
-            rate=Fraction(rate),
+            size=upright_size(first),
+            rate=rate,
             time_base=Fraction(self._stream.time_base),
             frames=selection.expected(frames, float(rate)) if frames else None,
             sound=known[0] if known else None,
@@ -68,7 +66,8 @@ class FileSource:
 
     def __iter__(self) -> Iterator[Item]:
         wanted = [self._stream] if self.info.sound is None else [self._stream, self.info.sound]
-        base, taken, index, hidden = self.info.time_base, 0, 0, 0
+        base, hidden = self.info.time_base, 0
+        selector = FrameSelector(self._selection, self.counts, self.info.size)
         for packet in self._packets(wanted):
             if packet.stream is not self._stream:
                 if packet.dts is not None and self._wants_sound(packet):
@@ -76,19 +75,14 @@ class FileSource:
                 continue
             hidden += packet.is_discard
             for frame in whole_frames(packet, self.counts):
-                pts = frame.pts if frame.pts is not None else self._origin + round(index / self.info.rate / base)
-                seconds = float((pts - self._origin) * base)
-                index += 1
-                if self._selection.over(seconds, taken):
-                    self.counts.left_out += 1
+                steady = self._origin + round(selector.index / self.info.rate / base)
+                pts = steady if frame.pts is None else frame.pts
+                selected = selector.select(frame, pts, float((pts - self._origin) * base), self._turn)
+                if selector.over:
                     return
-                if not self._selection.wants(index - 1, seconds, taken):
-                    self.counts.left_out += 1
-                    continue
-                taken += 1
-                self.counts.read += 1
-                yield Frame(index - 1, pts, seconds, self._upright(frame), time.perf_counter())
-        self._note_missing(index, hidden)
+                if selected is not None:
+                    yield selected
+        self._note_missing(selector.index, hidden)
 
     def _packets(self, streams: list[Any]) -> Iterator[Any]:
         """Read all packets. A truncated file ends the source and adds a problem."""
@@ -102,9 +96,6 @@ class FileSource:
         time_of = packet.pts if packet.pts is not None else packet.dts
         seconds = float(time_of * packet.time_base) - float(self._origin * self.info.time_base)
         return seconds >= self._selection.start and (self._selection.end is None or seconds < self._selection.end)
-
-    def _upright(self, frame: Any) -> Image:
-        return fitted(upright(frame.to_ndarray(format="rgb24"), self._turn), self.info.size)
 
     def _note_missing(self, index: int, hidden: int) -> None:
         """Add a problem if frames are missing. Frames hidden by an edit list are decoded but never shown."""
@@ -120,18 +111,6 @@ class FileSource:
     def close(self) -> None:
         """See `Source.close`."""
         self._container.close()
-
-
-def _first_frame(path: str, name: str, options: dict[str, str] | None, timeout: float | None) -> Any:
-    """Decode the first intact frame, for its size, rotation and time."""
-    with open_container(path, name, options, timeout) as container:
-        try:
-            frame = first_frame(container, video_stream(container, name))
-        except av.error.FFmpegError as error:
-            raise SourceError(f"{name} has no frame that can be decoded: {reason(error)}", HINT) from None
-    if frame is None:
-        raise SourceError(f"{name} has no frame that can be decoded", HINT)
-    return frame
 
 
 def _announced(container: Any, stream: Any) -> int | None:

@@ -11,17 +11,18 @@ from typing import Any
 
 import av.error
 
-from rcil_serve.stream.frames import Counts, Frame, Item, SourceError, SourceInfo
+from rcil_serve.stream.frames import Counts, Item, Selection, SourceError, SourceInfo
 from rcil_serve.stream.sources.container import (
+    FrameSelector,
     first_frame,
-    fitted,
+    frame_rate,
     open_container,
     reason,
-    upright,
+    turn_of,
+    upright_size,
     video_stream,
     whole_frames,
 )
-from rcil_serve.stream.sources.protocol import Selection
 
 TIME_BASE = Fraction(1, 90000)
 FIRST_WAIT, MAX_WAIT = 0.5, 30.0
@@ -73,30 +74,16 @@ class LiveSource:
         """Time at which the last connection broke, in seconds since the start; None while frames arrive."""
         self.counts = Counts()
         self._stream = self._connect()
-        first = self._first_frame()
-        turn = int(first.rotation) % 360
-        size = (first.width, first.height) if turn in (90, 270) else (first.height, first.width)
-        rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(25)
-        self.info = SourceInfo(name, size, Fraction(rate), TIME_BASE, frames=selection.most, live=True)
+        size = upright_size(first_frame(self._container, self._stream, name, "Check the address and the camera."))
+        self.info = SourceInfo(name, size, frame_rate(self._stream), TIME_BASE, frames=selection.most, live=True)
 
     def _connect(self) -> Any:
         self._container = open_container(self._address, self._name, self._options, self._live.timeout, self._form)
         return video_stream(self._container, self._name)
 
-    def _first_frame(self) -> Any:
-        frame, why = None, "all frames are damaged"
-        try:
-            frame = first_frame(self._container, self._stream)
-        except av.error.FFmpegError as error:
-            why = reason(error)
-        if frame is None:
-            self.close()
-            raise SourceError(f"{self._name} delivers no frames: {why}", "Check the address and the camera.")
-        return frame
-
     def __iter__(self) -> Iterator[Item]:
         begun = time.monotonic()
-        taken, index, last = 0, 0, -1
+        selector, last = FrameSelector(self._selection, self.counts, self.info.size), -1
         while not self._ended.is_set():
             times = _Times(round((time.monotonic() - begun) / TIME_BASE))
             for frame in self._frames_of_connection():
@@ -105,18 +92,11 @@ class LiveSource:
                 now = round(passed / TIME_BASE)
                 pts = now if frame.pts is None else times.of(round(frame.pts * frame.time_base / TIME_BASE), now)
                 pts = last = max(pts, last + 1)
-                seconds = float(pts * TIME_BASE)
-                index += 1
-                if self._selection.over(seconds, taken):
+                selected = selector.select(frame, pts, float(pts * TIME_BASE), turn_of(frame))
+                if selector.over:
                     return
-                if not self._selection.wants(index - 1, seconds, taken):
-                    self.counts.left_out += 1
-                    continue
-                taken += 1
-                self.counts.read += 1
-                turned = upright(frame.to_ndarray(format="rgb24"), int(frame.rotation) % 360)
-                pixels = fitted(turned, self.info.size)
-                yield Frame(index - 1, pts, seconds, pixels, time.perf_counter())
+                if selected is not None:
+                    yield selected
             if not self._ended.is_set() and not self._reconnect(time.monotonic() - begun):
                 self.counts.gone = f"{self._name} was lost: {self._live.attempts} attempts to reconnect failed"
                 return

@@ -7,12 +7,11 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
-from rcil_serve.stream.frames import SourceError
+from rcil_serve.stream.frames import Selection, Source, SourceError
 from rcil_serve.stream.sources.container import PLAYLISTS, open_container
 from rcil_serve.stream.sources.file import FileSource
 from rcil_serve.stream.sources.live import LiveOptions, LiveSource
 from rcil_serve.stream.sources.pictures import PictureSource, find_pictures
-from rcil_serve.stream.sources.protocol import Selection, Source
 
 STREAMS = ("rtsp", "rtsps", "rtmp", "rtmps", "udp", "rtp", "srt", "tcp")
 WEB = ("http", "https")
@@ -22,11 +21,7 @@ _CAMERA = {"linux": ("/dev/video{}", "v4l2"), "darwin": ("{}", "avfoundation"), 
 
 
 def open_source(
-    text: str,
-    selection: Selection | None = None,
-    *,
-    rate: Fraction = Fraction(10),
-    live: LiveOptions | None = None,
+    text: str, selection: Selection | None = None, *, rate: Fraction = Fraction(10), live: LiveOptions | None = None
 ) -> Source:
     """Open a source.
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from rcil.core.images import SUFFIXES, Image, read_rgb
 from rcil.core.reading import DataError, read_bytes
-from rcil_serve.stream.frames import Counts, Frame, Item, SourceError, SourceInfo
+from rcil_serve.stream.frames import Counts, Frame, Item, Selection, SourceError, SourceInfo
 from rcil_serve.stream.sources.container import fitted
-from rcil_serve.stream.sources.protocol import Selection
 
 
 class PictureSource:
@@ -39,12 +38,11 @@ class PictureSource:
         )
 
     def __iter__(self) -> Iterator[Item]:
-        taken = 0
         for index, path in enumerate(self._paths):
             seconds = float(index * self.info.time_base)
-            if self._selection.over(seconds, taken):
+            if self._selection.over(seconds, self.counts.read):
                 return
-            if not self._selection.wants(index, seconds, taken):
+            if not self._selection.wants(index, seconds, self.counts.read):
                 self.counts.left_out += 1
                 continue
             try:
@@ -53,7 +51,6 @@ class PictureSource:
                 self.counts.corrupt += 1
                 self.counts.problems.append(error.message)
                 continue
-            taken += 1
             self.counts.read += 1
             yield Frame(index, index, seconds, pixels, time.perf_counter(), str(path))
 

@@ -11,12 +11,12 @@ from rcil.model.class_match import match_classes
 from rcil.model.metadata import Metadata, class_table
 from rcil_export.checks.artefact import Artefact, OnnxArtefact, Prediction
 from rcil_export.checks.limits import DEFAULTS
-from rcil_export.checks.outputs import batch as batch_module
+from rcil_export.checks.outputs import variants as batch_module
 from rcil_export.checks.outputs.compare import compare_outputs, shrink
-from rcil_export.checks.outputs.images import CheckImage, CheckImages, generated_images, images_for
 from rcil_export.checks.outputs.pixels import compare_pixels
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
+from rcil_export.images import CheckImage, CheckImages, generated_images, images_for
 
 STEPS = [["background", "car"], ["crate"]]
 
@@ -294,7 +294,7 @@ def test_every_row_of_every_batch_counts(batch):
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_left_out(monkeypatch):
-    monkeypatch.setattr(batch_module, "MAX_BYTES", 4 * 6 * 64 * 80 * 5 - 1)
+    monkeypatch.setattr(batch_module, "MAX_BATCH_BYTES", 4 * 6 * 64 * 80 * 5 - 1)
     interface = Interface(shape=parse_shape("64x80", None, "1:2:3"))
     item = items_of(models.graph(models.folded(), interface))["batch"]
     assert item.passed is None and "not run" in item.measured

@@ -8,14 +8,14 @@ from onnx import helper, numpy_helper
 from precision_graphs import FIRST, SECOND, feeds_of, scaled, small_graph
 
 from rcil.core.errors import ConfigError, RcilError
-from rcil_export.checks.outputs.criterion import Judgement
+from rcil_export.graph.nodes import constants_of
 from rcil_export.graph.onnx_file import description_of
 from rcil_export.precision.compare import agreement, rows_of
-from rcil_export.precision.graph import constants_of
 from rcil_export.precision.int8.cpu import for_cpu
-from rcil_export.precision.int8.quantise import CalibrationOptions, calibrate, conv_names, quantise
-from rcil_export.precision.int8.search import layer_errors, search
+from rcil_export.precision.int8.quantise import calibrate, conv_names, quantise
+from rcil_export.precision.int8.search import Judgement, layer_errors, search
 from rcil_export.precision.int8.weights import round_weights, weight_scales
+from rcil_export.precision.record import CalibrationOptions
 from rcil_export.runtime.sessions import open_session
 
 PAIR = {"QuantizeLinear", "DequantizeLinear"}

@@ -1,9 +1,9 @@
 import pytest
 import torch
+from intermediates import intermediates
 from networks import at_step, small_arch
 
 from rcil.nn import fold
-from rcil_export.graph.trace import intermediates
 from rcil_export.precision.int8.risk import risk_table
 
 HARD = "backbone.stages.1.0.conv1"

@@ -77,7 +77,7 @@ def test_an_interrupt_leaves_nothing(tmp_path, monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rcil.data.converters.site_writer.write_mask", interrupted)
+    monkeypatch.setattr("rcil.data.converters.write_mask", interrupted)
     with pytest.raises(KeyboardInterrupt):
         convert("labelme", tmp_path / "in", tmp_path / "site")
     assert [path.name for path in tmp_path.iterdir()] == ["in"]

@@ -6,8 +6,14 @@ from servers import ANY_SIZE, FIXED, write_model
 
 from rcil_export.graph.shapes import InputShape
 from rcil_serve.http.protocol.answers import RefusalError
-from rcil_serve.http.protocol.messages import answer_to, check_outputs, input_of, parse_request
-from rcil_serve.http.protocol.tensors import input_tensor, output_tensors
+from rcil_serve.http.protocol.messages import (
+    answer_to,
+    check_outputs,
+    input_of,
+    input_tensor,
+    output_tensors,
+    parse_request,
+)
 from rcil_serve.runtime.backends import open_backend
 
 SMALL = FIXED.model_copy(update={"shape": InputShape.of(2, 2)})

@@ -35,7 +35,7 @@ def test_files_and_movies_hold_the_ids(tmp_path, kind):
     frame = Frame(3, 1000, 0.1, np.zeros((4, 6, 3), np.uint8), 0.0)
     for name in ("masks", "masks.mkv"):
         output = open_masks(tmp_path / name, INFO, wide=kind == np.uint16, offset=0.0)
-        output.write(frame, ids)
+        output.write(ids, frame)
         output.finish()
     np.testing.assert_array_equal(cv2.imread(str(tmp_path / "masks" / "00000003.png"), cv2.IMREAD_UNCHANGED), ids)
     with av.open(str(tmp_path / "masks.mkv")) as container:

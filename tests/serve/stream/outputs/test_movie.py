@@ -1,5 +1,6 @@
 import resource
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ def write(path, **options):
     movie = Movie(path, INFO, **options)
     for index in range(FRAMES):
         pixels = picture(index, 48, 64)
-        movie.write(np.ascontiguousarray(pixels[..., 0]) if options else pixels, index)
+        movie.write(np.ascontiguousarray(pixels[..., 0]) if options else pixels, SimpleNamespace(pts=index))
     return movie
 
 

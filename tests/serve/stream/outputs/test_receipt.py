@@ -1,6 +1,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 from served import Threshold
@@ -8,7 +9,9 @@ from served import Threshold
 from rcil_serve.stream.frames import Counts, SourceInfo, Stages
 from rcil_serve.stream.outputs import receipt
 
-INFO = SourceInfo("yard.mp4", (48, 64), Fraction(25), Fraction(1, 25))
+SOURCE = SimpleNamespace(
+    info=SourceInfo("yard.mp4", (48, 64), Fraction(25), Fraction(1, 25)), counts=Counts(written=10)
+)
 
 
 @pytest.mark.parametrize("hours", [-5, 5])
@@ -21,9 +24,9 @@ def test_a_clock_that_is_set_does_not_change_how_long_it_took(tmp_path, monkeypa
             return clock[0].astimezone(zone)
 
     monkeypatch.setattr(receipt, "datetime", Clock)
-    written = receipt.Receipt(tmp_path / "r.json", Threshold(), INFO, "", {})
+    written = receipt.Receipt(tmp_path / "r.json", Threshold(), SOURCE, "", {}, Stages(), {})
     clock[0] += timedelta(hours=hours)
-    document = written.write("done", Counts(written=10), Stages(), {})
+    document = written.write("done")
     assert 0 <= document["seconds"] < 60 and document["frames_a_second"] > 0
     assert document["begun"].startswith("2024-01-01T12:00:00")
     assert json.loads((tmp_path / "r.json").read_text()) == document
@@ -34,6 +37,7 @@ def test_a_clock_that_is_set_does_not_change_how_long_it_took(tmp_path, monkeypa
 )
 def test_a_run_that_failed_does_not_claim_the_file_of_an_earlier_one(tmp_path, status, hashed):
     (tmp_path / "out.mp4").write_text("of an earlier run")
-    written = receipt.Receipt(tmp_path / "r.json", Threshold(), INFO, "", {})
-    document = written.write(status, Counts(), Stages(), {"video": tmp_path / "out.mp4"})
+    outputs = {"video": tmp_path / "out.mp4"}
+    written = receipt.Receipt(tmp_path / "r.json", Threshold(), SOURCE, "", {}, Stages(), outputs)
+    document = written.write(status)
     assert ("sha256" in document["outputs"]["video"]) is hashed

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from clips import make_clip, picture
 
-from rcil.core import image_header
+from rcil.core import images
 from rcil.core.errors import ConfigError
 from rcil.core.images import write_image
 from rcil_serve.stream.frames import Frame, SourceError
@@ -57,7 +57,7 @@ def test_a_file_that_only_names_other_files_is_refused(tmp_path, name, text):
 
 def test_frames_of_absurd_size_are_refused_before_they_are_decoded(tmp_path, monkeypatch):
     make_clip(tmp_path / "a.mp4", size=(48, 64))
-    monkeypatch.setattr(image_header, "MAX_PIXELS", 48 * 64 - 1)
+    monkeypatch.setattr(images, "MAX_PIXELS", 48 * 64 - 1)
     with pytest.raises(SourceError, match="64 x 48 pixels"):
         open_source(str(tmp_path / "a.mp4"))
 

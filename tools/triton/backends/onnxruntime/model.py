@@ -36,7 +36,7 @@ class TritonPythonModel:
         self.outputs = [output["name"] for output in config["output"]]
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Run requests of one image size as one batch, and give each its part."""
+        """Run the requests of one image size as one batch, and split the outputs."""
         images = [triton.get_input_tensor_by_name(request, "image").as_numpy() for request in requests]
         if not self.batched:
             return [self._respond(self.session.run(self.outputs, {"image": image})) for image in images]
@@ -50,7 +50,7 @@ class TritonPythonModel:
 
 
 def _compare(declared: list[dict[str, Any]], found: list[Any], *, batched: bool) -> None:
-    """Raise where the configuration says something else than the file."""
+    """Raise if the configuration contradicts the file."""
     actual = {tensor.name: tensor for tensor in found}
     for tensor in declared:
         name, dims = tensor["name"], [int(size) for size in tensor["dims"]]

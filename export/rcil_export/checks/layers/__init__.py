@@ -1,1 +1,0 @@
-"""Two artefacts compared layer by layer."""

@@ -1,1 +1,0 @@
-"""Whether an ONNX file is built like the network that it claims to be."""

@@ -1,1 +1,0 @@
-"""Running an engine on a GPU through the CUDA driver."""

@@ -1,0 +1,31 @@
+"""Defaults that commands and Python functions share. Importing this module is cheap, so that `--help` stays fast."""
+
+from typing import Literal
+
+SCALE = 1.0
+SEED = 0
+
+# rcil add-class
+METHOD = "rcil-plus"
+EPOCHS = 30
+LR = 0.001
+BATCH = 8
+CROP = 512
+WORKERS = 2
+MAX_DROP = 5.0
+
+# rcil prelabel
+MIN_CONFIDENCE = 0.5
+
+# rcil eval
+SPLIT = "val"
+
+# rcil import
+OUTPUT_STRIDE = 16
+POOL_WINDOW = 32
+NORM: Literal["abs"] = "abs"
+
+# rcil data make-site
+IMAGES = 250
+IMAGE_SIZE = (240, 320)
+FRAMES = 48

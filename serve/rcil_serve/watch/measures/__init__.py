@@ -1,1 +1,0 @@
-"""Measures of a model that need no labels: agreement, drift and flicker."""
