@@ -71,8 +71,8 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
     lines = [
         "# Joint training with the recipe for site tasks",
         "",
-        "All classes at once, from ImageNet weights, with the defaults of a site task: the task files name the data, the "
-        "classes and the method only. This is the upper bound of continual training.",
+        "All classes at once, from ImageNet weights, with the defaults of a site task: the task files name the data, "
+        "the classes and the method only. This is the upper bound of continual training.",
         "",
         "```",
         *(f"rcil train {run['name']}.yaml -o {run['name']}" for run in runs),
