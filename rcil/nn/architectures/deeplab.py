@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rcil.nn.units.cpu_convs import DilatedConv2d
 from rcil.nn.units.layers import Layers
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class DeepLabHead(nn.Module):
         super().__init__()
         layers, width = Layers.of(arch), arch.head_width
         convs = [nn.Conv2d(inputs, width, 1, bias=False)]
-        convs += [nn.Conv2d(inputs, width, 3, padding=r, dilation=r, bias=False) for r in RATES[arch.output_stride]]
+        convs += [DilatedConv2d(inputs, width, 3, padding=r, dilation=r, bias=False) for r in RATES[arch.output_stride]]
         self.paths = nn.ModuleList(layers.rc_conv(conv, "leaky") for conv in convs)
         self.pool = layers.plain(nn.Conv2d(inputs, width, 1, bias=False), "leaky")
         self.project = layers.conv_sum(

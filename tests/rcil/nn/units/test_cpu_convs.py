@@ -1,0 +1,51 @@
+import pytest
+import torch
+from torch import nn
+
+from rcil.nn.units.cpu_convs import DilatedConv2d, is_mostly_padding
+
+LAYOUTS = [torch.contiguous_format, torch.channels_last]
+
+
+def outcome(conv, images, towards):
+    x = images.clone(memory_format=torch.preserve_format).requires_grad_()
+    y = conv(x)
+    (y * towards).sum().backward()
+    return [y.detach(), x.grad, *(p.grad for p in conv.parameters())]
+
+
+def compare(mine, images):
+    plain = nn.Conv2d(
+        mine.in_channels,
+        mine.out_channels,
+        mine.kernel_size,
+        padding=mine.padding,
+        dilation=mine.dilation,
+        bias=mine.bias is not None,
+    ).double()
+    plain.load_state_dict(mine.state_dict())
+    towards = torch.randn(len(images), mine.out_channels, *images.shape[2:], dtype=torch.float64)
+    for a, b in zip(outcome(mine, images, towards), outcome(plain, images, towards), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "dilation", "size"), [(3, 6, (7, 9)), (3, 9, (7, 5)), (5, 2, (6, 3)), (3, 1, (8, 8)), (3, 6, (8, 40))]
+)
+def test_dilated_convs_compute_what_torch_does(kernel, dilation, size, bias, layout):
+    torch.manual_seed(0)
+    reach = dilation * (kernel // 2)
+    conv = DilatedConv2d(3, 4, kernel, padding=reach, dilation=dilation, bias=bias).double()
+    compare(conv, torch.randn(2, 3, *size, dtype=torch.float64).contiguous(memory_format=layout))
+
+
+def test_large_dilations_are_mostly_padding():
+    def share(dilation, size):
+        conv = DilatedConv2d(3, 4, 3, padding=dilation, dilation=dilation)
+        return is_mostly_padding(torch.empty(1, 3, size, size), conv)
+
+    assert share(18, 16) and share(12, 16) and not share(6, 16) and not share(12, 64)
+    strided = nn.Conv2d(3, 4, 3, stride=2, padding=18, dilation=18)
+    assert not is_mostly_padding(torch.empty(1, 3, 16, 16), strided)
