@@ -2,9 +2,17 @@ import pytest
 import torch
 from torch import nn
 
-from rcil.nn.units.cpu_convs import DilatedConv2d, is_mostly_padding
+from rcil.nn.units.cpu_convs import DilatedConv2d, PointwiseConv2d, _parts, is_mostly_padding
 
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def outcome(conv, images, towards):
@@ -49,3 +57,27 @@ def test_large_dilations_are_mostly_padding():
     assert share(18, 16) and share(12, 16) and not share(6, 16) and not share(12, 64)
     strided = nn.Conv2d(3, 4, 3, stride=2, padding=18, dilation=18)
     assert not is_mostly_padding(torch.empty(1, 3, 16, 16), strided)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(8, 3, 6, 5), (2, 3, 7, 5), (3, 3, 12, 2), (1, 3, 32, 4), (16, 3, 4, 4), (2, 3, 1, 1)]
+)
+def test_pointwise_convs_compute_what_torch_does(shape, bias, layout):
+    torch.manual_seed(0)
+    conv = PointwiseConv2d(3, 4, 1, bias=bias).double()
+    compare(conv, torch.randn(shape, dtype=torch.float64).contiguous(memory_format=layout))
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_images_are_cut_into_as_few_parts_as_needed():
+    def parts(*shape):
+        return _parts(torch.empty(shape).contiguous(memory_format=torch.channels_last))
+
+    assert parts(8, 3, 6, 5) == 2
+    assert parts(3, 3, 12, 2) == 6  # 3 x 6 = 18 images
+    assert parts(16, 3, 4, 4) == 1  # enough images
+    assert parts(2, 3, 7, 5) == 1  # seven rows have no part of equal height that gives enough
+    assert _parts(torch.empty(8, 3, 6, 5)) == 1  # planes would have to be copied
