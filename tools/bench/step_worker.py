@@ -1,8 +1,9 @@
 """One version of the code in a process of its own: trains a small network on command, for `train_step.py --against`.
 
-It reads one JSON object per line, `{"step": "joint", "count": 2}`, and answers with the seconds, the processor seconds
-and the losses of these optimisation steps. It uses only functions that have been in `rcil` for long, so that it also
-runs with earlier versions of the code. A version with settings of its own for CPUs applies them as the commands do.
+It reads one JSON object per line, `{"step": "joint", "count": 2}`, and answers with the seconds, the processor seconds,
+the losses and the billions of operations of these optimisation steps. It uses only functions that have been in `rcil`
+for long, so that it also runs with earlier versions of the code. A version with settings of its own for CPUs applies
+them as the commands do.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 with contextlib.suppress(ImportError):  # earlier versions have no such settings
     from rcil.hardware.cpu import tune_process
@@ -22,7 +24,7 @@ with contextlib.suppress(ImportError):  # earlier versions have no such settings
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rcil.methods import StepInfo, make_method
 from rcil.model.architecture import Architecture
@@ -57,6 +59,9 @@ def make_step(kind: str, arguments: argparse.Namespace) -> Callable[[], float]:
     else:
         student = build(arch if kind == "first" else arch.replace(rc=None), [NAMES])
         labels, info = torch.randint(0, OLD + NEW, size), StepInfo(0, OLD + NEW)
+    gflop = operations(student, images) + (
+        0 if teacher is None else operations(teacher.requires_grad_(False), images, 1)
+    )
     student = student.to(memory_format=layout).train()
     optimiser = torch.optim.AdamW([p for p in student.parameters() if p.requires_grad], 1e-4)
 
@@ -69,7 +74,29 @@ def make_step(kind: str, arguments: argparse.Namespace) -> Callable[[], float]:
         optimiser.step()
         return loss.item()
 
+    step.gflop = gflop * 1e-9  # type: ignore[attr-defined]
     return step
+
+
+def operations(model: nn.Module, images: Tensor, passes: int = 2) -> float:
+    """Operations of the convs of `model`: forward, gradient of the input and, where it learns, of the kernel.
+
+    Products with padding count.
+    """
+    counts: list[float] = []
+
+    def count(conv: nn.Module, _: Any, output: Tensor) -> None:
+        weight = conv.weight
+        assert isinstance(weight, Tensor)
+        learns = passes > 1 and weight.requires_grad
+        counts.append(2.0 * output.numel() * weight[0].numel() * (passes + learns))
+
+    hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, nn.Conv2d)]
+    with torch.no_grad():
+        model.eval()(images[:1])
+    for hook in hooks:
+        hook.remove()
+    return sum(counts) * len(images)
 
 
 def make_inference(arguments: argparse.Namespace) -> Callable[[], float]:
@@ -134,6 +161,7 @@ def main() -> None:
                 "seconds": wall / request["count"],
                 "cpu": (now.user + now.system - used.user - used.system) / request["count"],
                 "losses": losses,
+                "gflop": getattr(steps[request["step"]], "gflop", None),
             }
         print(json.dumps(answer), flush=True)
 
