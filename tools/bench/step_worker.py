@@ -40,7 +40,7 @@ def make_step(kind: str, arguments: argparse.Namespace) -> Callable[[], float]:
 
     Args:
         kind: `joint` (one branch), `first` (RCIL's step 0, two branches) or `later` (a later step of RCIL+).
-        arguments: Backbone, crop, batch and layout.
+        arguments: Backbone, crop, batch, layout, and whether to compile the network.
     """
     torch.manual_seed(0)
     if kind == "infer":
@@ -63,6 +63,8 @@ def make_step(kind: str, arguments: argparse.Namespace) -> Callable[[], float]:
         0 if teacher is None else operations(teacher.requires_grad_(False), images, 1)
     )
     student = student.to(memory_format=layout).train()
+    if arguments.compile:
+        student.compile()
     optimiser = torch.optim.AdamW([p for p in student.parameters() if p.requires_grad], 1e-4)
 
     def step() -> float:
@@ -142,6 +144,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--layout", choices=("contiguous", "channels-last"), default="contiguous")
+    parser.add_argument("--compile", action="store_true", help="use torch.compile, which needs a C++ compiler")
     parser.add_argument("--session", default="{}", help="settings of ONNX Runtime's session, as JSON")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

@@ -136,14 +136,16 @@ def compare_versions(arguments: argparse.Namespace) -> dict[str, Any]:
         )
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
         options = [f"--{name}={getattr(arguments, name)}" for name in ("backbone", "crop", "batch", "threads")]
+        last = "--layout=channels-last"
         variants = {
-            "earlier, contiguous": (earlier, "contiguous"),
-            "earlier, channels-last": (earlier, "channels-last"),
-            "here, channels-last": (here, "channels-last"),
+            "earlier, contiguous": (earlier, ["--layout=contiguous"]),
+            "earlier, channels-last": (earlier, [last]),
+            "here, channels-last": (here, [last]),
         }
+        if arguments.compile:
+            variants["here, compiled"] = (here, [last, "--compile"])
         workers = {
-            name: Worker([*options, f"--layout={layout}"], {}, (root, root / "export"))
-            for name, (root, layout) in variants.items()
+            name: Worker([*options, *own], {}, (root, root / "export")) for name, (root, own) in variants.items()
         }
         for worker in workers.values():
             stack.callback(worker.close)
@@ -203,6 +205,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", metavar="REVISION", help="compare with the code of this commit")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="what to train, with --against")
+    parser.add_argument("--compile", action="store_true", help="also try torch.compile, with --against")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="start N competing processes, with --against")
     parser.add_argument("--backbone", help="default resnet50, with --against efficientnet_lite0")
     parser.add_argument("--crop", type=int, default=256)

@@ -62,7 +62,12 @@ def can_skip(conv: nn.Module, x: Tensor) -> bool:
 
     It is not on a GPU, where the indices would have to be copied to the host first, and not under autocast.
     """
-    plain = type(conv) in (nn.Conv2d, DilatedConv2d) and conv.groups == 1 and conv.padding_mode == "zeros"
+    plain = (
+        isinstance(conv, nn.Conv2d)
+        and type(conv) in (nn.Conv2d, DilatedConv2d)
+        and conv.groups == 1
+        and conv.padding_mode == "zeros"
+    )
     return plain and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
