@@ -2,6 +2,9 @@ import pytest
 import torch
 from torch import nn
 
+from rcil.model.architecture import Architecture
+from rcil.nn import build
+from rcil.nn.architectures.depthwise import DepthwiseConv2d
 from rcil.nn.units.cpu_convs import DilatedConv2d, PointwiseConv2d, _parts, is_mostly_padding
 
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
@@ -81,3 +84,25 @@ def test_images_are_cut_into_as_few_parts_as_needed():
     assert parts(16, 3, 4, 4) == 1  # enough images
     assert parts(2, 3, 7, 5) == 1  # seven rows have no part of equal height that gives enough
     assert _parts(torch.empty(8, 3, 6, 5)) == 1  # planes would have to be copied
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_network_learns_what_it_would_with_torch_convs(monkeypatch):
+    """Loss and all gradients of EfficientNet-lite0 with RC blocks, whose maps are small enough for every fast path."""
+    torch.manual_seed(0)
+    model = build(Architecture(backbone="efficientnet_lite0", head_width=16), [["background", "ball"]]).double()
+    model = model.to(memory_format=torch.channels_last).train()
+    kinds = (DepthwiseConv2d, DilatedConv2d, PointwiseConv2d)
+    assert all(any(type(m) is kind for m in model.modules()) for kind in kinds)
+    images = torch.randn(2, 3, 128, 128, dtype=torch.float64).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(0, 2, (2, 128, 128))
+    found = []
+    for plain in (False, True):
+        if plain:
+            for kind in kinds:
+                monkeypatch.delattr(kind, "forward")
+        torch.manual_seed(1)  # drop-path
+        loss = nn.functional.cross_entropy(model(images), labels)
+        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
