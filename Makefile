@@ -44,6 +44,10 @@ fmt: setup
 bench: setup
 	$(BIN)/python tools/bench/pcd.py
 	$(BIN)/python tools/bench/train_step.py
+	$(BIN)/python tools/bench/train_step.py --against d557bad
+	$(BIN)/python tools/bench/spinning.py
+	$(BIN)/python tools/bench/spinning.py --busy 2
+	$(BIN)/python tools/bench/spinning.py --busy 2 --runtime onnxruntime
 	$(BIN)/python tools/bench/depthwise.py
 	$(BIN)/python tools/bench/loader.py
 	$(BIN)/python tools/bench/scale.py

@@ -1,8 +1,9 @@
 """One version of the code in a process of its own: trains a small network on command, for `train_step.py --against`.
 
-It reads one JSON object per line, `{"step": "joint", "count": 2}`, and answers with the seconds, the processor seconds
-and the losses of these optimisation steps. It uses only functions that have been in `rcil` for long, so that it also
-runs with earlier versions of the code. A version with settings of its own for CPUs applies them as the commands do.
+It reads one JSON object per line, `{"step": "joint", "count": 2}`, and answers with the seconds, the processor seconds,
+the losses and the billions of operations of these optimisation steps. It uses only functions that have been in `rcil`
+for long, so that it also runs with earlier versions of the code. A version with settings of its own for CPUs applies
+them as the commands do.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 with contextlib.suppress(ImportError):  # earlier versions have no such settings
     from rcil.hardware.cpu import tune_process
@@ -22,7 +24,7 @@ with contextlib.suppress(ImportError):  # earlier versions have no such settings
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rcil.methods import StepInfo, make_method
 from rcil.model.architecture import Architecture
@@ -38,7 +40,7 @@ def make_step(kind: str, arguments: argparse.Namespace) -> Callable[[], float]:
 
     Args:
         kind: `joint` (one branch), `first` (RCIL's step 0, two branches) or `later` (a later step of RCIL+).
-        arguments: Backbone, crop, batch and layout.
+        arguments: Backbone, crop, batch, layout, and whether to compile the network.
     """
     torch.manual_seed(0)
     if kind == "infer":
@@ -57,7 +59,12 @@ def make_step(kind: str, arguments: argparse.Namespace) -> Callable[[], float]:
     else:
         student = build(arch if kind == "first" else arch.replace(rc=None), [NAMES])
         labels, info = torch.randint(0, OLD + NEW, size), StepInfo(0, OLD + NEW)
+    gflop = operations(student, images) + (
+        0 if teacher is None else operations(teacher.requires_grad_(False), images, 1)
+    )
     student = student.to(memory_format=layout).train()
+    if arguments.compile:
+        student.compile()
     optimiser = torch.optim.AdamW([p for p in student.parameters() if p.requires_grad], 1e-4)
 
     def step() -> float:
@@ -69,7 +76,29 @@ def make_step(kind: str, arguments: argparse.Namespace) -> Callable[[], float]:
         optimiser.step()
         return loss.item()
 
+    step.gflop = gflop * 1e-9  # type: ignore[attr-defined]
     return step
+
+
+def operations(model: nn.Module, images: Tensor, passes: int = 2) -> float:
+    """Operations of the convs of `model`: forward, gradient of the input and, where it learns, of the kernel.
+
+    Products with padding count.
+    """
+    counts: list[float] = []
+
+    def count(conv: nn.Module, _: Any, output: Tensor) -> None:
+        weight = conv.weight
+        assert isinstance(weight, Tensor)
+        learns = passes > 1 and weight.requires_grad
+        counts.append(2.0 * output.numel() * weight[0].numel() * (passes + learns))
+
+    hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, nn.Conv2d)]
+    with torch.no_grad():
+        model.eval()(images[:1])
+    for hook in hooks:
+        hook.remove()
+    return sum(counts) * len(images)
 
 
 def make_inference(arguments: argparse.Namespace) -> Callable[[], float]:
@@ -99,13 +128,15 @@ def make_inference(arguments: argparse.Namespace) -> Callable[[], float]:
     return infer
 
 
-def sgemm_gflops(size: int = 1536) -> float:
-    """Billions of operations per second of a product of two float32 matrices: the limit of this many threads."""
+def sgemm(size: int = 1536) -> dict[str, float]:
+    """Billions of operations per second, and per processor second, of a product of two float32 matrices."""
     a, b = torch.randn(size, size), torch.randn(size, size)
     out = torch.empty(size, size)
-    start = time.perf_counter()
-    torch.mm(a, b, out=out)
-    return 2e-9 * size**3 / (time.perf_counter() - start)
+    start, used = time.perf_counter(), time.process_time()
+    for _ in range(3):
+        torch.mm(a, b, out=out)
+    wall, cpu = time.perf_counter() - start, time.process_time() - used
+    return {"gflops": 6e-9 * size**3 / wall, "per_cpu": 6e-9 * size**3 / cpu}
 
 
 def main() -> None:
@@ -115,14 +146,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--layout", choices=("contiguous", "channels-last"), default="contiguous")
+    parser.add_argument("--compile", action="store_true", help="use torch.compile, which needs a C++ compiler")
     parser.add_argument("--session", default="{}", help="settings of ONNX Runtime's session, as JSON")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     steps: dict[str, Callable[[], float]] = {}
+    answer: dict[str, Any]
     for line in sys.stdin:
         request = json.loads(line)
         if request["step"] == "sgemm":
-            answer = {"gflops": sgemm_gflops()}
+            answer = sgemm()
         else:
             if request["step"] not in steps:
                 steps = {request["step"]: make_step(request["step"], arguments)}  # one at a time, to save memory
@@ -134,6 +167,7 @@ def main() -> None:
                 "seconds": wall / request["count"],
                 "cpu": (now.user + now.system - used.user - used.system) / request["count"],
                 "losses": losses,
+                "gflop": getattr(steps[request["step"]], "gflop", None),
             }
         print(json.dumps(answer), flush=True)
 

@@ -1,6 +1,7 @@
-"""Measure one optimisation step: RCIL here, RCIL in the formulation of research code, and plain fine-tuning.
+"""Measure one optimisation step: RCIL here, RCIL in the formulation of research code, and plain fine-tuning; or compare
+an earlier version of the code with this one.
 
-All three train a DeepLab-v3 ResNet on the same images: forward, losses, backward, SGD.
+Without `--against`, all three train a DeepLab-v3 ResNet on the same images: forward, losses, backward, SGD.
 
 - here: two-branch student, folded teacher, `rcil-official` losses.
 - research: the same student and losses, but the teacher keeps its two branches and PCD pools both squared maps with six
@@ -10,17 +11,29 @@ All three train a DeepLab-v3 ResNet on the same images: forward, losses, backwar
 Runs alternate in one process; times are medians with the interquartile range.
 Memory is the growth of the peak resident set in a process of its own.
 
+With `--against REVISION`, the code of that commit and this code train EfficientNet-lite0 in processes of their own,
+which take turns: joint training (`joint`), RCIL's first step (`first`) and a later step of RCIL+ (`later`). The table
+shows seconds and processor seconds per step, both ratios to the earlier code in the same round, and the share of the
+machine's arithmetic limit: the operations of all convs of a step, those with padding included, over those that a
+product of large matrices (sgemm) does in the same processor time. Both versions must compute the same loss. On a busy
+machine seconds say little; processor seconds remain.
+
 Examples:
     python tools/bench/train_step.py
+    python tools/bench/train_step.py --against HEAD~10 --threads 1
+    python tools/bench/train_step.py --against HEAD~10 --busy 2 --rounds 5 --json busy.json
     python tools/bench/train_step.py --backbone resnet18 --crop 128 --batch 4 --rounds 3
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import statistics
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,12 +42,14 @@ from typing import Any
 import pcd as pcd_bench
 import torch
 from torch import Tensor
+from workers import Worker, competitors, pairwise, shown, spread
 
 from rcil.losses import PCD_FACTORS, unbiased_cross_entropy, unbiased_distillation
 from rcil.methods import LossTerms, StepInfo, make_method
 from rcil.model.architecture import Architecture
 from rcil.nn import Maps, Segmenter, begin_step, build, fold
 
+STEPS = ("joint", "first", "later")
 OLD, NEW = 16, 1
 NAMES = [f"class {index}" for index in range(OLD)]
 
@@ -109,20 +124,112 @@ def peak_mb(job: tuple[str, argparse.Namespace]) -> float:
     return pcd_bench.status_mb("VmHWM") - before
 
 
+def compare_versions(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Time steps of an earlier version of the code, in both layouts, and of this one in channels-last."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        earlier, here = Path(folder), Path(__file__).parents[2]
+        archive = subprocess.run(
+            ["git", "archive", arguments.against, "rcil", "export/rcil_export"],
+            cwd=here,
+            capture_output=True,
+            check=True,
+        )
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        options = [f"--{name}={getattr(arguments, name)}" for name in ("backbone", "crop", "batch", "threads")]
+        last = "--layout=channels-last"
+        variants = {
+            "earlier, contiguous": (earlier, ["--layout=contiguous"]),
+            "earlier, channels-last": (earlier, [last]),
+            "here, channels-last": (here, [last]),
+        }
+        if arguments.compile:
+            variants["here, compiled"] = (here, [last, "--compile"])
+        workers = {
+            name: Worker([*options, *own], {}, (root, root / "export")) for name, (root, own) in variants.items()
+        }
+        for worker in workers.values():
+            stack.callback(worker.close)
+        return {kind: _time_versions(workers, kind, arguments) for kind in arguments.steps}
+
+
+def _time_versions(workers: dict[str, Worker], kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    losses = {name: worker.ask(step=kind, count=2) for name, worker in workers.items()}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
+    limits: list[dict[str, float]] = []
+    with competitors(arguments.busy):
+        for _ in range(arguments.rounds):
+            limits.append(next(iter(workers.values())).ask(step="sgemm"))
+            for name, worker in workers.items():
+                runs[name].append(worker.ask(step=kind, count=1))
+    reference = next(iter(runs.values()))
+    limit = {name: statistics.median(found[name] for found in limits) for name in limits[0]}
+    first, gflop = (next(iter(losses.values()))[name] for name in ("losses", "gflop"))
+    return {
+        name: {
+            "seconds": spread([run["seconds"] for run in found]),
+            "cpu": spread([run["cpu"] for run in found]),
+            "speedup": pairwise([run["seconds"] for run in reference], [run["seconds"] for run in found]),
+            "cpu_saving": pairwise([run["cpu"] for run in reference], [run["cpu"] for run in found]),
+            "images_per_second": arguments.batch / statistics.median(run["seconds"] for run in found),
+            "gflop": gflop,
+            "sgemm": limit,
+            "share_of_limit": gflop / statistics.median(run["cpu"] for run in found) / limit["per_cpu"],
+            "loss_difference": max(abs(a / b - 1) for a, b in zip(losses[name]["losses"], first, strict=True)),
+        }
+        for name, found in runs.items()
+    }
+
+
+def print_versions(report: dict[str, Any]) -> None:
+    columns = (
+        "step",
+        "code",
+        "s",
+        "processor s",
+        "times as fast",
+        "in processor time",
+        "of the limit",
+        "loss differs by",
+    )
+    print(f"| {' | '.join(columns)} |")
+    print("|---|---|---|---|---|---|---|---|")
+    for kind, variants in report.items():
+        for name, found in variants.items():
+            limit = found["sgemm"]
+            ratios = f"{found['speedup']['median']:.2f} | {found['cpu_saving']['median']:.2f}"
+            times = f"{shown(found['seconds'])} | {shown(found['cpu'])}"
+            rest = f"{found['share_of_limit']:.0%} | {found['loss_difference']:.0e}"
+            print(f"| {kind} | {name} | {times} | {ratios} | {rest} |")
+    print(f"sgemm: {limit['gflops']:.0f} GFLOP per second, {limit['per_cpu']:.0f} per processor second")
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backbone", default="resnet50")
+    parser.add_argument("--against", metavar="REVISION", help="compare with the code of this commit")
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="what to train, with --against")
+    parser.add_argument("--compile", action="store_true", help="also try torch.compile, with --against")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="start N competing processes, with --against")
+    parser.add_argument("--backbone", help="default resnet50, with --against efficientnet_lite0")
     parser.add_argument("--crop", type=int, default=256)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of all variants after one warm-up (default 3)")
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
     parser.add_argument("--no-memory", action="store_true", help="skip the memory measurement")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.backbone = arguments.backbone or ("efficientnet_lite0" if arguments.against else "resnet50")
+    return arguments
 
 
 def main() -> None:
     arguments = parse_arguments()
+    if arguments.against:
+        found = compare_versions(arguments)
+        print_versions(found)
+        if arguments.json is not None:
+            settings = {k: str(v) for k, v in vars(arguments).items()}
+            arguments.json.write_text(json.dumps({"settings": settings, "steps": found}, indent=1) + "\n")
+        return
     torch.set_num_threads(arguments.threads)
     steps = make_steps(arguments)
     losses = {name: step() for name, step in steps.items()}

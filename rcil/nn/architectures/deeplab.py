@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rcil.nn.architectures.depthwise import DepthwiseConv2d
+from rcil.nn.units.cpu_convs import DilatedConv2d, PointwiseConv2d
 from rcil.nn.units.layers import Layers
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class DeepLabHead(nn.Module):
         super().__init__()
         layers, width, inputs = Layers.of(arch), arch.head_width, channels[-1]
         convs = [nn.Conv2d(inputs, width, 1, bias=False)]
-        convs += [nn.Conv2d(inputs, width, 3, padding=r, dilation=r, bias=False) for r in RATES[arch.output_stride]]
+        convs += [DilatedConv2d(inputs, width, 3, padding=r, dilation=r, bias=False) for r in RATES[arch.output_stride]]
         self.paths = nn.ModuleList(layers.rc_conv(conv, "leaky") for conv in convs)
         self.pool = layers.plain(nn.Conv2d(inputs, width, 1, bias=False), "leaky")
         self.project = layers.conv_sum(
@@ -62,11 +63,11 @@ class DeepLabPlusHead(nn.Module):
         layers, width, skip = Layers.of(arch), arch.head_width, arch.skip_width
         self.aspp = DeepLabHead(arch, channels)
         self.slope = arch.slope
-        self.skip = layers.plain(nn.Conv2d(channels[0], skip, 1, bias=False), "leaky")
+        self.skip = layers.plain(PointwiseConv2d(channels[0], skip, 1, bias=False), "leaky")
         self.depthwise1 = layers.rc_conv(DepthwiseConv2d(width + skip, 3, 1, bias=False), "leaky")
-        self.pointwise1 = layers.plain(nn.Conv2d(width + skip, width, 1, bias=False), "leaky")
+        self.pointwise1 = layers.plain(PointwiseConv2d(width + skip, width, 1, bias=False), "leaky")
         self.depthwise2 = layers.rc_conv(DepthwiseConv2d(width, 3, 1, bias=False), "leaky")
-        self.pointwise2 = layers.plain(nn.Conv2d(width, width, 1, bias=False))
+        self.pointwise2 = layers.plain(PointwiseConv2d(width, width, 1, bias=False))
 
     def forward(self, stages: Sequence[Tensor]) -> Tensor:
         """Maps of the stages, the first [N, C, h, w] -> decoder map before its activation [N, width, h, w]."""

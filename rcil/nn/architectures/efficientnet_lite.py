@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from rcil.nn.architectures.depthwise import DepthwiseConv2d
 from rcil.nn.architectures.stages import StageMaps
 from rcil.nn.units.convnorm import SameConv2d
+from rcil.nn.units.cpu_convs import PointwiseConv2d
 from rcil.nn.units.layers import AnyLayers, Layers
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def conv(inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int 
         return SameConv2d(inputs, outputs, kernel, stride, dilation=dilation, groups=groups, bias=False)
     if groups == inputs == outputs:
         return DepthwiseConv2d(inputs, kernel, dilation, bias=False)
+    if kernel == 1:
+        return PointwiseConv2d(inputs, outputs, 1, groups=groups, bias=False)
     padding = dilation * (kernel // 2)
     return nn.Conv2d(inputs, outputs, kernel, 1, padding, dilation, groups=groups, bias=False)
 

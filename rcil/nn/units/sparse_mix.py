@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from rcil.nn.units.cpu_convs import DilatedConv2d, is_mostly_padding, kernel_gradient
+
 
 class _ConvForSome(torch.autograd.Function):
     """A conv without bias whose output channels outside `alive` have no gradient."""
@@ -33,9 +35,11 @@ class _ConvForSome(torch.autograd.Function):
         conv = ctx.conv
         if len(alive) == 0:
             return torch.zeros_like(x), torch.zeros_like(weight), None, None
-        wanted = [ctx.needs_input_grad[0], ctx.needs_input_grad[1], False]
+        grad = grad.index_select(1, alive)
+        by_taps = ctx.needs_input_grad[1] and is_mostly_padding(x, conv)
+        wanted = [ctx.needs_input_grad[0], ctx.needs_input_grad[1] and not by_taps, False]
         to_x, to_some, _ = torch.ops.aten.convolution_backward(
-            grad.index_select(1, alive),
+            grad,
             x,
             weight.index_select(0, alive),
             None,
@@ -47,7 +51,9 @@ class _ConvForSome(torch.autograd.Function):
             1,
             wanted,
         )
-        to_weight = torch.zeros_like(weight).index_copy_(0, alive, to_some) if wanted[1] else None
+        if by_taps:
+            to_some = kernel_gradient(x, grad, conv.kernel_size[0], conv.dilation[0])
+        to_weight = torch.zeros_like(weight).index_copy_(0, alive, to_some) if ctx.needs_input_grad[1] else None
         return to_x, to_weight, None, None
 
 
@@ -56,7 +62,12 @@ def can_skip(conv: nn.Module, x: Tensor) -> bool:
 
     It is not on a GPU, where the indices would have to be copied to the host first, and not under autocast.
     """
-    plain = type(conv) is nn.Conv2d and conv.groups == 1 and conv.padding_mode == "zeros"
+    plain = (
+        isinstance(conv, nn.Conv2d)
+        and type(conv) in (nn.Conv2d, DilatedConv2d)
+        and conv.groups == 1
+        and conv.padding_mode == "zeros"
+    )
     return plain and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 

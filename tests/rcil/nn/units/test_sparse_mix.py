@@ -23,7 +23,10 @@ def block(norm="batch", **geometry):
 
 
 @pytest.mark.parametrize("norm", ["batch", "abs"])
-@pytest.mark.parametrize("geometry", [{}, {"stride": (2, 2)}, {"dilation": (2, 2), "padding": (2, 2)}])
+@pytest.mark.parametrize(
+    "geometry",
+    [{}, {"stride": (2, 2)}, {"dilation": (2, 2), "padding": (2, 2)}, {"dilation": (8, 8), "padding": (8, 8)}],
+)
 def test_outputs_gradients_and_statistics_are_those_of_the_dense_block(norm, geometry):
     sparse = block(norm, **geometry)
     dense = copy.deepcopy(sparse)
