@@ -8,8 +8,7 @@ from sites import write_sample
 
 from rcil.core.errors import ConfigError
 from rcil.data.datasets.cityscapes import CITIES
-from rcil.data.types import Sample
-from rcil.training.plan import hold_out, is_held_out, make_plan, resolve_domains, resolve_groups
+from rcil.training.plan import make_plan, resolve_domains, resolve_groups
 from rcil.training.task import ProtocolSection, load_task
 
 
@@ -53,17 +52,29 @@ def test_impossible_tasks(task_file, overrides, message):
         make_plan(load_task(task_file, overrides))
 
 
-@pytest.mark.parametrize("share", [1e-9, 1 - 1e-9])
-def test_neither_side_is_empty(task_file, share):
-    """Where chance leaves a side empty one image changes over; elsewhere the rule alone decides."""
-    samples = [Sample(str(i), Path(), Path()) for i in range(9)]
-    train, held = hold_out(samples, 0, share)
-    assert sorted(map(len, (train, held))) == [1, 8]
-    assert {*train, *held} == set(samples)
-    ruled = tuple(s for s in samples if is_held_out(s.name, 0, 0.3))
-    assert hold_out(samples, 0, 0.3)[1] == ruled != ()
+@pytest.mark.parametrize(("share", "held"), [(1e-9, 1), (0.2, 2), (0.34, 3), (1 - 1e-9, 9)])
+def test_every_step_holds_out_its_share(task_file, share, held):
     for step in make_plan(load_task(task_file, [f"training.held_out={share}"])).steps:
-        assert min(len(step.train), len(step.validation)) == 1
+        assert (len(step.train), len(step.validation)) == (10 - held, held)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_image_is_held_out_in_one_step_and_trained_on_in_another(task_file, seed):
+    """Images of one class, of both, and a memory of the first step."""
+    for index in range(14):
+        mask = np.zeros((32, 32), np.uint8)
+        mask[:8] = 1 if index % 2 else 2
+        write_sample(task_file.parent / "site", "train", f"single_{index}", mask)
+    task = load_task(task_file, [f"seed={seed}", "training.memory=3"])
+    first, second = make_plan(task).steps
+    for step in (first, second):
+        assert (len(step.train), len(step.validation)) == (14, 3)
+    trained = {s.name for step in (first, second) for s in step.train}
+    held = {s.name for step in (first, second) for s in step.validation}
+    assert not trained & held
+    assert len(second.memory) == 3 and not {kept.sample.name for kept in second.memory} & held
+    (joint,) = make_plan(task, joint=True).steps
+    assert {s.name for s in joint.validation} == held
 
 
 def test_one_image_is_too_few(task_file):
