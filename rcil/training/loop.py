@@ -53,6 +53,8 @@ class Event:
     """Mean IoU of the held-out images, after a validation."""
     looked: tuple[int, int] | None = None
     """Processed whole images and their total, before the first epoch or after the last."""
+    finished: bool = False
+    """Whether this is the end of an epoch that is not validated."""
 
 
 Listener = Callable[[Event], None]
@@ -76,7 +78,7 @@ class StepJob:
 
 
 def train_step(job: StepJob, student: Segmenter, previous: Model | None, method: Method, listen: Listener) -> Segmenter:
-    """Train `student` and return the network of its best epoch, finished by the method.
+    """Train `student` and return the network of its best or last epoch, finished by the method.
 
     The teacher is the folded form of `previous`, the model that the step started from.
 
@@ -100,7 +102,7 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
         student = synchronise_norms(student)
     network = _distributed(student, processes)
     state = _new_state(student, method, job, epochs * iterations)
-    saved, best = job.folder / "state.pt", job.folder / "best.safetensors"
+    saved, best = job.folder / "state.pt", job.folder / f"{settings.keep}.safetensors"
     if saved.exists():
         state.load(saved)
     elif old is not None:
@@ -128,17 +130,19 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
             if processes.leads and position.iteration % settings.save_every == 0:
                 state.save(saved)
         position.epoch, position.iteration = epoch + 1, 0
-        if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
-            if settings.settle:
-                recalibrate_norms(student, _images(job, epoch, share))
+        seen = None
+        is_last, is_validated = position.epoch == epochs, settings.validates(position.epoch, epochs)
+        if settings.settle and (is_last or is_validated):
+            recalibrate_norms(student, _images(job, epoch, share))
+        if is_validated:
             seen = _validate(student.eval(), job)
-            miou = seen.all
-            if miou > position.best_miou:
-                position.best_miou, position.best_epoch, position.best_classes = miou, epoch, seen.iou_by_class
-                if processes.leads:
-                    save(best, student, job.metadata)
-            position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
-            listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou))
+            position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": seen.all})
+        if is_last if settings.keep == "last" else seen is not None and seen.all > position.best_miou:
+            position.keep(epoch, seen)
+            if processes.leads:
+                save(best, student, job.metadata)
+        miou = None if seen is None else seen.all
+        listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou, finished=seen is None))
         if processes.leads:
             state.save(saved)
     processes.wait()
@@ -330,7 +334,7 @@ def _skip(bad: list[str], undo: Undo | None, job: StepJob, epoch: int, position:
 
 
 def _diverged(what: str, job: StepJob, epoch: int, position: Position, best: Path) -> TrainingError:
-    last = f"the best network so far is in {best}" if best.exists() else "no epoch was finished yet"
+    last = f"the best network so far is in {best}" if best.exists() else "no network was saved yet"
     remedy = "Lower training.lr or the method's weights and start a new run in another folder."
     if job.settings.precision == "fp16":
         remedy = "Set training.precision to bf16 or fp32 and start a new run in another folder, or lower training.lr."

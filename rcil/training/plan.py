@@ -46,7 +46,7 @@ class StepPlan:
     """The classes that the step adds; step 0 includes background, later domain steps add none."""
     train: tuple[Sample, ...]
     validation: tuple[Sample, ...]
-    """Held-out training images, which choose the best epoch."""
+    """Held-out training images, which choose the best epoch unless the last one is kept."""
     memory: tuple[Remembered, ...] = ()
     """Replayed images of earlier steps."""
 

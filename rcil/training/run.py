@@ -176,9 +176,11 @@ def spread(items: Sequence[T], count: int | None) -> tuple[T, ...]:
 
 
 def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:
-    """The metadata of the final network, with the held-out metrics of the best epoch."""
+    """The metadata of the final network, with the held-out metrics of the kept epoch if it was validated."""
     position = read_state(folder / "state.pt")["position"]
-    metrics = {"held_out_miou": position["best_miou"], "best_epoch": float(position["best_epoch"])}
+    metrics = {"best_epoch": float(position["best_epoch"])}
+    if position["best_miou"] >= 0:
+        metrics["held_out_miou"] = position["best_miou"]
     metrics |= {f"iou {name}": value for name, value in position.get("best_classes", {}).items()}
     *earlier, last = metadata.lineage
     lineage = (*earlier, last.model_copy(update={"metrics": {**last.metrics, **metrics}}))

@@ -142,9 +142,13 @@ class TrainingSection(FrozenModel):
     power: Positive = 0.9
     """Exponent of the polynomial learning rate decay, applied per iteration."""
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of the training images of a step that is held out to choose the best epoch."""
-    validate_every: Count = 1
-    """Epochs between two validations on the held-out images; the last epoch is always validated."""
+    """Share of the training images of a step that is held out for validation."""
+    keep: Literal["best", "last"] = "best"
+    """The epoch that a step keeps: the `best` on the held-out images, or the `last`. Choosing the best uses labels of
+    old classes that a continual step does not have; the paper's presets keep the last."""
+    validate_every: Count | None = None
+    """Epochs between two validations on the held-out images; the last epoch is then validated too. By default every
+    epoch is validated if the best is kept, and none if the last is kept."""
     validate_images: Count | None = None
     """Number of held-out images per validation, evenly spread; None uses all. For large datasets and short epochs."""
     settle: Annotated[int, Field(ge=0)] = 0
@@ -167,6 +171,18 @@ class TrainingSection(FrozenModel):
     deterministic."""
     save_every: Count = 200
     """Iterations between two saves of the resume state, which is also saved after every epoch."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _best_needs_validation(cls, values: Any) -> Any:
+        """The default of `validate_every`, which earlier versions recorded as 1."""
+        if isinstance(values, dict) and values.get("keep", "best") == "best" and values.get("validate_every") is None:
+            return {**values, "validate_every": 1}
+        return values
+
+    def validates(self, epoch: int, epochs: int) -> bool:
+        """Whether the held-out images are evaluated after `epoch` of `epochs`, counted from 1."""
+        return self.validate_every is not None and (epoch % self.validate_every == 0 or epoch == epochs)
 
     @model_validator(mode="after")
     def _range(self) -> Self:
