@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rcil.core.images import Image, read_rgb
+from rcil.core.images import read_rgb
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.data.scan import id_table
 from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.evaluation.metrics import Confusion, mean_iou
+from rcil.evaluation.resampling import Pair, centre_crop
 from rcil.inference import Model
 from rcil.model.metadata import Metadata
 
@@ -24,8 +25,6 @@ GPU_PIXELS = 2**21
 """Pixels that a GPU segments at a time: eight images of 512 x 512."""
 MAX_WAITING = 64
 """Images that wait in memory for others of their size."""
-Pair = tuple[Image, NDArray[np.uint8]]
-"""An image [H, W, 3] and its labels [H, W]."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,10 @@ def evaluate(
     progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     scale: float = 1.0,
+    test_crop: int | None = None,
 ) -> EvalReport:
     """What a model gets right on samples, by class and over old, new and all classes; arguments as of `measure`."""
-    confusion = measure(model, data, samples, progress, scale=scale)
+    confusion = measure(model, data, samples, progress, scale=scale, test_crop=test_crop)
     return as_report(confusion, model.metadata, data, len(samples))
 
 
@@ -94,10 +94,11 @@ def measure(
     progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     scale: float = 1.0,
+    test_crop: int | None = None,
     dtype: torch.dtype = torch.float32,
     pixels: int | None = None,
 ) -> Confusion:
-    """Segment every sample and compare with its mask, at the mask's size.
+    """Segment every sample and compare with its mask, at the mask's size or at that of a centre crop.
 
     Args:
         model: A model of any form; it is folded first.
@@ -105,6 +106,8 @@ def measure(
         samples: What to evaluate on.
         progress: Told how many of how many samples are done.
         scale: Size at which the network sees images, as a factor.
+        test_crop: Side of the square in the middle that images and masks are cut to, after the shorter side was
+            resized to it, as in the published codes; None evaluates whole images.
         dtype: Half precision runs the network under autocast.
         pixels: Images of one size are segmented together as long as they have at most so many pixels; by default
             `GPU_PIXELS` on a GPU, and one image at a time on a CPU.
@@ -115,7 +118,10 @@ def measure(
     if pixels is None:
         pixels = GPU_PIXELS if device.type == "cuda" else 0
     done = 0
-    for group in of_one_size((read_pair(sample, table) for sample in samples), pixels):
+    pairs = (read_pair(sample, table) for sample in samples)
+    if test_crop is not None:
+        pairs = (centre_crop(image, truth, test_crop) for image, truth in pairs)
+    for group in of_one_size(pairs, pixels):
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             masks = model.folded.segment_all([image for image, _ in group], scale=scale)
         for (_, truth), rows in zip(group, masks, strict=True):

@@ -75,6 +75,8 @@ class StepJob:
     """Factor by which images are resized for the network."""
     folder: Path
     processes: Processes = ALONE
+    test_crop: int | None = None
+    """See `DataSection`."""
 
 
 def train_step(job: StepJob, student: Segmenter, previous: Model | None, method: Method, listen: Listener) -> Segmenter:
@@ -158,12 +160,13 @@ def evaluate_together(
     scale: float,
     processes: Processes,
     *,
+    test_crop: int | None = None,
     dtype: torch.dtype = torch.float32,
     pixels: int | None = None,
 ) -> EvalReport:
     """Evaluate a model with several processes, each on its share of the samples; all get the same report."""
     share = samples[processes.rank :: processes.count]
-    confusion = measure(model, data, share, scale=scale, dtype=dtype, pixels=pixels)
+    confusion = measure(model, data, share, scale=scale, test_crop=test_crop, dtype=dtype, pixels=pixels)
     confusion.matrix = processes.sum_array(confusion.matrix)
     return as_report(confusion, model.metadata, data, len(samples))
 
@@ -174,10 +177,10 @@ def _validate(model: Segmenter, job: StepJob) -> EvalReport:
     On a CPU, images are evaluated one at a time in fp32, since larger batches are not faster.
     """
     settings, processes = job.settings, job.processes
-    how: dict[str, Any] = {}
+    how: dict[str, Any] = {"test_crop": job.test_crop}
     if processes.device.type == "cuda":
         piece = settings.batch // (processes.count * settings.accumulate)
-        how = {"dtype": DTYPES[settings.precision], "pixels": piece * settings.crop**2}
+        how |= {"dtype": DTYPES[settings.precision], "pixels": piece * settings.crop**2}
     return evaluate_together(Model(model, job.metadata), job.data, job.validation, job.scale, processes, **how)
 
 

@@ -121,7 +121,8 @@ def _run_steps(
         processes.wait()
         model = Model(*load(final), final).to(processes.device)
         _remember(method, output, index)
-        report = evaluate_together(model, plan.data, plan.test, task.data.scale, processes)
+        section = task.data
+        report = evaluate_together(model, plan.data, plan.test, section.scale, processes, test_crop=section.test_crop)
         results.append({"step": index, "teaches": list(step_plan.teaches), **report.as_document()})
         document: dict[str, Any] = {"task": task.name, "method": task.method.name, "steps": results}
         if processes.leads:
@@ -159,6 +160,7 @@ def _train(
         scale=task.data.scale,
         folder=output / f"step{index}",
         processes=processes,
+        test_crop=task.data.test_crop,
     )
     job.folder.mkdir(parents=True, exist_ok=True)
     final = train_step(job, student, previous, method, listen)

@@ -12,13 +12,15 @@ from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.model.architecture import FrozenModel, NetworkShape
 from rcil.presets import preset_names, preset_text
-from rcil.training.compatibility import check_norm_precision
+from rcil.training.compatibility import check_augmentation, check_norm_precision
 
 PATHS = ("data.root", "network.pretrained")
 """Keys whose values are paths."""
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(gt=0, le=4)]
+Side = Annotated[int, Field(ge=32)]
+Augmentation = Literal["resize_and_crop", "random_resized_crop"]
 
 
 def _known_device(name: str) -> str:
@@ -43,6 +45,9 @@ class DataSection(FrozenModel):
     scale: Scale = 1.0
     """Factor by which images are resized for the network; masks and results keep their size. Values below 1 are faster,
     values above 1 help with small objects."""
+    test_crop: Side | None = None
+    """Evaluate on squares of this side: the shorter side of images and masks is resized to it, and the middle is cut
+    out. The published codes of MiB, PLOP and RCIL do so with 512 pixels. None evaluates whole images."""
     variant: Literal["clean", "legacy"] = "clean"
     """Split for the domain protocols of Cityscapes. `clean`: training cities train, validation cities test. `legacy`:
     the research code's split of all 21 cities, which trains on most of its test images; see `legacy_cut`."""
@@ -124,9 +129,14 @@ class TrainingSection(FrozenModel):
     epoch. More: images repeat with different crops. By default, as in the paper, an epoch has all images."""
     batch: Count = 24
     """Batch size over all processes."""
-    crop: Annotated[int, Field(ge=32)] = 512
+    crop: Side = 512
+    augmentation: Augmentation = "resize_and_crop"
+    """`resize_and_crop`: the image is resized by a random factor, and a square is cut from it. `random_resized_crop`:
+    a random part of the image is resized to the square, which changes its ratio of width to height, as in the published
+    codes of MiB, PLOP and RCIL. Both flip half of the images."""
     scale: tuple[Positive, Positive] = (0.5, 2.0)
-    """Range of the random resize factor, multiplied by `data.scale`."""
+    """`resize_and_crop`: range of the resize factor, multiplied by `data.scale`. `random_resized_crop`: range of the
+    share of the image's area; draws above 1 do not fit and are repeated."""
     focus: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of crops that are guaranteed to contain a class of the step, all classes equally likely. Helps with small
     or rare objects. Paper: 0."""
@@ -189,6 +199,8 @@ class TrainingSection(FrozenModel):
         low, high = self.scale
         if low > high:
             raise ValueError(f"scale must be (smallest, largest), not ({low:g}, {high:g})")
+        if self.augmentation == "random_resized_crop" and self.focus:
+            raise ValueError("focus needs augmentation resize_and_crop: a random resized crop cannot be focused")
         return self
 
 
@@ -209,6 +221,7 @@ class Task(FrozenModel):
             # torch 2.13 writes past its memory in strided 1x1 convs of four channels in this layout.
             raise ValueError("training.channels_last needs a network.width of at least 8")
         check_norm_precision(self.network.norm, self.training.precision)
+        check_augmentation(self.training.augmentation, self.data.scale)
         if self.training.memory and self.protocol.by_domain:
             raise ValueError("training.memory keeps images of earlier classes, which domain protocols do not have")
         return self

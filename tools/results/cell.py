@@ -20,7 +20,9 @@ def held_out_classes(task: Task, model: Path) -> dict[str, float | None]:
     """IoU of every class on all images that were held out of any step."""
     plan = make_plan(task, joint=make_method(task.method.name, **task.method.options).sees_all_data)
     samples = {sample.name: sample for step in plan.steps for sample in step.validation}
-    report = evaluate(load(model), plan.data, tuple(samples.values()), scale=task.data.scale)
+    report = evaluate(
+        load(model), plan.data, tuple(samples.values()), scale=task.data.scale, test_crop=task.data.test_crop
+    )
     return {c["name"]: c["iou"] for c in report.as_document()["classes"]}
 
 
