@@ -105,7 +105,10 @@ class NetworkSection(NetworkShape):
     """Side of the window that the pooled path of the head averages over in evaluation, in pixels of its map; None: all.
     Where images are much larger than training crops, crop / output_stride keeps the path at what it was trained on."""
     pretrained: Literal["imagenet"] | Path | None = None
-    """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for efficientnet_lite0."""
+    """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for efficientnet_lite0. None starts from
+    random weights."""
+    slope: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Negative slope of the leaky ReLU; 0 is a ReLU. None: that of the pretrained weights, 0.01 without any."""
 
 
 class MethodSection(FrozenModel):
@@ -151,8 +154,9 @@ class TrainingSection(FrozenModel):
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     power: Positive = 0.9
     """Exponent of the polynomial learning rate decay, applied per iteration."""
-    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of the training images of a step that is held out for validation."""
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Share of the training images of a step that is held out for validation. 0 trains on all images, as the published
+    scripts do, and needs `keep: last`."""
     keep: Literal["best", "last"] = "best"
     """The epoch that a step keeps: the `best` on the held-out images, or the `last`. Choosing the best uses labels of
     old classes that a continual step does not have; the paper's presets keep the last."""
@@ -199,6 +203,8 @@ class TrainingSection(FrozenModel):
         low, high = self.scale
         if low > high:
             raise ValueError(f"scale must be (smallest, largest), not ({low:g}, {high:g})")
+        if self.held_out == 0 and self.validate_every is not None:
+            raise ValueError("without held-out images nothing can be validated: set keep to last, or held_out above 0")
         if self.augmentation == "random_resized_crop" and self.focus:
             raise ValueError("focus needs augmentation resize_and_crop: a random resized crop cannot be focused")
         return self
