@@ -53,6 +53,8 @@ class Request(FrozenModel):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         check_augmentation(self.training.augmentation, self.scale)
+        if self.training.held_out == 0:
+            raise ValueError("training.held_out must be above 0: forgetting may be measured on the held-out images")
         return self
 
 

@@ -62,8 +62,8 @@ def hold_out(samples: Sequence[Sample], held: frozenset[str]) -> tuple[tuple[Sam
 
 
 def held_out_count(images: int, share: float) -> int:
-    """The rounded share; at least one image and at most all but one, of two or more."""
-    return min(max(round(share * images), 1), images - 1) if images > 1 else 0
+    """The rounded share; at least one image and at most all but one, of two or more, unless the share is 0."""
+    return min(max(round(share * images), 1), images - 1) if images > 1 and share > 0 else 0
 
 
 def _balanced(held: Counts, sizes: Counts, belongs: Counts, targets: Counts) -> Counts:

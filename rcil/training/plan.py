@@ -169,7 +169,7 @@ def _step_plan(
     """The plan of a step whose images named in `held` are held out."""
     train, held_out = hold_out(chosen, held)
     plan = StepPlan(step, tuple(data.names[c] for c in step.classes), train, held_out)
-    if not plan.train or not plan.validation:
+    if not plan.train or (task.training.held_out and not plan.validation):
         what = "domain names" if step.domains else f"class names and the setting '{task.protocol.setting}'"
         raise ConfigError(
             f"step {step.index} ({', '.join(plan.teaches)}) has {len(chosen)} images: "

@@ -23,7 +23,7 @@ def test_a_single_step_holds_out_the_lowest_draws():
 
 @pytest.mark.parametrize(
     ("images", "share", "count"),
-    [(10, 0.2, 2), (12, 0.2, 2), (13, 0.2, 3), (2, 0.2, 1), (3, 0.01, 1), (3, 0.99, 2), (1, 0.2, 0), (0, 0.2, 0)],
+    [(10, 0.2, 2), (12, 0.2, 2), (13, 0.2, 3), (2, 0.2, 1), (3, 0.01, 1), (3, 0.99, 2), (1, 0.2, 0), (9, 0, 0)],
 )
 def test_the_share_is_rounded_and_neither_side_is_empty(images, share, count):
     assert held_out_count(images, share) == count
