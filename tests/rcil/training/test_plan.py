@@ -77,6 +77,11 @@ def test_no_image_is_held_out_in_one_step_and_trained_on_in_another(task_file, s
     assert {s.name for s in joint.validation} == held
 
 
+def test_nothing_is_held_out_if_the_task_says_so(task_file):
+    for step in make_plan(load_task(task_file, ["training={held_out: 0, keep: last}"])).steps:
+        assert (len(step.train), len(step.validation)) == (10, 0)
+
+
 def test_one_image_is_too_few(task_file):
     mask = np.zeros((64, 96), np.uint8)
     for index in range(1, 10):
@@ -175,7 +180,7 @@ class TestLegacyCityscapes:
         return lambda *overrides: load_task(Path("cityscapes-11-5"), [f"data.root={cities}", *overrides])
 
     def test_all_cities_are_cut_and_the_leak_is_measured(self, task):
-        plan = make_plan(task("data.variant=legacy"))
+        plan = make_plan(task())
         assert [step.teaches for step in plan.steps] == [CITIES[:11], CITIES[11:16], CITIES[16:]]
         images = [{sample.image for sample in (*step.train, *step.validation)} for step in plan.steps]
         assert [len(found) for found in images] == [88, 40, 40]
@@ -185,14 +190,14 @@ class TestLegacyCityscapes:
         assert plan.warnings[0].startswith(f"WARNING: {leaked} of 42 test images ({100 * leaked / 42:.1f} %)")
 
     def test_clean_and_joint_keep_test_images_apart(self, task):
-        clean = make_plan(task())
+        clean = make_plan(task("data.variant=clean"))
         assert [step.teaches for step in clean.steps] == [CITIES[:11], CITIES[11:16], CITIES[16:18]]
         assert {sample.domain for sample in clean.test} == set(CITIES[-3:])
-        assert clean.warnings == make_plan(task("data.variant=legacy"), joint=True).warnings == ()
+        assert clean.warnings == make_plan(task(), joint=True).warnings == ()
 
     def test_it_needs_a_domain_protocol(self, task):
         with pytest.raises(ConfigError, match="needs a domain protocol"):
-            make_plan(task("data.variant=legacy", "protocol={split: 10-4}"))
+            make_plan(task("protocol={split: 10-4}"))
 
 
 def test_memory_keeps_some_images_of_every_earlier_class(task_file):
