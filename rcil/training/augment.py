@@ -1,4 +1,4 @@
-"""Random resize, crop and flip. Optionally, crops are focused on labelled classes."""
+"""Random crops. Optionally, they are focused on labelled classes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def random_resized_crop(
         area: Smallest and largest share of the image's area.
         rng: Random generator.
     """
-    top, left, height, width = random_box(*mask.shape, area, rng)
+    rows, columns = mask.shape
+    top, left, height, width = random_box(rows, columns, area, rng)
     part = slice(top, top + height), slice(left, left + width)
     image, mask = resize_pair(image[part], np.ascontiguousarray(mask[part]), crop, crop)
     if rng.random() < 0.5:

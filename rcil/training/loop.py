@@ -132,25 +132,34 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
             if processes.leads and position.iteration % settings.save_every == 0:
                 state.save(saved)
         position.epoch, position.iteration = epoch + 1, 0
-        seen = None
-        is_last, is_validated = position.epoch == epochs, settings.validates(position.epoch, epochs)
-        if settings.settle and (is_last or is_validated):
-            recalibrate_norms(student, _images(job, epoch, share))
-        if is_validated:
-            seen = _validate(student.eval(), job)
-            position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": seen.all})
-        if is_last if settings.keep == "last" else seen is not None and seen.all > position.best_miou:
-            position.keep(epoch, seen)
-            if processes.leads:
-                save(best, student, job.metadata)
-        miou = None if seen is None else seen.all
-        listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou, finished=seen is None))
+        miou = _end_epoch(state, job, epoch, share, best)
+        if miou is not None:
+            position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
+        listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou, finished=miou is None))
         if processes.leads:
             state.save(saved)
     processes.wait()
     end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
     trained, before = load(best)[0].to(processes.device), None if previous is None else previous.network
     return method.finish(trained, before, old, job.info, _whole(job, listen, end))
+
+
+def _end_epoch(state: StepState, job: StepJob, epoch: int, share: Share, best: Path) -> float | None:
+    """Validate the network if it is time to, and save it if it is the one to keep so far.
+
+    Returns its mean IoU on the held-out images; None without validation.
+    """
+    settings, position = job.settings, state.position
+    epochs = settings.epochs[min(job.index, 1)]
+    is_last, is_validated = position.epoch == epochs, settings.validates(position.epoch, epochs)
+    if settings.settle and (is_last or is_validated):
+        recalibrate_norms(state.model, _images(job, epoch, share))
+    seen = _validate(state.model.eval(), job) if is_validated else None
+    if is_last if settings.keep == "last" else seen is not None and seen.all > position.best_miou:
+        position.keep(epoch, seen)
+        if job.processes.leads:
+            save(best, state.model, job.metadata)
+    return None if seen is None else seen.all
 
 
 def evaluate_together(
