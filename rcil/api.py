@@ -150,6 +150,7 @@ def evaluate(
     *,
     split: str = defaults.SPLIT,
     scale: float = defaults.SCALE,
+    test_crop: int | None = None,
     device: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> EvalReport:
@@ -167,8 +168,12 @@ def evaluate(
         data: The site folder; classes are matched by name.
         split: Name of the split.
         scale: The network sees images at this multiple of their size.
+        test_crop: Side of the square in the middle that is evaluated, after the shorter side was resized to it; None
+            evaluates whole images.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of evaluated images and their total.
     """
-    (evaluated,) = evaluate_models([Path(model)], Path(data), split, scale=scale, device=device, progress=progress)
+    (evaluated,) = evaluate_models(
+        [Path(model)], Path(data), split, scale=scale, test_crop=test_crop, device=device, progress=progress
+    )
     return evaluated.report

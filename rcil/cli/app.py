@@ -165,6 +165,15 @@ def eval_(
     data: SiteData,
     split: Annotated[str, typer.Option(help="The split to evaluate.")] = defaults.SPLIT,
     scale: Scale = defaults.SCALE,
+    test_crop: Annotated[
+        int | None,
+        typer.Option(
+            "--test-crop",
+            min=32,
+            help="Resize the shorter side to this many pixels and evaluate the square in the middle, as the published "
+            "codes do with 512. By default whole images are evaluated.",
+        ),
+    ] = None,
     device: Device = None,
     output: Annotated[
         Path | None,
@@ -189,9 +198,11 @@ def eval_(
 
         paths = report_paths(output)
     with progress_line("evaluating") as progress:
-        evaluated = evaluate_models(models, data, split, scale=scale, device=device or "auto", progress=progress)
+        evaluated = evaluate_models(
+            models, data, split, scale=scale, test_crop=test_crop, device=device or "auto", progress=progress
+        )
     if output is not None:
-        write_report(paths, evaluated, Source(data, split, scale))
+        write_report(paths, evaluated, Source(data, split, scale, test_crop))
     if as_json:
         print_json(as_document(evaluated))
     else:

@@ -76,9 +76,10 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
                 bars.update(tasks[event.step], note=note)
                 return
             pace.follow(event)
-            if event.miou is not None:
-                text = f"step {event.step}, epoch {event.epoch + 1}/{event.epochs}: held-out mIoU"
-                console.print(f"{text} {100 * event.miou:.1f} %, {pace.text}".removesuffix(", "))
+            if event.miou is not None or event.finished:
+                text = f"step {event.step}, epoch {event.epoch + 1}/{event.epochs}"
+                measured = "" if event.miou is None else f"held-out mIoU {100 * event.miou:.1f} %"
+                console.print(f"{text}: {', '.join(filter(None, (measured, pace.text)))}".removesuffix(": "))
             else:
                 terms = " ".join(f"{name} {value:.3f}" for name, value in event.terms.items())
                 bars.update(tasks[event.step], completed=pace.done, note=f"{terms}  {pace.text}")

@@ -38,10 +38,12 @@ def train(
     from rcil.core.files import check_writable
     from rcil.hardware.processes import leave, started
     from rcil.training.estimate import estimate
-    from rcil.training.run import run_task
+    from rcil.training.run import check_start, run_task
     from rcil.training.task import load_task
 
     loaded = load_task(task, with_device(override, device))
+    if not dry_run:
+        check_start(loaded, output)
     rank, processes = started()
     talks = rank == 0 and not as_json
     if dry_run:

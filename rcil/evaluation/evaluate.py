@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rcil.core.images import Image, read_rgb
+from rcil.core.images import read_rgb
 from rcil.core.log import Progress
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import id_table
 from rcil.data.types import IGNORE, Sample, SegmentationData
+from rcil.evaluation.resampling import Pair, centre_crop
 from rcil.inference import Model
 from rcil.model.metadata import Metadata
 
@@ -25,8 +26,6 @@ GPU_PIXELS = 2**21
 """Default number of pixels in a batch on a GPU: eight images of 512 x 512."""
 MAX_WAITING = 64
 """Maximum number of images in memory that wait for others of the same size."""
-Pair = tuple[Image, NDArray[np.uint8]]
-"""An image [H, W, 3] and its labels [H, W]."""
 
 
 @dataclass
@@ -119,9 +118,10 @@ def evaluate(
     progress: Progress = lambda done, total: None,
     *,
     scale: float = 1.0,
+    test_crop: int | None = None,
 ) -> EvalReport:
     """IoU per class, and the mean over old, new and all classes. The arguments are those of `measure`."""
-    confusion = measure(model, data, samples, progress, scale=scale)
+    confusion = measure(model, data, samples, progress, scale=scale, test_crop=test_crop)
     return as_report(confusion, model.metadata, data, len(samples))
 
 
@@ -132,6 +132,7 @@ def measure(
     progress: Progress = lambda done, total: None,
     *,
     scale: float = 1.0,
+    test_crop: int | None = None,
     dtype: torch.dtype = torch.float32,
     pixels: int | None = None,
 ) -> Confusion:
@@ -143,6 +144,8 @@ def measure(
         samples: The samples to evaluate.
         progress: Called with the number of finished samples and their total.
         scale: Factor by which images are resized for the network.
+        test_crop: Side of the square in the middle that images and masks are cut to, after the shorter side was
+            resized to it, as in the published codes; None evaluates whole images.
         dtype: A half-precision type runs the network under autocast.
         pixels: Maximum number of pixels in a batch; images of one size share a batch. By default `GPU_PIXELS` on a
             GPU, and one image per batch on a CPU.
@@ -153,7 +156,10 @@ def measure(
     if pixels is None:
         pixels = GPU_PIXELS if device.type == "cuda" else 0
     done = 0
-    for group in batches_of_one_size((read_pair(sample, table) for sample in samples), pixels):
+    pairs = (read_pair(sample, table) for sample in samples)
+    if test_crop is not None:
+        pairs = (centre_crop(image, truth, test_crop) for image, truth in pairs)
+    for group in batches_of_one_size(pairs, pixels):
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             masks = model.folded.segment_all([image for image, _ in group], scale=scale)
         for (_, truth), rows in zip(group, masks, strict=True):

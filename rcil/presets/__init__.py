@@ -1,6 +1,7 @@
 """The settings of the paper's tables as task files: `rcil train voc-15-1-overlapped --set data.root=...` runs one.
 
-Each file is complete, so that it can be copied and edited.
+Each file is complete, so that it can be copied and edited. They start from ImageNet weights in the file that
+`network.pretrained` names.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ from rcil.model.metadata import Metadata
 if TYPE_CHECKING:
     from rcil.evaluation.evaluate import EvalReport
 
+MIN_TEST_CROP = 32
+
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -46,6 +48,7 @@ def evaluate_models(
     split: str,
     *,
     scale: float = defaults.SCALE,
+    test_crop: int | None = None,
     device: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> list[Evaluated]:
@@ -56,6 +59,7 @@ def evaluate_models(
         data: The site folder; nothing is written to it.
         split: The split to evaluate.
         scale: Factor by which images are resized for the networks.
+        test_crop: Side of the centre crop that is evaluated; None evaluates whole images.
         device: Device of the networks: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of finished images and their total, over all models.
     """
@@ -64,12 +68,15 @@ def evaluate_models(
 
     if not 0 < scale <= 4:
         raise ConfigError(f"scale {scale:g} is out of range", "Give a factor above 0, at most 4.")
+    if test_crop is not None and test_crop < MIN_TEST_CROP:
+        raise ConfigError(f"a centre crop of {test_crop} pixels is too small", f"Give at least {MIN_TEST_CROP}.")
     chosen = choose_device(device)
     ordered = sorted(paths, key=lambda path: read_header(path).metadata.step)
     site = read_site(data, record=False)
     if split not in site.splits:
         raise ConfigError(f"{data} has no split '{split}'", did_you_mean(split, site.splits))
     samples = site.splits[split]
+    how: dict[str, Any] = {"scale": scale, "test_crop": test_crop}
     models = []
     for index, path in enumerate(ordered):
         model = load(path).to(chosen)
@@ -78,7 +85,7 @@ def evaluate_models(
         def tell(done: int, _: int, before: int = before, total: int = total) -> None:
             progress(before + done, total)
 
-        models.append(Evaluated(path, model.metadata, evaluate(model, site, samples, tell, scale=scale)))
+        models.append(Evaluated(path, model.metadata, evaluate(model, site, samples, tell, **how)))
     return models
 
 

@@ -27,6 +27,8 @@ class Source:
     split: str
     scale: float
     """Factor by which images were resized for the networks."""
+    test_crop: int | None = None
+    """Side of the centre crops that were evaluated; None: whole images."""
 
 
 class ReportPaths(NamedTuple):
@@ -149,11 +151,12 @@ def _bars(models: Sequence[Evaluated], classes: Sequence[ClassHistory]) -> Image
 
 def _facts(models: Sequence[Evaluated], source: Source) -> TextBlock:
     last = models[-1]
+    cut = "" if source.test_crop is None else f", centre crops of {source.test_crop} pixels"
     lines = [
         f"Model: {last.path}, step {last.metadata.step}",
         f"Backbone: {last.metadata.architecture.backbone}",
         *([f"Method: {last.metadata.method}"] if last.metadata.method else []),
-        f"Data: {source.data}, split {source.split}, {last.report.images} images, seen at scale {source.scale:g}",
+        f"Data: {source.data}, split {source.split}, {last.report.images} images, seen at scale {source.scale:g}{cut}",
         f"Classes: {', '.join(c.name for c in last.report.classes)}",
     ]
     if last.report.unknown:

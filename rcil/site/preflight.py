@@ -13,9 +13,10 @@ from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.log import Progress
 from rcil.core.reading import DataError
 from rcil.data.check import CheckReport, Problem, check_site
-from rcil.data.scan import scan
+from rcil.data.protocol import BACKGROUND
+from rcil.data.scan import MaskContent, scan
 from rcil.data.site import read_site
-from rcil.data.types import Sample, SegmentationData
+from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.inference import Model
 from rcil.methods import make_method
 from rcil.model.header import read_header
@@ -31,7 +32,7 @@ from rcil.site.rules import (
     size_problems,
 )
 from rcil.training.compatibility import check_compatible
-from rcil.training.plan import hold_out
+from rcil.training.held_out import choose_held_out, hold_out
 from rcil.training.run import check_pieces, spread
 
 PROBED = 20
@@ -164,11 +165,9 @@ def _with_images(
         missing = Problem("error", str(data.root), f"no split 'train'. {did_you_mean('train', data.splits)}")
         return Preflight((*problems, missing))
     ids = {c.name: data.names.index(c.name) for c in new}
-    contents = [c for c in scan(data, data.splits["train"]) if c.present & set(ids.values())]
-    amounts = {
-        name: (sum(i in c.present for c in contents), sum(int(c.pixels[i]) for c in contents))
-        for name, i in ids.items()
-    }
+    everything = list(scan(data, data.splits["train"]))
+    contents = [c for c in everything if c.present & set(ids.values())]
+    amounts = {name: _amount(contents, class_id) for name, class_id in ids.items()}
     problems += amount_problems(amounts)
     problems += size_problems([c.size for c in contents], request.training.crop, request.scale)
     if not _allowed(problems):
@@ -181,8 +180,32 @@ def _with_images(
     problems += background_problems(shares, request.method.name)
     known = {c.name for c in metadata.classes[1:]}
     labelled = frozenset(count.name for count in report.counts if count.pixels and count.name in known)
-    train, held_out = hold_out([c.sample for c in contents], request.seed, request.training.held_out)
+    held = _held_out(everything, contents, request)
+    train, held_out = hold_out([c.sample for c in contents], held)
     return Preflight(tuple(problems), Ready(model, data, train, held_out, new, labelled, amounts, shares))
+
+
+def _held_out(everything: Sequence[MaskContent], contents: Sequence[MaskContent], request: Request) -> frozenset[str]:
+    """Names of the held-out images: the same share of the images of every class of the site.
+
+    They do not depend on the classes of this request, so that a later request does not train on them. Where this would
+    leave no image of the request on one side, its own images are divided.
+    """
+    images: dict[int, list[str]] = {}
+    for content in everything:
+        for class_id in content.present - {BACKGROUND, IGNORE}:
+            images.setdefault(class_id, []).append(content.sample.name)
+    steps = [images[class_id] for class_id in sorted(images)]
+    held = choose_held_out(steps, request.seed, request.training.held_out)
+    names = [c.sample.name for c in contents]
+    if 0 < len(held.intersection(names)) < len(names):
+        return held
+    return choose_held_out([names], request.seed, request.training.held_out)
+
+
+def _amount(contents: Sequence[MaskContent], class_id: int) -> tuple[int, int]:
+    """Number of images and pixels of a class."""
+    return sum(class_id in c.present for c in contents), sum(int(c.pixels[class_id]) for c in contents)
 
 
 def _allowed(problems: Sequence[Problem]) -> bool:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from rcil import defaults
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.files import is_free, sha256_of
 from rcil.model.architecture import FrozenModel
+from rcil.training.compatibility import check_augmentation
 from rcil.training.run_record import check_record, write_record
-from rcil.training.task import Count, MethodSection, Positive, Scale, TrainingSection, apply_override, explained
+from rcil.training.task import Count, MethodSection, Positive, Scale, Side, TrainingSection, apply_override, explained
 
 RECORD = "add_class.yaml"
 SECTIONS = ("training", "method")
@@ -29,7 +30,7 @@ class StepTraining(TrainingSection):
     epochs: tuple[Count, Count] = (defaults.EPOCHS, defaults.EPOCHS)
     lr: tuple[Positive, Positive] = (defaults.LR, defaults.LR)
     batch: Count = defaults.BATCH
-    crop: Annotated[int, Field(ge=32)] = defaults.CROP
+    crop: Side = defaults.CROP
     workers: Annotated[int, Field(ge=0)] = defaults.WORKERS
 
 
@@ -48,6 +49,13 @@ class Request(FrozenModel):
     max_drop: Annotated[float, Field(ge=0)] = defaults.MAX_DROP
     """Maximum drop in IoU points of an old class."""
     seed: Annotated[int, Field(ge=0)] = defaults.SEED
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        check_augmentation(self.training.augmentation, self.scale)
+        if self.training.held_out == 0:
+            raise ValueError("training.held_out must be above 0: forgetting may be measured on the held-out images")
+        return self
 
 
 def step_request(

@@ -121,22 +121,23 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
 
 
 def _train(request: Request, ready: Ready, folder: Path, processes: Processes, listen: Listener) -> Model:
-    """The network of the best epoch, with its metadata before it is judged."""
+    """The network of the kept epoch, with its metadata before it is judged."""
     method, settings = make_method(request.method.name, **request.method.options), request.training
     index = ready.model.step + 1
     torch.manual_seed(request.seed * 1000 + index)
     student = method.begin(ready.model.network, [c.name for c in ready.new])
     metadata = _metadata(request, ready, student.arch)
     crops = CropSettings.of(settings, request.scale)
-    complete_masks(
-        ready.model,
-        metadata,
-        ready.data,
-        ready.held_out[processes.rank :: processes.count],
-        ready.labelled,
-        folder / "held_out",
-        scale=request.scale,
-    )
+    if settings.validate_every is not None:
+        complete_masks(
+            ready.model,
+            metadata,
+            ready.data,
+            ready.held_out[processes.rank :: processes.count],
+            ready.labelled,
+            folder / "held_out",
+            scale=request.scale,
+        )
     processes.wait()
     data, held_out = completed(metadata, ready.held_out, folder / "held_out")
     job = StepJob(

@@ -1,8 +1,8 @@
-"""The augmentation of the paper: random resize, crop and flip. Optionally, crops are focused on labelled classes and
-their colours change.
-"""
+"""Random crops. Optionally, they are focused on labelled classes, and their colours change."""
 
 from __future__ import annotations
+
+import math
 
 import cv2
 import numpy as np
@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 from rcil.core.images import Image
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
+from rcil.evaluation.resampling import resize_pair
 
 Mask = NDArray[np.uint8]
+RATIO = (3 / 4, 4 / 3)
+"""Smallest and largest ratio of width to height of a random resized crop."""
+MAX_TRIES = 10
+"""Draws of a random resized crop before the middle of the image is taken."""
 
 
 def random_crop(
@@ -44,6 +49,49 @@ def random_crop(
     below, right = crop - mask.shape[0], crop - mask.shape[1]
     image = np.pad(image, ((0, below), (0, right), (0, 0)))
     return np.ascontiguousarray(image), np.pad(mask, ((0, below), (0, right)), constant_values=IGNORE)
+
+
+def random_resized_crop(
+    image: Image, mask: Mask, crop: int, area: tuple[float, float], rng: np.random.Generator
+) -> tuple[Image, Mask]:
+    """Resize a random part of the image to a square of `crop` pixels, and flip it half of the time.
+
+    This is torchvision's RandomResizedCrop as MiB, PLOP and RCIL call it: see `random_box`.
+
+    Args:
+        image: [H, W, 3].
+        mask: [H, W].
+        crop: Side of the result.
+        area: Smallest and largest share of the image's area.
+        rng: Random generator.
+    """
+    rows, columns = mask.shape
+    top, left, height, width = random_box(rows, columns, area, rng)
+    part = slice(top, top + height), slice(left, left + width)
+    image, mask = resize_pair(image[part], np.ascontiguousarray(mask[part]), crop, crop)
+    if rng.random() < 0.5:
+        image, mask = image[:, ::-1], mask[:, ::-1]
+    return np.ascontiguousarray(image), np.ascontiguousarray(mask)
+
+
+def random_box(
+    rows: int, columns: int, area: tuple[float, float], rng: np.random.Generator
+) -> tuple[int, int, int, int]:
+    """Top, left, height and width of a random part of an image of `rows` x `columns` pixels.
+
+    The share of the area is drawn uniformly and the ratio of width to height log-uniformly from `RATIO`. A draw that
+    does not fit, as every one above the whole area, is repeated. After `MAX_TRIES` draws the largest part in the
+    middle is taken whose ratio is in the range, which is the whole image for most photos.
+    """
+    for _ in range(MAX_TRIES):
+        pixels = rng.uniform(*area) * rows * columns
+        ratio = math.exp(rng.uniform(*np.log(RATIO)))
+        height, width = max(1, round(math.sqrt(pixels / ratio))), max(1, round(math.sqrt(pixels * ratio)))
+        if height <= rows and width <= columns:
+            top, left = int(rng.integers(0, rows - height + 1)), int(rng.integers(0, columns - width + 1))
+            return top, left, height, width
+    height, width = min(rows, round(columns / RATIO[0])), min(columns, round(rows * RATIO[1]))
+    return (rows - height) // 2, (columns - width) // 2, height, width
 
 
 def resized(image: Image, mask: Mask, factor: float) -> tuple[Image, Mask]:

@@ -1,4 +1,4 @@
-"""Checks for combinations of norm, precision and device that cannot train, before any data is read."""
+"""Checks for settings that cannot be combined, before any data is read."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ def check_norm_precision(norm: NormKind, precision: str) -> None:
     """Raise a ValueError, for validators, if a norm has no kernels for a precision on any device."""
     if norm == "inplace" and precision == "bf16":
         raise ValueError(NO_BF16)
+
+
+def check_augmentation(augmentation: str, scale: float) -> None:
+    """Raise a ValueError, for validators, if crops would not follow the factor by which images are resized."""
+    if augmentation == "random_resized_crop" and scale != 1:
+        raise ValueError(
+            f"augmentation random_resized_crop resizes every part to the crop, so that networks would train at another "
+            f"size than they are tested at with a scale of {scale:g}: set the scale to 1, or use resize_and_crop"
+        )
 
 
 def check_compatible(norm: NormKind, precision: str, device: torch.device) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from rcil.core.log import log
 from rcil.hardware.processes import device_for
 from rcil.methods import Method, make_method
 from rcil.nn import Segmenter, fold
@@ -16,7 +17,7 @@ from rcil.training.compatibility import check_compatible
 from rcil.training.loader import epoch_order
 from rcil.training.memory import peak_memory
 from rcil.training.plan import Plan, make_plan
-from rcil.training.run import check_pieces, first_network
+from rcil.training.run import check_pieces, first_network, missing_weights, random_network
 from rcil.training.task import Task
 
 TRIAL_IMAGES, TRIAL_SIZE = 2, 256
@@ -66,7 +67,10 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
 
 def _networks(task: Task, plan: Plan, method: Method) -> tuple[list[Segmenter], list[Segmenter | None]]:
     """Student and teacher of step 0 and, if it exists, of step 1."""
-    first = first_network(task, method, plan.steps[0])
+    missing = missing_weights(task.network)
+    if missing is not None:
+        log.warning("%s. %s", missing.message, missing.hint)
+    first = (first_network if missing is None else random_network)(task, method, plan.steps[0])
     if len(plan.steps) == 1:
         return [first], [None]
     teacher = fold(first)[0] if method.needs_teacher else None

@@ -18,8 +18,8 @@ from rcil.data.types import Sample
 from rcil.evaluation.evaluate import read_pair
 from rcil.inference import as_input
 from rcil.model.metadata import Metadata
-from rcil.training.augment import jittered, random_crop, resized
-from rcil.training.task import TrainingSection
+from rcil.training.augment import jittered, random_crop, random_resized_crop, resized
+from rcil.training.task import Augmentation, TrainingSection
 
 Batch = tuple[Tensor, Tensor]
 """Images [N, 3, crop, crop] and labels [N, crop, crop]."""
@@ -43,6 +43,8 @@ class CropSettings:
     """Share of the images of an epoch that come from the memory; None uses all of them once."""
     jitter: float = 0.0
     """Strength of the colour jitter; see `jittered`."""
+    augmentation: Augmentation = "resize_and_crop"
+    """How crops are made; see `TrainingSection`."""
 
     @classmethod
     def of(cls, settings: TrainingSection, scale: float) -> CropSettings:
@@ -57,6 +59,7 @@ class CropSettings:
             settings.epoch_images,
             settings.memory_share,
             settings.jitter,
+            settings.augmentation,
         )
 
 
@@ -126,7 +129,10 @@ class Crops(Dataset[Item]):
         rng = np.random.default_rng([*self.seed, 1, epoch, index])
         number = index % len(self)
         image, mask = read_pair(self.samples[number], self.tables[number])
-        image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
+        if self.settings.augmentation == "random_resized_crop":
+            image, mask = random_resized_crop(image, mask, self.settings.crop, self.settings.scale, rng)
+        else:
+            image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
         if self.settings.jitter:
             image = jittered(image, self.settings.jitter, rng)
         return as_input(self.metadata, image), torch.from_numpy(mask).long()

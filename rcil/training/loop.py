@@ -57,6 +57,8 @@ class Event:
     """Mean IoU of the held-out images, after a validation."""
     looked: tuple[int, int] | None = None
     """Processed whole images and their total, before the first epoch or after the last."""
+    finished: bool = False
+    """Whether this is the end of an epoch that is not validated."""
 
 
 Listener = Callable[[Event], None]
@@ -77,10 +79,12 @@ class StepJob:
     """Factor by which images are resized for the network."""
     folder: Path
     processes: Processes = ALONE
+    test_crop: int | None = None
+    """See `DataSection`."""
 
 
 def train_step(job: StepJob, student: Segmenter, previous: Model | None, method: Method, listen: Listener) -> Segmenter:
-    """Train `student` and return the network of its best epoch, finished by the method.
+    """Train `student` and return the network of its best or last epoch, finished by the method.
 
     The teacher is the folded form of `previous`, the model that the step started from.
 
@@ -105,7 +109,7 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
         student = synchronise_norms(student)
     network = _distributed(student, processes)
     state = _new_state(student, method, job, epochs * iterations)
-    saved, best = job.folder / "state.pt", job.folder / "best.safetensors"
+    saved, best = job.folder / "state.pt", job.folder / f"{settings.keep}.safetensors"
     if saved.exists():
         state.load(saved)
     elif old is not None:
@@ -134,10 +138,10 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
             if processes.leads and position.iteration % settings.save_every == 0:
                 state.save(saved)
         position.epoch, position.iteration = epoch + 1, 0
-        if position.epoch % settings.validate_every == 0 or position.epoch == epochs:
-            miou = _keep_best(state, job, epoch, share, best)
+        miou = _end_epoch(state, job, epoch, share, best)
+        if miou is not None:
             position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
-            listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou))
+        listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou, finished=miou is None))
         if processes.leads:
             state.save(saved)
     processes.wait()
@@ -146,17 +150,22 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
     return method.finish(trained, before, old, job.info, _whole(job, listen, end))
 
 
-def _keep_best(state: StepState, job: StepJob, epoch: int, share: Share, best: Path) -> float:
-    """Validate the network and save it if it is the best so far; returns its mean IoU on the held-out images."""
-    if job.settings.settle:
+def _end_epoch(state: StepState, job: StepJob, epoch: int, share: Share, best: Path) -> float | None:
+    """Validate the network if it is time to, and save it if it is the one to keep so far.
+
+    Returns its mean IoU on the held-out images; None without validation.
+    """
+    settings, position = job.settings, state.position
+    epochs = settings.epochs[min(job.index, 1)]
+    is_last, is_validated = position.epoch == epochs, settings.validates(position.epoch, epochs)
+    if settings.settle and (is_last or is_validated):
         recalibrate_norms(state.kept, _images(job, epoch, share))
-    seen = _validate(state.kept.eval(), job)
-    position = state.position
-    if seen.all > position.best_miou:
-        position.best_miou, position.best_epoch, position.best_classes = seen.all, epoch, seen.iou_by_class
+    seen = _validate(state.kept.eval(), job) if is_validated else None
+    if is_last if settings.keep == "last" else seen is not None and seen.all > position.best_miou:
+        position.keep(epoch, seen)
         if job.processes.leads:
             save(best, state.kept, job.metadata)
-    return seen.all
+    return None if seen is None else seen.all
 
 
 def evaluate_together(
@@ -166,12 +175,13 @@ def evaluate_together(
     scale: float,
     processes: Processes,
     *,
+    test_crop: int | None = None,
     dtype: torch.dtype = torch.float32,
     pixels: int | None = None,
 ) -> EvalReport:
     """Evaluate a model with several processes, each on its share of the samples; all get the same report."""
     share = samples[processes.rank :: processes.count]
-    confusion = measure(model, data, share, scale=scale, dtype=dtype, pixels=pixels)
+    confusion = measure(model, data, share, scale=scale, test_crop=test_crop, dtype=dtype, pixels=pixels)
     confusion.matrix = processes.sum_array(confusion.matrix)
     return as_report(confusion, model.metadata, data, len(samples))
 
@@ -182,10 +192,10 @@ def _validate(model: Segmenter, job: StepJob) -> EvalReport:
     On a CPU, images are evaluated one at a time in fp32, since larger batches are not faster.
     """
     settings, processes = job.settings, job.processes
-    how: dict[str, Any] = {}
+    how: dict[str, Any] = {"test_crop": job.test_crop}
     if processes.device.type == "cuda":
         piece = settings.batch // (processes.count * settings.accumulate)
-        how = {"dtype": DTYPES[settings.precision], "pixels": piece * settings.crop**2}
+        how |= {"dtype": DTYPES[settings.precision], "pixels": piece * settings.crop**2}
     return evaluate_together(Model(model, job.metadata), job.data, job.validation, job.scale, processes, **how)
 
 
@@ -361,7 +371,7 @@ def _skip(bad: list[str], undo: Undo | None, job: StepJob, epoch: int, position:
 
 
 def _diverged(what: str, job: StepJob, epoch: int, position: Position, best: Path) -> TrainingError:
-    last = f"the best network so far is in {best}" if best.exists() else "no epoch was finished yet"
+    last = f"the best network so far is in {best}" if best.exists() else "no network was saved yet"
     remedy = "Lower training.lr or the method's weights and start a new run in another folder."
     if job.settings.precision == "fp16":
         remedy = "Set training.precision to bf16 or fp32 and start a new run in another folder, or lower training.lr."

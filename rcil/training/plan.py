@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,6 +24,7 @@ from rcil.data.protocol import (
 from rcil.data.scan import present_classes, with_void_background
 from rcil.data.site import read_site
 from rcil.data.types import Sample, SegmentationData
+from rcil.training.held_out import choose_held_out, draw, hold_out
 from rcil.training.task import ProtocolSection, Task
 
 
@@ -46,7 +46,7 @@ class StepPlan:
     """The classes that the step adds; step 0 includes background, later domain steps add none."""
     train: tuple[Sample, ...]
     validation: tuple[Sample, ...]
-    """Held-out training images, which choose the best epoch."""
+    """Held-out training images, which choose the best epoch unless the last one is kept."""
     memory: tuple[Remembered, ...] = ()
     """Replayed images of earlier steps."""
 
@@ -107,15 +107,17 @@ def make_plan(task: Task, *, joint: bool = False, record: bool = True) -> Plan:
 def _plan_classes(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
     """Steps that add classes, with the images that contain them."""
     groups = resolve_groups(task.protocol, data.names)
+    present = present_classes(data, task.data.train)
+    images = [select(step, present, task.protocol.setting) for step in class_steps(groups)]
+    held = choose_held_out(images, task.seed, task.training.held_out)
     if joint:
         groups = [[c for group in groups for c in group]]
-    present = present_classes(data, task.data.train)
     samples = {sample.name: sample for sample in data.splits[task.data.train]}
     steps = []
     memory: list[Remembered] = []
     for step in class_steps(groups):
         chosen = [samples[name] for name in select(step, present, task.protocol.setting)]
-        plan = _step_plan(task, data, step, chosen)
+        plan = _step_plan(task, data, step, chosen, held)
         steps.append(replace(plan, memory=tuple(memory)))
         memory += remember(plan, present, task.training.memory, task.seed)
     return Plan(data, tuple(steps), data.splits[task.data.test])
@@ -124,7 +126,7 @@ def _plan_classes(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
 def remember(plan: StepPlan, present: Mapping[str, frozenset[int]], count: int, seed: int) -> list[Remembered]:
     """Choose up to `count` training images of every foreground class of a step, by name and seed."""
     kept: dict[str, Remembered] = {}
-    drawn = sorted(plan.train, key=lambda sample: _draw("memory", sample.name, seed))
+    drawn = sorted(plan.train, key=lambda sample: draw("memory", sample.name, seed))
     for class_id in plan.step.classes:
         if class_id != BACKGROUND:
             holders = [sample for sample in drawn if class_id in present[sample.name]]
@@ -148,21 +150,28 @@ def _plan_domains(task: Task, data: SegmentationData, *, joint: bool) -> Plan:
             "cities; VOC and ADE20K have none.",
         )
     groups = resolve_domains(task.protocol, domains_of(task.data.kind, pool))
-    if joint:
-        groups = [[domain for group in groups for domain in group]]
-    steps = []
-    for step in steps_of_domains(groups, len(data.classes)):
-        chosen = by_domain(pool, step.domains)
-        steps.append(_step_plan(task, data, step, legacy_cut(chosen)[0] if legacy else chosen))
     everywhere = by_domain(pool, (domain for group in groups for domain in group))
+    wanted = [[domain for group in groups for domain in group]] if joint else groups
+    planned = steps_of_domains(wanted, len(data.classes))
+
+    def images_of(domains: Sequence[str]) -> list[Sample]:
+        found = by_domain(pool, domains)
+        return legacy_cut(found)[0] if legacy else found
+
+    drawn = wanted if legacy else groups  # the joint cut of `legacy` has images that no step has
+    names = [[sample.name for sample in images_of(group)] for group in drawn]
+    held = choose_held_out(names, task.seed, task.training.held_out)
+    steps = [_step_plan(task, data, step, images_of(step.domains), held) for step in planned]
     return Plan(data, tuple(steps), tuple(legacy_cut(everywhere)[1]) if legacy else data.splits[task.data.test])
 
 
-def _step_plan(task: Task, data: SegmentationData, step: ClassStep, chosen: list[Sample]) -> StepPlan:
-    """The plan of a step, with some images held out."""
-    train, held_out = hold_out(chosen, task.seed, task.training.held_out)
+def _step_plan(
+    task: Task, data: SegmentationData, step: ClassStep, chosen: list[Sample], held: frozenset[str]
+) -> StepPlan:
+    """The plan of a step whose images named in `held` are held out."""
+    train, held_out = hold_out(chosen, held)
     plan = StepPlan(step, tuple(data.names[c] for c in step.classes), train, held_out)
-    if not plan.train or not plan.validation:
+    if not plan.train or (task.training.held_out and not plan.validation):
         what = "domain names" if step.domains else f"class names and the setting '{task.protocol.setting}'"
         raise ConfigError(
             f"step {step.index} ({', '.join(plan.teaches)}) has {len(chosen)} images: "
@@ -213,25 +222,3 @@ def resolve_domains(protocol: ProtocolSection, domains: list[str]) -> list[list[
             "To leave domains out, list those of each step under protocol.domain_steps.",
         )
     return domain_steps(order, *parse_split(protocol.domains))
-
-
-def hold_out(samples: Sequence[Sample], seed: int, share: float) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
-    """Split samples into training and held-out images; neither is empty if there are two or more."""
-    held = [sample for sample in samples if is_held_out(sample.name, seed, share)]
-    train = [sample for sample in samples if not is_held_out(sample.name, seed, share)]
-    if len(samples) > 1 and not held:
-        held.append(train.pop())
-    elif len(samples) > 1 and not train:
-        train.append(held.pop())
-    return tuple(train), tuple(held)
-
-
-def is_held_out(name: str, seed: int, share: float) -> bool:
-    """Whether an image is held out. Depends only on name and seed, so that new images do not move others."""
-    return _draw("held out", name, seed) < share
-
-
-def _draw(purpose: str, name: str, seed: int) -> float:
-    """A pseudo-random number in [0, 1)."""
-    digest = hashlib.sha256(f"{purpose}/{seed}/{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64

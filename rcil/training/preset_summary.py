@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rcil.data.class_names import CITYSCAPES, VOC
 from rcil.data.datasets.ade import CLASSES as ADE_CLASSES
-from rcil.data.datasets.cityscapes import CITIES
+from rcil.data.datasets.cityscapes import CITIES, TRAINING_CITIES
 from rcil.presets import preset_names
 from rcil.training.plan import resolve_domains, resolve_groups
 from rcil.training.task import Task, load_task
@@ -17,7 +17,6 @@ _NAMES = {
     "ade": tuple(f"class_{index}" for index in range(ADE_CLASSES + 1)),
     "cityscapes": tuple(CITYSCAPES),
 }
-_TRAINING_CITIES = CITIES[:-3]
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class PresetSummary:
     name: str
     dataset: str
     protocol: str
-    """X-Y, the setting, and the class order unless it is the default."""
+    """X-Y, the setting, and the class order or the cut of the cities unless it is the paper's."""
     steps: int
     classes: int
     """Number of classes after the last step, including background."""
@@ -41,7 +40,10 @@ def summaries() -> list[PresetSummary]:
 def _summary(name: str, task: Task) -> PresetSummary:
     protocol, classes = task.protocol, _NAMES[task.data.kind]
     if protocol.by_domain:
-        text, steps = f"{protocol.domains} domains", len(resolve_domains(protocol, list(_TRAINING_CITIES)))
+        clean = task.data.variant == "clean"
+        cities = CITIES[:TRAINING_CITIES] if clean else CITIES
+        text, steps = f"{protocol.domains} domains", len(resolve_domains(protocol, list(cities)))
+        text += ", clean" if clean else ""
     else:
         text, steps = f"{protocol.split} {protocol.setting}", len(resolve_groups(protocol, classes))
     if protocol.order:

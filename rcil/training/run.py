@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from rcil.checkpoint.file import load, load_backbone, save
 from rcil.checkpoint.importers import installed_weights
 from rcil.core.documents import write_json
-from rcil.core.errors import ConfigError, TrainingError
+from rcil.core.errors import CheckpointError, ConfigError, TrainingError
 from rcil.core.files import replacing, sha256_of, working_in
 from rcil.core.log import log, stage
 from rcil.core.masks import read_mask
@@ -24,7 +26,7 @@ from rcil.hardware.processes import Processes, deterministic, join
 from rcil.inference import Model
 from rcil.losses.class_weights import ClassWeights, class_weights
 from rcil.methods import Method, StepInfo, make_method
-from rcil.model.architecture import Architecture
+from rcil.model.architecture import BOTTLENECK, Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import (
     IMAGENET_MEAN,
@@ -71,6 +73,7 @@ def run_task(
     with join(task.training.device) as processes:
         check_pieces(task.training.batch, task.training.accumulate, processes.count)
         check_compatible(task.network.norm, task.training.precision, processes.device)
+        check_start(task, output, step0_of)
         with deterministic(task.training.deterministic):
             if not processes.leads:
                 return _run_steps(task, output, resume, step0_of, _silent, processes)
@@ -136,7 +139,8 @@ def _run_steps(
         processes.wait()
         model = Model(*load(final), final).to(processes.device)
         _remember(method, output, index)
-        report = evaluate_together(model, plan.data, plan.test, task.data.scale, processes)
+        section = task.data
+        report = evaluate_together(model, plan.data, plan.test, section.scale, processes, test_crop=section.test_crop)
         results.append({"step": index, "teaches": list(step_plan.teaches), **report.as_document()})
         document: dict[str, Any] = {"task": task.name, "method": task.method.name, "steps": results}
         if processes.leads:
@@ -181,6 +185,7 @@ def _train(
         scale=task.data.scale,
         folder=output / f"step{index}",
         processes=processes,
+        test_crop=task.data.test_crop,
     )
     job.folder.mkdir(parents=True, exist_ok=True)
     final = train_step(job, student, previous, method, listen)
@@ -198,9 +203,11 @@ def spread(items: Sequence[T], count: int | None) -> tuple[T, ...]:
 
 
 def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:
-    """The metadata of the final network, with the held-out metrics of the best epoch."""
+    """The metadata of the final network, with the held-out metrics of the kept epoch if it was validated."""
     position = read_state(folder / "state.pt")["position"]
-    metrics = {"held_out_miou": position["best_miou"], "best_epoch": float(position["best_epoch"])}
+    metrics = {"best_epoch": float(position["best_epoch"])}
+    if position["best_miou"] >= 0:
+        metrics["held_out_miou"] = position["best_miou"]
     metrics |= {f"iou {name}": value for name, value in position.get("best_classes", {}).items()}
     *earlier, last = metadata.lineage
     lineage = (*earlier, last.model_copy(update={"metrics": {**last.metrics, **metrics}}))
@@ -249,16 +256,45 @@ def _class_weights(
 
 
 def first_network(task: Task, method: Method, step: StepPlan) -> Segmenter:
-    """The network of step 0."""
+    """The network of step 0. Its activations are those that its pretrained weights were trained with."""
     network: NetworkSection = task.network
-    fields = network.model_dump(exclude={"pretrained"})
-    model = build(Architecture(**fields, rc=method.rc), [step.names])
-    if network.pretrained == "imagenet":
-        with installed_weights(network.backbone) as path:
-            load_backbone(model, path)
-    elif network.pretrained is not None:
-        load_backbone(model, network.pretrained)
+    if network.pretrained is None:
+        return random_network(task, method, step)
+    installed = network.pretrained == "imagenet"
+    with installed_weights(network.backbone) if installed else nullcontext(Path(network.pretrained)) as path:
+        stored = read_header(path).metadata.architecture
+        model = random_network(task, method, step, slope=stored.slope, stem_activation=stored.stem_activation)
+        load_backbone(model, path)
     return model
+
+
+def random_network(task: Task, method: Method, step: StepPlan, **defaults: object) -> Segmenter:
+    """The network of step 0 with random weights; `defaults` are for what the task leaves out of its architecture."""
+    fields = task.network.model_dump(exclude={"pretrained"}, exclude_none=True)
+    try:
+        arch = Architecture.model_validate({**defaults, **fields, "rc": method.rc})
+    except ValidationError as error:
+        raise ConfigError(f"this network cannot be built: {error.errors()[0]['msg']}", "Change network.") from error
+    return build(arch, [step.names])
+
+
+def missing_weights(network: NetworkSection) -> CheckpointError | None:
+    """The error to raise if the file that the backbone starts from does not exist."""
+    path = network.pretrained
+    if not isinstance(path, Path) or path.exists():
+        return None
+    source = f"{network.backbone}_iabn_sync.pth.tar" if network.backbone in BOTTLENECK else "WEIGHTS"
+    return CheckpointError(
+        f"{path}, the pretrained weights that {network.backbone} starts from (network.pretrained), does not exist",
+        f"Make it with `rcil import {source} -o {path}`, from the ImageNet weights of the research code or of "
+        "torchvision; to start from random weights on purpose, set network.pretrained=null.",
+    )
+
+
+def check_start(task: Task, output: Path, step0_of: Path | None = None) -> None:
+    """Raise before any data is read if step 0 is still to be trained and its pretrained weights are missing."""
+    if step0_of is None and not (output / "step0.safetensors").exists() and (error := missing_weights(task.network)):
+        raise error
 
 
 def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent: Path) -> Metadata:

@@ -14,6 +14,7 @@ import torch
 from rcil.checkpoint.importers.torch_file import is_fully_stored
 from rcil.core.errors import TrainingError, first_line
 from rcil.core.files import replacing
+from rcil.evaluation.evaluate import EvalReport
 from rcil.methods import Method
 from rcil.nn import Segmenter
 from rcil.training.average import WeightAverage
@@ -28,13 +29,21 @@ class Position:
     iteration: int = 0
     """Finished batches of the epoch."""
     best_miou: float = -1.0
+    """Mean IoU of the kept epoch on the held-out images; -1 if it was not validated."""
     best_epoch: int = -1
+    """The epoch that is kept: the best so far, or the last."""
     best_classes: dict[str, float] = field(default_factory=dict)
-    """IoU in percent of every measurable class in the best epoch."""
+    """IoU in percent of every measurable class in the kept epoch."""
     rows: list[dict[str, float]] = field(default_factory=list)
     """Rows of the log."""
     skipped: Skipped = field(default_factory=Skipped)
     """Skipped batches of fp16 training."""
+
+    def keep(self, epoch: int, report: EvalReport | None) -> None:
+        """Note that the network of an epoch is kept, and its evaluation on the held-out images."""
+        self.best_epoch = epoch
+        if report is not None:
+            self.best_miou, self.best_classes = report.all, report.iou_by_class
 
     def as_document(self) -> dict[str, Any]:
         """The position as plain values, for the state file."""

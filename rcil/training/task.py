@@ -13,7 +13,7 @@ from rcil.core.errors import ConfigError, did_you_mean
 from rcil.losses.class_weights import ClassWeights
 from rcil.model.architecture import FrozenModel, NetworkShape
 from rcil.presets import preset_names, preset_text
-from rcil.training.compatibility import check_norm_precision
+from rcil.training.compatibility import check_augmentation, check_norm_precision
 from rcil.training.recipes import Recipe, with_recipe
 
 PATHS = ("data.root", "network.pretrained")
@@ -21,6 +21,8 @@ PATHS = ("data.root", "network.pretrained")
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(gt=0, le=4)]
+Side = Annotated[int, Field(ge=32)]
+Augmentation = Literal["resize_and_crop", "random_resized_crop"]
 
 
 def _known_device(name: str) -> str:
@@ -48,6 +50,9 @@ class DataSection(FrozenModel):
     void_background: bool = False
     """Whether background on disk means "unlabelled" rather than "no class": its pixels are ignored in training and
     evaluation, like 255."""
+    test_crop: Side | None = None
+    """Evaluate on squares of this side: the shorter side of images and masks is resized to it, and the middle is cut
+    out. The published codes of MiB, PLOP and RCIL do so with 512 pixels. None evaluates whole images."""
     variant: Literal["clean", "legacy"] = "clean"
     """Split for the domain protocols of Cityscapes. `clean`: training cities train, validation cities test. `legacy`:
     the research code's split of all 21 cities, which trains on most of its test images; see `legacy_cut`."""
@@ -105,7 +110,10 @@ class NetworkSection(NetworkShape):
     """Side of the window that the pooled path of the head averages over in evaluation, in pixels of its map; None: all.
     Where images are much larger than training crops, crop / output_stride keeps the path at what it was trained on."""
     pretrained: Literal["imagenet"] | Path | None = None
-    """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for efficientnet_lite0."""
+    """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for efficientnet_lite0. None starts from
+    random weights."""
+    slope: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Negative slope of the leaky ReLU; 0 is a ReLU. None: that of the pretrained weights, 0.01 without any."""
 
 
 class MethodSection(FrozenModel):
@@ -144,9 +152,14 @@ class TrainingSection(FrozenModel):
     epoch. More: images repeat with different crops. By default, as in the paper, an epoch has all images."""
     batch: Count = 24
     """Batch size over all processes."""
-    crop: Annotated[int, Field(ge=32)] = 512
+    crop: Side = 512
+    augmentation: Augmentation = "resize_and_crop"
+    """`resize_and_crop`: the image is resized by a random factor, and a square is cut from it. `random_resized_crop`:
+    a random part of the image is resized to the square, which changes its ratio of width to height, as in the published
+    codes of MiB, PLOP and RCIL. Both flip half of the images."""
     scale: tuple[Positive, Positive] = (0.5, 2.0)
-    """Range of the random resize factor, multiplied by `data.scale`."""
+    """`resize_and_crop`: range of the resize factor, multiplied by `data.scale`. `random_resized_crop`: range of the
+    share of the image's area; draws above 1 do not fit and are repeated."""
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Strength of the random changes of brightness, contrast and saturation (factors 1 - jitter to 1 + jitter) and of
     hue (a tenth of it, as a share of the colour circle). Paper: 0."""
@@ -164,10 +177,15 @@ class TrainingSection(FrozenModel):
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     power: Positive = 0.9
     """Exponent of the polynomial learning rate decay, applied per iteration."""
-    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of the training images of a step that is held out to choose the best epoch."""
-    validate_every: Count = 1
-    """Epochs between two validations on the held-out images; the last epoch is always validated."""
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Share of the training images of a step that is held out for validation. 0 trains on all images, as the published
+    scripts do, and needs `keep: last`."""
+    keep: Literal["best", "last"] = "best"
+    """The epoch that a step keeps: the `best` on the held-out images, or the `last`. Choosing the best uses labels of
+    old classes that a continual step does not have; the paper's presets keep the last."""
+    validate_every: Count | None = None
+    """Epochs between two validations on the held-out images; the last epoch is then validated too. By default every
+    epoch is validated if the best is kept, and none if the last is kept."""
     validate_images: Count | None = None
     """Number of held-out images per validation, evenly spread; None uses all. For large datasets and short epochs."""
     settle: Annotated[int, Field(ge=0)] = 0
@@ -191,11 +209,27 @@ class TrainingSection(FrozenModel):
     save_every: Count = 200
     """Iterations between two saves of the resume state, which is also saved after every epoch."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _best_needs_validation(cls, values: Any) -> Any:
+        """The default of `validate_every`, which earlier versions recorded as 1."""
+        if isinstance(values, dict) and values.get("keep", "best") == "best" and values.get("validate_every") is None:
+            return {**values, "validate_every": 1}
+        return values
+
+    def validates(self, epoch: int, epochs: int) -> bool:
+        """Whether the held-out images are evaluated after `epoch` of `epochs`, counted from 1."""
+        return self.validate_every is not None and (epoch % self.validate_every == 0 or epoch == epochs)
+
     @model_validator(mode="after")
     def _range(self) -> Self:
         low, high = self.scale
         if low > high:
             raise ValueError(f"scale must be (smallest, largest), not ({low:g}, {high:g})")
+        if self.held_out == 0 and self.validate_every is not None:
+            raise ValueError("without held-out images nothing can be validated: set keep to last, or held_out above 0")
+        if self.augmentation == "random_resized_crop" and self.focus:
+            raise ValueError("focus needs augmentation resize_and_crop: a random resized crop cannot be focused")
         return self
 
 
@@ -224,6 +258,7 @@ class Task(FrozenModel):
             # torch 2.13 writes past its memory in strided 1x1 convs of four channels in this layout.
             raise ValueError("training.channels_last needs a network.width of at least 8")
         check_norm_precision(self.network.norm, self.training.precision)
+        check_augmentation(self.training.augmentation, self.data.scale)
         if self.training.memory and self.protocol.by_domain:
             raise ValueError("training.memory keeps images of earlier classes, which domain protocols do not have")
         return self

@@ -22,7 +22,7 @@ def tensorboard(output: Path) -> Iterator[Listener]:
     writers: dict[int, SummaryWriter] = {}
 
     def listen(event: Event) -> None:
-        if event.looked is not None:
+        if event.looked is not None or event.finished:
             return
         done = event.epoch * event.iterations + event.iteration
         if event.step not in writers:

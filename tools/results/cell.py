@@ -20,7 +20,9 @@ def held_out_classes(task: Task, model: Path) -> dict[str, float | None]:
     """IoU of every class on the held-out images of all steps."""
     plan = make_plan(task, joint=make_method(task.method.name, **task.method.options).sees_all_data)
     samples = {sample.name: sample for step in plan.steps for sample in step.validation}
-    report = evaluate(load(model), plan.data, tuple(samples.values()), scale=task.data.scale)
+    report = evaluate(
+        load(model), plan.data, tuple(samples.values()), scale=task.data.scale, test_crop=task.data.test_crop
+    )
     return {c["name"]: c["iou"] for c in report.as_document()["classes"]}
 
 
@@ -40,8 +42,9 @@ def run_cell(task: Task, folder: Path, *, step0: Path | None, held_out: bool) ->
     if held_out:
         document["held_out"] = held_out_classes(task, folder / f"step{len(document['steps']) - 1}.safetensors")
     write_json(finished, document)
-    for state in (*folder.glob("step*/state.pt"), *folder.glob("step*/best.safetensors")):
-        state.unlink()
+    for pattern in ("step*/state.pt", "step*/best.safetensors", "step*/last.safetensors"):
+        for state in folder.glob(pattern):
+            state.unlink()
 
 
 def _trained(task: Task, folder: Path, step0: Path | None) -> dict[str, Any]:

@@ -18,6 +18,8 @@ CITIES = (
     "frankfurt", "lindau", "munster",
 )  # fmt: skip
 """The cities in the order in which the domain protocols number them; the last three are the validation cities."""
+TRAINING_CITIES = 18
+"""Number of training cities, which come first."""
 
 RAW_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
 """The value in `_labelIds.png` of each class, by class id."""

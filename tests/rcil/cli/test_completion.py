@@ -37,7 +37,10 @@ def offered(line, capsys, monkeypatch, shell="bash"):
     [
         ("rcil tr", ["train"]),
         ("rcil train voc-15-1-ov", ["voc-15-1-overlapped"]),
-        ("rcil compare cityscapes-11-", ["cityscapes-11-1", "cityscapes-11-5"]),
+        (
+            "rcil compare cityscapes-11-",
+            ["cityscapes-11-1", "cityscapes-11-1-clean", "cityscapes-11-5", "cityscapes-11-5-clean"],
+        ),
         ("rcil compare t.yaml --methods fine-tuning,pl", ["fine-tuning,plop"]),
         ("rcil add-class --method mi", ["mib"]),
         ("rcil import --norm b", ["batch"]),

@@ -34,7 +34,10 @@ def test_an_epoch_is_a_line_where_there_is_no_terminal(capsys):
     with progress() as listen:
         listen(Event(0, 0, 2, 1, 1, {"ce": 1.0}, images=8))
         listen(Event(0, 0, 2, 1, 1, {}, miou=0.421))
-    assert capsys.readouterr().out == "step 0, epoch 1/2: held-out mIoU 42.1 %\n"
+        listen(Event(0, 1, 2, 1, 1, {}, finished=True))
+    validated, finished = capsys.readouterr().out.splitlines()
+    assert validated == "step 0, epoch 1/2: held-out mIoU 42.1 %"
+    assert finished.startswith("step 0, epoch 2/2") and "mIoU" not in finished
 
 
 def test_a_look_at_whole_images_shows_on_the_bar_and_is_no_pace(capsys, monkeypatch):

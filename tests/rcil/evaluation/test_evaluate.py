@@ -65,6 +65,13 @@ def test_void_background_is_neither_judged_nor_averaged(site):
     assert report.old == report.classes[1].iou
 
 
+def test_centre_crops_are_evaluated_at_their_own_size(site):
+    """64 x 96 pixels become 32 x 48, of which columns 8 to 39 count; every second pixel of a mask remains."""
+    report = evaluate(Model(Painter(), metadata()), site, site.splits["val"], test_crop=32)
+    assert {c.name: c.pixels for c in report.classes} == {"background": 6 * 444, "ball": 6 * 280, "cone": 6 * 300}
+    assert report.all > 0.9
+
+
 def test_a_class_the_model_does_not_know_is_background(site):
     table = rows_by_value(site, ("background", "ball"))
     assert table[[0, 1, 2, 255]].tolist() == [0, 1, 0, 255]

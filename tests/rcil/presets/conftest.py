@@ -26,7 +26,7 @@ def roots(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny(roots):
     """Overrides that make a preset of a kind of dataset train in seconds."""
-    network = ["network.backbone=resnet18", "network.width=4", "network.head_width=8"]
+    network = ["network.backbone=resnet18", "network.width=4", "network.head_width=8", "network.pretrained=null"]
     training = {"held_out": 0.5, "batch": 64, "crop": 32, "epochs": "[1, 1]", "workers": 0, "device": "cpu"}
     training_keys = [f"training.{key}={value}" for key, value in training.items()]
     return lambda kind: [f"data.root={roots[kind]}", *network, *training_keys]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rcil.core.errors import ConfigError
+from rcil.core.errors import CheckpointError, ConfigError
 from rcil.data.datasets.cityscapes import CITIES
 from rcil.losses import PCD_FACTORS
 from rcil.methods import METHODS, make_method
@@ -23,6 +23,7 @@ OFFICIAL = {
     **{f"ade-{split}": ("ade", split) for split in ("100-50", "100-10", "100-5")},
     "ade-50-50": ("ade", "50"),
     **{f"cityscapes-{split}": ("cityscapes_domain", split) for split in ("11-5", "11-1", "1-1")},
+    **{f"cityscapes-{split}-clean": ("cityscapes_domain", split) for split in ("11-5", "11-1", "1-1")},
 }
 """Every preset and the research code's task that it is."""
 
@@ -46,6 +47,9 @@ def test_the_recipe_is_the_papers(name):
     assert task.network.pool_window == training.crop // task.network.output_stride == 32
     assert training.epochs == {"voc": (30, 30), "ade": (60, 60), "cityscapes": (50, 50)}[kind]
     assert (training.lr, training.batch, training.crop, training.scale) == ((0.02, 0.001), 24, 512, (0.5, 2.0))
+    assert (training.augmentation, task.data.test_crop, task.data.scale) == ("random_resized_crop", 512, 1)
+    assert (training.keep, training.validate_every) == ("last", None)
+    assert task.network.pretrained == Path("resnet101-imagenet.safetensors")
     assert (training.momentum, training.weight_decay, training.power, training.held_out) == (0.9, 1e-4, 0.9, 0.2)
     assert task.protocol.setting == ("disjoint" if name.endswith("disjoint") else "overlapped")
 
@@ -67,15 +71,17 @@ def test_the_methods_have_their_factors(name):
 def test_every_step_of_the_official_task_finds_its_images(name, tiny):
     plan = make_plan(load_task(Path(name), tiny(name.split("-")[0])))
     if name.startswith("cityscapes"):
-        cities = [tuple(CITIES[c] for c in group if c < 18) for group in official(name)]
+        clean = name.endswith("clean")
+        cities = [tuple(CITIES[c] for c in group if c < 18 or not clean) for group in official(name)]
         assert [step.teaches for step in plan.steps] == [group for group in cities if group]
         assert [len(step.names) for step in plan.steps] == [19] + [0] * (len(plan.steps) - 1)
-        assert {sample.domain for sample in plan.test} == {"frankfurt", "lindau", "munster"}
+        assert ({sample.domain for sample in plan.test} == {"frankfurt", "lindau", "munster"}) == clean
     else:
         assert [list(step.step.classes) for step in plan.steps] == official(name)
         assert len(plan.test) == 2
     assert all(step.train and step.validation for step in plan.steps)
-    assert plan.warnings == ()
+    leaks = name.startswith("cityscapes") and not name.endswith("clean")
+    assert [warning.split(" (")[0].split(" of ")[1] for warning in plan.warnings] == ["42 test images"] * leaks
 
 
 class ReachedError(Exception):
@@ -90,11 +96,12 @@ UNBIASED = {"unce", "unkd", "pcd_spatial", "pcd_channel"}
     [
         ("voc-15-5-disjoint", [], UNBIASED),
         ("ade-100-50", ["method={name: rcil-official, options: {benchmark: ade}}"], UNBIASED),
-        ("cityscapes-11-5", ["data.variant=legacy"], {"ce", "pcd_spatial", "pcd_channel"}),
+        ("cityscapes-11-5", [], {"ce", "pcd_spatial", "pcd_channel"}),
     ],
 )
 def test_step_1_trains(name, overrides, terms, tiny, tmp_path, caplog):
     def listen(event):
+        assert event.miou is None, "the last epoch is kept"
         if event.step == 1:
             assert set(event.terms) == terms
             raise ReachedError
@@ -103,7 +110,16 @@ def test_step_1_trains(name, overrides, terms, tiny, tmp_path, caplog):
     with pytest.raises(ReachedError):
         run_task(task, tmp_path / "run", listen=listen)
     warned = re.findall(r"WARNING: \d+ of 42 test images \(\d\d\.\d %\)", caplog.text)
-    assert len(warned) == ("data.variant=legacy" in overrides)
+    assert len(warned) == (name == "cityscapes-11-5")
+
+
+def test_the_pretrained_weights_are_needed_before_any_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match=r"^resnet101-imagenet\.safetensors, the pretrained weights") as caught:
+        run_task(load_task(Path("voc-15-1-overlapped")), tmp_path / "run")
+    assert "`rcil import resnet101_iabn_sync.pth.tar -o resnet101-imagenet.safetensors`" in caught.value.hint
+    assert "network.pretrained=null" in caught.value.hint
+    assert not (tmp_path / "run").exists()
 
 
 def test_unknown_names():

@@ -41,6 +41,13 @@ def test_a_larger_scale_and_a_site_that_stays_as_it_is(checkpoints, tmp_path):
     assert sorted(path.name for path in flat.iterdir()) == before
 
 
+def test_centre_crops(checkpoints, site):
+    (model,) = evaluate_models(checkpoints[:1], site, "val", test_crop=48)
+    assert model.report.confusion.sum() == model.report.images * 48**2
+    with pytest.raises(ConfigError, match="centre crop of 8 pixels is too small"):
+        evaluate_models(checkpoints[:1], site, "val", test_crop=8)
+
+
 def test_a_model_with_compiled_norms_needs_no_compiled_package(site, tmp_path, monkeypatch):
     def missing():
         raise MissingDependencyError("not installed")

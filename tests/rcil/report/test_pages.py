@@ -61,6 +61,12 @@ def test_one_model(parse, evaluated, tmp_path):
         assert text in page.text
 
 
+def test_centre_crops_are_stated(parse, evaluated, tmp_path):
+    paths = report_paths(tmp_path / "r.json")
+    write_report(paths, [evaluated(0, STEP0)], Source(Path("my_site"), "val", 1.0, 512))
+    assert "seen at scale 1, centre crops of 512 pixels" in parse(paths.page.read_text()).text
+
+
 def test_several_models(parse, evaluated, tmp_path):
     models = [evaluated(0, STEP0), evaluated(1, STEP1)]
     paths = report_paths(tmp_path / "r.json")

@@ -6,7 +6,6 @@ from sites import make_site, write_sample
 from rcil.core.errors import CheckpointError, ConfigError
 from rcil.core.reading import DataError
 from rcil.site.preflight import preflight
-from rcil.training.plan import is_held_out
 
 
 def test_a_good_site(ask, site):
@@ -16,11 +15,28 @@ def test_a_good_site(ask, site):
     assert [c.name for c in ready.new] == ["cone"]
     assert ready.labelled == {"ball"}
     assert ready.amounts == {"cone": (8, 8 * 1600)}
-    assert len(ready.train) + len(ready.held_out) == 8
-    assert all(is_held_out(s.name, 0, 0.2) for s in ready.held_out)
+    assert (len(ready.train), len(ready.held_out)) == (6, 2)
     assert ready.evaluation[0] == "val" and len(ready.evaluation[1]) == 8
     document = found.as_document()
     assert document["ok"] and document["new_classes"] == [{"name": "cone", "id": 2, "images": 8, "pixels": 12800}]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_images_held_out_for_one_class_are_not_trained_on_for_another(ask, tmp_path, seed):
+    root = tmp_path / "site"
+    (make_site(root, images=7) / "classes.txt").write_text("background\nball\ncone\ncube\n")
+    for index in range(12):
+        mask = np.full((40, 40), 3, np.uint8)
+        mask[:20] = index % 3
+        write_sample(root, "train", f"cube_{index}", mask)
+    cones, cubes = (preflight(ask(data=root, classes=(name,), seed=seed)).require() for name in ("cone", "cube"))
+    assert [(len(r.train), len(r.held_out)) for r in (cones, cubes)] == [(9, 2), (10, 2)]
+    assert not {*cones.held_out, *cubes.held_out} & {*cones.train, *cubes.train}
+
+
+def test_a_class_of_two_images_has_one_of_each(ask, tmp_path):
+    ready = preflight(ask(data=make_site(tmp_path / "site", images=2))).require()
+    assert len(ready.train) == len(ready.held_out) == 1
 
 
 def test_without_val_the_held_out_images_are_compared(ask, tmp_path):

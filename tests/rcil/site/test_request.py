@@ -20,6 +20,7 @@ def test_overrides_reach_training_and_method(ask):
         ("scale=0.5", "neither training nor method"),
         ("training.batch=0", "training.batch"),
         ("training.batch", "not an override"),
+        ("training={held_out: 0, keep: last}", "training.held_out must be above 0"),
     ],
 )
 def test_wrong_overrides(ask, override, text):
@@ -32,6 +33,13 @@ def test_wrong_overrides(ask, override, text):
 def test_impossible_numbers(ask, fields):
     with pytest.raises(ConfigError):
         ask(**fields)
+
+
+def test_random_resized_crops_need_images_in_their_own_size(ask):
+    override = "training.augmentation=random_resized_crop"
+    assert ask(override).training.augmentation == "random_resized_crop"
+    with pytest.raises(ConfigError, match=r"with a scale of 0\.5"):
+        ask(override, scale=0.5)
 
 
 class TestFolder:

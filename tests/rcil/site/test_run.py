@@ -102,6 +102,18 @@ def test_the_best_epoch_is_chosen_by_completed_masks(ask, cones, tmp_path, monke
     assert not (tmp_path / "out" / "report.json").exists()
 
 
+def test_masks_are_completed_only_for_a_validation(ask, cones, tmp_path, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "train_step", stop)
+    for keep in ("best", "last"):
+        with pytest.raises(KeyboardInterrupt):
+            add_class(ask(f"training.keep={keep}", data=cones), tmp_path / keep)
+    assert len(list((tmp_path / "best" / "training" / "held_out").rglob("*.png"))) == 1
+    assert not (tmp_path / "last" / "training" / "held_out").exists()
+
+
 def test_resume_on_a_finished_run_trains_nothing(done, ask, monkeypatch):
     report, out = done
     monkeypatch.setattr(run_module, "train_step", lambda *args: pytest.fail("trained again"))

@@ -62,6 +62,18 @@ def test_processes_and_pieces_share_out_the_same_batches(task_file):
         assert torch.equal(torch.cat([piece[1] for piece in pieces]), labels)
 
 
+def test_the_task_chooses_how_crops_are_made(task_file):
+    """A crop larger than the images of 64 x 96: padded, or a part of the image in its size."""
+    overrides = ["training.crop=200", "training.scale=[0.5, 1]"]
+    padded = {}
+    for name in ("resize_and_crop", "random_resized_crop"):
+        settings = load_task(task_file, [*overrides, f"training.augmentation={name}"]).training
+        crops = make_crops(task_file)
+        crops.settings = CropSettings.of(settings, 1.0)
+        padded[name] = [float((crops[0, index][1] == 255).float().mean()) for index in range(6)]
+    assert min(padded["resize_and_crop"]) > 0.8 and max(padded["random_resized_crop"]) == 0
+
+
 def test_loading_leaves_torchs_generator_alone(task_file):
     state = torch.get_rng_state()
     list(batches(make_crops(task_file), epoch=0))

@@ -1,26 +1,32 @@
 """One batch in pieces, in several processes, in other number formats: the same gradient."""
 
 import csv
+import dataclasses
+import itertools
 import os
 import subprocess
 import sys
 
 import pytest
 import torch
+import yaml
 from networks import small_arch
 from safetensors.torch import load_file
 
 from rcil.checkpoint.file import load
-from rcil.core.errors import ConfigError
+from rcil.core.errors import ConfigError, TrainingError
 from rcil.core.images import read_rgb
 from rcil.data.site import read_site
 from rcil.hardware.processes import ALONE, device_for, join
 from rcil.inference import as_input
 from rcil.methods import StepInfo, make_method
+from rcil.model.header import read_header
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
+from rcil.training import loop
 from rcil.training.loop import StepJob, _groups, _learn, _new_state, _placed, _schedule
 from rcil.training.run import check_pieces, run_task
+from rcil.training.run_record import record_task
 from rcil.training.task import TrainingSection, load_task
 
 
@@ -144,6 +150,85 @@ def test_held_out_images_are_looked_at_as_often_as_asked_and_at_the_end(task_fil
     with (tmp_path / "run" / "step0" / "log.csv").open() as file:
         looked = [int(row["epoch"]) for row in csv.DictReader(file) if row["held_out_miou"]]
     assert looked == [1, 3, 4]
+
+
+def worse_every_epoch(monkeypatch):
+    """Pretend that the mIoU of the held-out images is 0.9, 0.8, 0.7... after each validation."""
+    real, count = loop._validate, itertools.count(1)
+
+    def validate(model, job):
+        report = real(model, job)
+        miou = 1 - next(count) / 10
+        return dataclasses.replace(report, all=miou)
+
+    monkeypatch.setattr(loop, "_validate", validate)
+
+
+def log_of(folder):
+    with (folder / "log.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+class TestKeep:
+    ONE_STEP = ("protocol.steps=[[ball]]", "training.epochs=[3, 1]")
+
+    @pytest.mark.parametrize(("keep", "kept", "miou"), [("best", 0, 0.9), ("last", 2, 0.7)])
+    def test_the_best_or_the_last_epoch(self, task_file, tmp_path, monkeypatch, keep, kept, miou):
+        worse_every_epoch(monkeypatch)
+        overrides = [*self.ONE_STEP, f"training.keep={keep}", "training.validate_every=1"]
+        run_task(load_task(task_file, overrides), tmp_path / "run")
+        measured = [float(row["held_out_miou"]) for row in log_of(tmp_path / "run" / "step0") if row["held_out_miou"]]
+        assert measured == pytest.approx([0.9, 0.8, 0.7])
+        metrics = read_header(tmp_path / "run" / "step0.safetensors").metadata.lineage[-1].metrics
+        assert (metrics["best_epoch"], metrics["held_out_miou"]) == (kept, pytest.approx(miou))
+        final = torch.load(tmp_path / "run" / "step0" / "state.pt", weights_only=True)["model"]
+        stored = load_file(tmp_path / "run" / "step0.safetensors")
+        body = [key for key in stored if key in final and not key.startswith("classifier")]
+        assert len(body) > 50
+        assert all(torch.equal(stored[key], final[key]) for key in body) == (keep == "last")
+
+    def test_the_last_epoch_needs_no_validation(self, task_file, tmp_path, monkeypatch):
+        monkeypatch.setattr(loop, "_validate", lambda *args: pytest.fail("validated"))
+        events = []
+        run_task(load_task(task_file, [*self.ONE_STEP, "training.keep=last"]), tmp_path / "run", listen=events.append)
+        assert "held_out_miou" not in log_of(tmp_path / "run" / "step0")[0]
+        assert [event.epoch for event in events if event.finished] == [0, 1, 2]
+        metrics = read_header(tmp_path / "run" / "step0.safetensors").metadata.lineage[-1].metrics
+        assert metrics["best_epoch"] == 2
+        assert "held_out_miou" not in metrics
+
+    def test_interrupted_after_the_last_epoch(self, task_file, tmp_path):
+        task = load_task(task_file, [*self.ONE_STEP, "training.keep=last", "training.settle=1"])
+        run_task(task, tmp_path / "whole")
+
+        def interrupt(event):
+            if event.finished and event.epoch == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run_task(task, tmp_path / "cut", listen=interrupt)
+        run_task(task, tmp_path / "cut", resume=True)
+        whole, cut = (load_file(tmp_path / name / "step0.safetensors") for name in ("whole", "cut"))
+        assert all(torch.equal(cut[key], value) for key, value in whole.items())
+
+    def test_defaults_of_validation(self):
+        assert TrainingSection().validate_every == TrainingSection(keep="best", validate_every=None).validate_every == 1
+        assert TrainingSection(keep="last").validate_every is None
+        validated = [epoch for epoch in range(1, 6) if TrainingSection(validate_every=2).validates(epoch, 5)]
+        assert validated == [2, 4, 5]
+
+
+def test_a_run_that_an_earlier_version_started_is_continued(task_file, tmp_path):
+    """Its record has no `keep`, and validates every epoch."""
+    task = load_task(task_file)
+    record_task(tmp_path / "run", task, resume=False)
+    record = tmp_path / "run" / "task.yaml"
+    document = yaml.safe_load(record.read_text())
+    assert (document["training"].pop("keep"), document["training"]["validate_every"]) == ("best", 1)
+    record.write_text(yaml.safe_dump(document))
+    record_task(tmp_path / "run", task, resume=True)
+    with pytest.raises(TrainingError, match="another task"):
+        record_task(tmp_path / "run", load_task(task_file, ["training.keep=last"]), resume=True)
 
 
 def moved(settings):

@@ -8,8 +8,7 @@ from sites import write_sample
 
 from rcil.core.errors import ConfigError
 from rcil.data.datasets.cityscapes import CITIES
-from rcil.data.types import Sample
-from rcil.training.plan import hold_out, is_held_out, make_plan, resolve_domains, resolve_groups
+from rcil.training.plan import make_plan, resolve_domains, resolve_groups
 from rcil.training.task import ProtocolSection, load_task
 
 
@@ -53,17 +52,34 @@ def test_impossible_tasks(task_file, overrides, message):
         make_plan(load_task(task_file, overrides))
 
 
-@pytest.mark.parametrize("share", [1e-9, 1 - 1e-9])
-def test_neither_side_is_empty(task_file, share):
-    """Where chance leaves a side empty one image changes over; elsewhere the rule alone decides."""
-    samples = [Sample(str(i), Path(), Path()) for i in range(9)]
-    train, held = hold_out(samples, 0, share)
-    assert sorted(map(len, (train, held))) == [1, 8]
-    assert {*train, *held} == set(samples)
-    ruled = tuple(s for s in samples if is_held_out(s.name, 0, 0.3))
-    assert hold_out(samples, 0, 0.3)[1] == ruled != ()
+@pytest.mark.parametrize(("share", "held"), [(1e-9, 1), (0.2, 2), (0.34, 3), (1 - 1e-9, 9)])
+def test_every_step_holds_out_its_share(task_file, share, held):
     for step in make_plan(load_task(task_file, [f"training.held_out={share}"])).steps:
-        assert min(len(step.train), len(step.validation)) == 1
+        assert (len(step.train), len(step.validation)) == (10 - held, held)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_image_is_held_out_in_one_step_and_trained_on_in_another(task_file, seed):
+    """Images of one class, of both, and a memory of the first step."""
+    for index in range(14):
+        mask = np.zeros((32, 32), np.uint8)
+        mask[:8] = 1 if index % 2 else 2
+        write_sample(task_file.parent / "site", "train", f"single_{index}", mask)
+    task = load_task(task_file, [f"seed={seed}", "training.memory=3"])
+    first, second = make_plan(task).steps
+    for step in (first, second):
+        assert (len(step.train), len(step.validation)) == (14, 3)
+    trained = {s.name for step in (first, second) for s in step.train}
+    held = {s.name for step in (first, second) for s in step.validation}
+    assert not trained & held
+    assert len(second.memory) == 3 and not {kept.sample.name for kept in second.memory} & held
+    (joint,) = make_plan(task, joint=True).steps
+    assert {s.name for s in joint.validation} == held
+
+
+def test_nothing_is_held_out_if_the_task_says_so(task_file):
+    for step in make_plan(load_task(task_file, ["training={held_out: 0, keep: last}"])).steps:
+        assert (len(step.train), len(step.validation)) == (10, 0)
 
 
 def test_one_image_is_too_few(task_file):
@@ -164,7 +180,7 @@ class TestLegacyCityscapes:
         return lambda *overrides: load_task(Path("cityscapes-11-5"), [f"data.root={cities}", *overrides])
 
     def test_all_cities_are_cut_and_the_leak_is_measured(self, task):
-        plan = make_plan(task("data.variant=legacy"))
+        plan = make_plan(task())
         assert [step.teaches for step in plan.steps] == [CITIES[:11], CITIES[11:16], CITIES[16:]]
         images = [{sample.image for sample in (*step.train, *step.validation)} for step in plan.steps]
         assert [len(found) for found in images] == [88, 40, 40]
@@ -174,14 +190,14 @@ class TestLegacyCityscapes:
         assert plan.warnings[0].startswith(f"WARNING: {leaked} of 42 test images ({100 * leaked / 42:.1f} %)")
 
     def test_clean_and_joint_keep_test_images_apart(self, task):
-        clean = make_plan(task())
+        clean = make_plan(task("data.variant=clean"))
         assert [step.teaches for step in clean.steps] == [CITIES[:11], CITIES[11:16], CITIES[16:18]]
         assert {sample.domain for sample in clean.test} == set(CITIES[-3:])
-        assert clean.warnings == make_plan(task("data.variant=legacy"), joint=True).warnings == ()
+        assert clean.warnings == make_plan(task(), joint=True).warnings == ()
 
     def test_it_needs_a_domain_protocol(self, task):
         with pytest.raises(ConfigError, match="needs a domain protocol"):
-            make_plan(task("data.variant=legacy", "protocol={split: 10-4}"))
+            make_plan(task("protocol={split: 10-4}"))
 
 
 def test_memory_keeps_some_images_of_every_earlier_class(task_file):

@@ -55,6 +55,16 @@ def test_overrides(task_file):
         (["training.batch=0"], "training.batch"),
         (["seed=-1"], "seed: .* greater than or equal to 0"),
         (["training.scale=[2, 0.5]"], r"training: .* scale must be \(smallest, largest\), not \(2, 0.5\)"),
+        (["training.augmentation=random_resize_crop"], "'resize_and_crop' or 'random_resized_crop'"),
+        (
+            ["training.augmentation=random_resized_crop", "training.focus=0.5"],
+            "focus needs augmentation resize_and_crop",
+        ),
+        (["training.augmentation=random_resized_crop", "data.scale=0.5"], "with a scale of 0.5: set the scale to 1"),
+        (["data.test_crop=8"], "data.test_crop: .* greater than or equal to 32"),
+        (["training.keep=first"], "'best' or 'last'"),
+        (["training.held_out=0"], "nothing can be validated: set keep to last"),
+        (["training={held_out: 0, keep: last, validate_every: 2}"], "nothing can be validated"),
         (["training.batch"], "key=value"),
         (["name.x=1"], "not a section"),
         (["protocol.split=15-1"], "exactly one of split, steps, domains, domain_steps; not split and steps"),
@@ -98,6 +108,7 @@ class TestPresets:
         task = load_task(Path("voc-15-1-overlapped"), ["network.pretrained=weights.safetensors"])
         assert task.name == "voc-15-1-overlapped"
         assert (task.data.root, task.network.pretrained) == (Path("data/voc"), Path("weights.safetensors").absolute())
+        assert load_task(Path("ade-100-5"), ["network.pretrained=null"]).network.pretrained is None
         assert load_task(Path("ade-100-5"), ["data.root=/ade"]).data.root == Path("/ade")
 
     def test_a_file_comes_first_and_a_folder_does_not(self, task_file, monkeypatch):
