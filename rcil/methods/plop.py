@@ -27,9 +27,9 @@ class Plop(Method):
 
     rows: ClassVar[RowStart] = "balanced"
     factor: float = 0.01
-    """Weight of local POD on stages and decoder (ADE20K: 1e-3)."""
+    """Weight of local POD on stages and decoder (presets: ADE20K 1e-3, Cityscapes 1e-4)."""
     logits_factor: float = 5e-4
-    """Weight of local POD on the low-resolution logits (ADE20K: 1e-5)."""
+    """Weight of local POD on the low-resolution logits (presets: ADE20K 1e-5, Cityscapes 1e-3 or 1e-4)."""
     median: Convention = "official"
     """How the medians for the thresholds are computed from the histogram."""
     floor: float = 0.001

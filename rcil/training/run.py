@@ -20,7 +20,7 @@ from rcil.data.scan import data_digest, id_table
 from rcil.hardware.determinism import deterministic
 from rcil.hardware.processes import Processes, join
 from rcil.inference import Model
-from rcil.methods import Method, StepInfo, make_method
+from rcil.methods import Method, StepInfo, check_names, make_method
 from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import (
@@ -98,6 +98,7 @@ def _run_steps(
 ) -> dict[str, Any]:
     """The first process reads the data and records the task before the others look at either."""
     method = make_method(task.method.name, **task.method.options)
+    check_names(task.method.lr)
     if not processes.leads:
         processes.wait()
     plan = make_plan(task, joint=method.sees_all_data)
@@ -143,7 +144,7 @@ def _train(
     index = step.step.index
     torch.manual_seed(task.seed * 1000 + index)
     student = first_network(task, method, step) if previous is None else method.begin(previous.network, step.names)
-    settings = task.training
+    settings = task.own_training
     metadata = _metadata(task, plan, step, student.arch, parent=output / f"step{index - 1}.safetensors")
     table = training_table(step.step)[id_table(plan.data)]
     memory = [(kept.sample, memory_table(kept.step)[id_table(plan.data)]) for kept in step.memory]
