@@ -99,6 +99,28 @@ def test_plop_completes_labels_and_scales_by_certainty(batch):
     )
 
 
+@pytest.mark.parametrize("kind", ["none", "global", "max", "average"])
+def test_plop_compares_maps_pooled_in_another_way(batch, kind):
+    """The factors stay: 0.01 of five maps and 5e-4 of the logits, times sqrt(4 / 1), over six maps."""
+    method, _, new, old = start("plop", batch, pooling=kind)
+    each = [losses.pcd_maps([a], [b], kind=kind) for a, b in zip(new.distilled(), old.distilled(), strict=True)]
+    expected = 2 * (0.01 * sum(each[:5]) + 5e-4 * each[5]) / 6
+    torch.testing.assert_close(method.terms(new, old, batch[2], INFO)["pod"], expected)
+
+
+def test_fine_tuning_of_a_network_with_branches(batch):
+    """unbiased: false without PCD has the loss and the random new rows of fine-tuning."""
+    options = {"unbiased": False, "spatial": False, "channel": False, "mix": "fixed", "old_weight": 0.75}
+    method, student, new, old = start("rcil", batch, **options)
+    terms = method.terms(new, old, batch[2], INFO)
+    assert set(terms) == {"ce"}
+    torch.testing.assert_close(terms["ce"], ce(new.logits, batch[2]))
+    weight, bias = student.classifier.rows()
+    assert not torch.equal(weight[3], weight[0])
+    assert torch.equal(bias[:3], batch[0].classifier.rows()[1])
+    assert {block.mix.old_weight for block in branches(student)} == {0.75}
+
+
 def test_plop_without_prepare_is_an_error(batch):
     teacher, images, labels = batch
     method = make_method("plop")
