@@ -52,7 +52,8 @@ class NetworkSection(FrozenModel):
     blocks: tuple[Depth, Depth, Depth, Depth] | None = None
     """Residual blocks of the four stages where they differ from the backbone's own."""
     width: Channels = 16
-    output_stride: Literal[8, 16] = 16
+    output_stride: Literal[8, 16, 32] = 16
+    """32, without dilation, is usual for images of 224 pixels; small images need a smaller stride."""
 
 
 class MethodSection(FrozenModel):
@@ -90,6 +91,8 @@ class TrainingSection(FrozenModel):
     """Maximum random shift of training images in pixels; the border is replicated."""
     flip: bool = False
     """Flip half of the training images horizontally; not for digits."""
+    workers: Annotated[int, Field(ge=0)] = 2
+    """Number of processes that read images from disk. The batches do not depend on it."""
     device: DeviceName = "auto"
     """`auto`, `cpu`, `cuda` or `cuda:N`. `auto` uses a GPU if torch finds one. A run may be continued on another
     device."""

@@ -61,7 +61,8 @@ class NetworkShape(FrozenModel):
     """Channels of the stem of a ResNet; the channels of every stage are a multiple."""
     head_width: Channels = 256
     """Channels of each ASPP path and of the decoder."""
-    output_stride: Literal[8, 16] = 16
+    output_stride: Literal[8, 16, 32] = 16
+    """Input pixels per cell of the last map; 32 is for classifiers."""
     norm: NormKind = "batch"
     """`batch`: BatchNorm. `inplace`: inplace-ABN, scale |gamma| + eps. `abs`: the same arithmetic in plain torch."""
 

@@ -97,6 +97,7 @@ class ProtocolSection(FrozenModel):
 class NetworkSection(NetworkShape):
     """The network, and the weights that its backbone starts from."""
 
+    output_stride: Literal[8, 16] = 16
     pool_window: Count | None = None
     """Side of the window that the pooled path of the head averages over in evaluation, in pixels of its map; None: all.
     Where images are much larger than training crops, crop / output_stride keeps the path at what it was trained on."""
