@@ -15,7 +15,10 @@ from rcil.hardware.devices import announce_device
 
 
 def classify(
-    task: Annotated[Path, typer.Argument(help="A task file (YAML).", autocompletion=files(".yaml", ".yml"))],
+    task: Annotated[
+        Path,
+        typer.Argument(help="A task file (YAML), or the preset imagenet-100.", autocompletion=files(".yaml", ".yml")),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run, or for all runs.")],
     override: Overrides = None,
     compare: Annotated[
@@ -33,6 +36,8 @@ def classify(
     Example: `rcil classify task.yaml -o run --set method.name=podnet`
 
     Example: `rcil classify task.yaml -o table --compare --seeds 3`
+
+    Example: `rcil classify imagenet-100 -o run --set data.root=imagenet-100`
     """
     from rcil.classify.compare import as_markdown, compare_classify
     from rcil.classify.run import dry_run as dry

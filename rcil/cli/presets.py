@@ -51,9 +51,9 @@ def show(
 
     Example: `rcil presets show voc-15-1-overlapped > task.yaml`
     """
-    from rcil.presets import preset_text
+    from rcil.presets import preset_names, preset_text
 
-    text = preset_text(name)
+    text = preset_text(name, "classify" if name in preset_names("classify") else ".")
     if as_json:
         import yaml
 
