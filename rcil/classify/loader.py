@@ -31,7 +31,8 @@ BATCHES_AHEAD = 2
 class Draw(NamedTuple):
     """An image of a batch and how it is augmented."""
 
-    index: int
+    number: int
+    """Index of the image."""
     top: int
     """Row of the image, padded by `training.shift` pixels, at which the result starts."""
     left: int
@@ -80,7 +81,7 @@ class _Augmented(Dataset[Item | RcilError]):
 
     def __getitem__(self, draw: Draw) -> Item | RcilError:
         try:
-            return augmented(self.images[draw.index], draw, self.shift), draw.index
+            return augmented(self.images[draw.number], draw, self.shift), draw.number
         except RcilError as error:
             return error
 
@@ -108,7 +109,7 @@ def read_batches(images: Images, draws: Iterable[list[Draw]], *, workers: int, s
     processes = workers if isinstance(images, ImageFiles) else 0
     loader: DataLoader[Any] = DataLoader(
         _Augmented(images, shift),
-        batch_sampler=draws,  # type: ignore[arg-type]
+        batch_sampler=draws,
         num_workers=processes,
         prefetch_factor=BATCHES_AHEAD if processes else None,
         generator=torch.Generator(),  # leaves torch's global generator, which draws drop-path, untouched

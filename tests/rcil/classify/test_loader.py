@@ -49,7 +49,7 @@ def test_shifts_and_flips_are_all_drawn():
 
 
 def test_all_images_are_used_once_before_any_repeats():
-    drawn = [d.index for batch in draw_batches(20, 5, SETTINGS, torch.Generator().manual_seed(0)) for d in batch]
+    drawn = [d.number for batch in draw_batches(20, 5, SETTINGS, torch.Generator().manual_seed(0)) for d in batch]
     assert len(drawn) == 40
     assert sorted(drawn[:20]) == sorted(drawn[20:]) == list(range(20))
     assert [len(batch) for batch in draw_batches(3, 2, SETTINGS, torch.Generator())] == [3, 3]

@@ -1,10 +1,13 @@
 """The ablations in docs/results/tasks: every file makes its plan and its method, and the rows differ as stated."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from rcil.cli.app import app
 from rcil.methods import make_method
 from rcil.training.plan import make_plan
 from rcil.training.task import load_task
@@ -65,3 +68,16 @@ def test_the_page_names_every_table_and_no_file_that_is_missing():
     names = {path.stem for path in FILES}
     assert named <= names
     assert {name for name in names - named if not name.startswith(("windows", "maps", "order"))} == set()
+
+
+@pytest.mark.parametrize("name", ["windows-4-8", "pooling-max", "frozen-weight-0.75"])
+def test_a_dry_run_shows_the_six_steps(name, tiny, tmp_path):
+    overrides = [part for override in tiny("voc") for part in ("--set", override)]
+    path = FOLDER / f"{name}.yaml"
+    shown = CliRunner().invoke(
+        app, ["train", str(path), "-o", str(tmp_path / "run"), "--dry-run", "--json", *overrides]
+    )
+    assert shown.exit_code == 0, shown.output
+    steps = json.loads(shown.stdout)["steps"]
+    assert [len(step["teaches"]) for step in steps] == [16, 1, 1, 1, 1, 1]
+    assert not (tmp_path / "run").exists()
