@@ -43,7 +43,7 @@ def test_scores_are_the_heads_on_the_mean_of_the_last_map(head):
 @pytest.mark.parametrize(("stride", "sides"), [(8, [56, 28, 28, 28]), (16, [56, 28, 14, 14]), (32, [56, 28, 14, 7])])
 def test_the_output_stride_is_that_of_the_last_map(stride, sides):
     with torch.device("meta"):
-        model = build_classifier(Architecture(width=4).replace(output_stride=stride), HEADS[0], [["a", "b"]])
+        model = build_classifier(Architecture(backbone="resnet18").replace(output_stride=stride), HEADS[0], [["a"]])
         maps = model(torch.empty(1, 3, 224, 224), maps="after").stages
     assert [one.shape[-1] for one in maps] == sides
     dilations = {conv.dilation for conv in model.modules() if isinstance(conv, nn.Conv2d)}
