@@ -1,4 +1,7 @@
-"""Labelled images: handwritten digits, or one folder of images per class. Nothing here imports torch."""
+"""Labelled images: handwritten digits in memory, or one folder of images per class, which stay on disk.
+
+Nothing here imports torch.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 import cv2
 import numpy as np
@@ -13,6 +17,7 @@ from numpy.typing import NDArray
 
 from rcil.classify.task import DataSection, ProtocolSection
 from rcil.core.errors import ConfigError, MissingDependencyError
+from rcil.core.files import sha256_of
 from rcil.core.images import SUFFIXES, Image, read_rgb
 from rcil.core.reading import DataError, existing_folder, is_text, printable, readable
 
@@ -25,11 +30,37 @@ Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class ImageFiles:
+    """Images on disk, which are read and resized when they are needed."""
+
+    paths: tuple[Path, ...]
+    size: int
+    """Height and width of the images."""
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, picked: int) -> Image: ...
+    @overload
+    def __getitem__(self, picked: NDArray[np.int64]) -> ImageFiles: ...
+
+    def __getitem__(self, picked: int | NDArray[np.int64]) -> Image | ImageFiles:
+        """One image, RGB [S, S, 3], or a selection of files."""
+        if isinstance(picked, np.ndarray):
+            return ImageFiles(tuple(self.paths[index] for index in picked), self.size)
+        return _resized(read_rgb(self.paths[picked]), self.size)
+
+
+Images = Image | ImageFiles
+"""RGB images [N, S, S, 3] in memory, or files of such."""
+
+
+@dataclass(frozen=True)
 class LabelledImages:
     """Images of one size with their labels."""
 
-    images: Image
-    """RGB [N, S, S, 3]."""
+    images: Images
     labels: Labels
     """Indices into the class names [N]."""
 
@@ -50,8 +81,15 @@ class ClassificationData:
     test: LabelledImages
 
     def digest(self) -> str:
-        """Hex digest of the training images and labels."""
-        return hashlib.sha256(self.train.images.tobytes() + self.train.labels.tobytes()).hexdigest()
+        """Hex digest of the training images, or of the contents of their files, and of the labels."""
+        images, digest = self.train.images, hashlib.sha256()
+        if isinstance(images, ImageFiles):
+            for path in images.paths:
+                digest.update(f"{path.parent.name}/{path.name}\0{sha256_of(path)}\n".encode())
+        else:
+            digest.update(images.tobytes())
+        digest.update(self.train.labels.tobytes())
+        return digest.hexdigest()
 
 
 def load_data(section: DataSection) -> ClassificationData:
@@ -108,15 +146,15 @@ def _class_names(split: Path) -> tuple[str, ...]:
 
 
 def _split(folder: Path, names: tuple[str, ...], size: int) -> LabelledImages:
-    images: list[Image] = []
+    files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
         paths = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
         if not paths:
             raise DataError(f"{folder / name} has no images", f"Supported formats: {', '.join(SUFFIXES)}.")
-        images += [_resized(read_rgb(path), size) for path in paths]
+        files += paths
         labels += [label] * len(paths)
-    return LabelledImages(np.stack(images), np.array(labels, np.int64))
+    return LabelledImages(ImageFiles(tuple(files), size), np.array(labels, np.int64))
 
 
 def _resized(image: Image, size: int) -> Image:

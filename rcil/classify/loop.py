@@ -7,18 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rcil.classify.data import LabelledImages
+from rcil.classify.data import Images, LabelledImages
+from rcil.classify.loader import draw_batches, in_order, read_batches
 from rcil.classify.methods import ClassifyMethod, HeadSizes
 from rcil.classify.network import ImageClassifier, fold_classifier
 from rcil.classify.task import TrainingSection
 from rcil.core.errors import TrainingError
-from rcil.core.images import Image
-from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD
 from rcil.nn.recalibrate_norms import recalibrate_norms
 from rcil.training.loop import Event, Listener
 
@@ -120,54 +117,31 @@ def _groups(trained: list[nn.Parameter], lr: float) -> list[dict[str, Any]]:
 
 def _batches(data: LabelledImages, iterations: int, job: StepJob) -> Iterator[tuple[Tensor, Tensor]]:
     """Normalised images [N, 3, S, S] and labels [N] on the device; all images are used once before any repeats."""
-    images, labels = as_planes(data.images), torch.from_numpy(data.labels)
-    waiting = torch.empty(0, dtype=torch.int64)
-    size = min(job.settings.batch, len(labels))
-    for _ in range(iterations):
-        if len(waiting) < size:
-            waiting = torch.cat((waiting, torch.randperm(len(labels), generator=job.generator)))
-        picked, waiting = waiting[:size], waiting[size:]
-        batch = augmented(images[picked], job.settings, job.generator)
-        yield batch.to(job.device, non_blocking=True), labels[picked].to(job.device, non_blocking=True)
-
-
-def augmented(images: Tensor, settings: TrainingSection, generator: torch.Generator) -> Tensor:
-    """Shift images [N, 3, S, S] by up to `shift` pixels in each direction and, if enabled, flip them."""
-    side, shift = images.shape[-1], settings.shift
-    if shift:
-        wide = F.pad(images, (shift,) * 4, mode="replicate")
-        corners = torch.randint(2 * shift + 1, (len(images), 2), generator=generator).tolist()
-        images = torch.stack([one[:, y : y + side, x : x + side] for one, (y, x) in zip(wide, corners, strict=True)])
-    if settings.flip:
-        mirrored = torch.rand(len(images), generator=generator) < 0.5
-        images = torch.where(mirrored.view(-1, 1, 1, 1), images.flip(-1), images)
-    return images
-
-
-def as_planes(images: Image) -> Tensor:
-    """RGB [N, S, S, 3] -> normalised [N, 3, S, S]."""
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    return (torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))).float() / 255 - mean) / std
+    settings, labels = job.settings, torch.from_numpy(data.labels)
+    draws = draw_batches(len(labels), iterations, settings, job.generator)
+    for images, picked in read_batches(data.images, draws, workers=settings.workers, shift=settings.shift):
+        yield images.to(job.device, non_blocking=True), labels[picked].to(job.device, non_blocking=True)
 
 
 @torch.no_grad()
-def embed(model: ImageClassifier, images: Image) -> Tensor:
+def embed(model: ImageClassifier, images: Images, workers: int = 0) -> Tensor:
     """Embeddings [N, C] of images [N, S, S, 3] in evaluation mode, on the CPU."""
     model.eval()
-    return torch.cat([model(part, maps="before").embedding for part in _parts(model, images)]).cpu()
+    return torch.cat([model(part, maps="before").embedding.cpu() for part in _parts(model, images, workers)])
 
 
 @torch.no_grad()
-def predict(model: ImageClassifier, images: Image) -> Tensor:
+def predict(model: ImageClassifier, images: Images, workers: int = 0) -> Tensor:
     """Predicted rows [N] of images [N, S, S, 3], on the CPU."""
     model.eval()
-    return torch.cat([model(part).argmax(dim=1) for part in _parts(model, images)]).cpu()
+    return torch.cat([model(part).argmax(dim=1).cpu() for part in _parts(model, images, workers)])
 
 
-def _parts(model: ImageClassifier, images: Image) -> Iterator[Tensor]:
-    """Images [N, S, S, 3] as normalised batches on the device of the network."""
+def _parts(model: ImageClassifier, images: Images, workers: int) -> Iterator[Tensor]:
+    """Images as normalised batches on the device of the network."""
     device = next(model.parameters()).device
-    return (part.to(device, non_blocking=True) for part in torch.split(as_planes(images), CHUNK))
+    parts = read_batches(images, in_order(len(images), CHUNK), workers=workers)
+    return (part.to(device, non_blocking=True) for part, _ in parts)
 
 
 def _check_finite(terms: dict[str, float], step: int, iteration: int) -> None:

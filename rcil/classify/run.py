@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rcil.classify.checkpoint import load_classifier, save_classifier
 from rcil.classify.data import ClassificationData, LabelledImages, class_steps, load_data
@@ -115,7 +116,7 @@ def measure(model: ImageClassifier, setting: Setting, index: int) -> dict[str, A
     """Accuracy after a step on the test images of all, old and new classes, and of each class."""
     seen = sum(map(len, setting.steps[: index + 1]))
     test = setting.data.test[np.flatnonzero(setting.data.test.labels < seen)]
-    right = predict(model, test.images).numpy() == test.labels
+    right = predict(model, test.images, setting.task.training.workers).numpy() == test.labels
     new = test.labels >= seen - len(setting.steps[index])
     return {
         "images": len(test.labels),
@@ -162,10 +163,9 @@ def _train(setting: Setting, index: int, previous: ImageClassifier | None) -> No
     images = train[_indices(new, memory)]
     train_step(job, student, previous, images)
     recalibrate(job, student, images)
-    memory |= {
-        name: [int(indices[at]) for at in herd(embed(student, train.images[indices]), task.memory.per_class)]
-        for name, indices in new.items()
-    }
+    for name, indices in new.items():
+        embeddings = embed(student, train.images[indices], task.training.workers)
+        memory[name] = [int(indices[at]) for at in herd(embeddings, task.memory.per_class)]
     if previous is not None:
         tune(job, student, previous, train[_indices(memory)])
         recalibrate(job, student, images)
@@ -182,8 +182,12 @@ def _student(
         arch = Architecture(**setting.task.network.model_dump(), rc=method.branches if section.rc else None)
         return build_classifier(arch, method.head, setting.steps[:1]).to(setting.device)
     student = next_step(previous, preserve=method.preserve)
-    images = setting.data.train.images
-    method.grow(student, list(new), lambda: [embed(student, images[indices]) for indices in new.values()], generator)
+    images, workers = setting.data.train.images, setting.task.training.workers
+
+    def embeddings() -> list[Tensor]:
+        return [embed(student, images[indices], workers) for indices in new.values()]
+
+    method.grow(student, list(new), embeddings, generator)
     return student
 
 

@@ -9,10 +9,13 @@ from pydantic import Field, ValidationError, model_validator
 
 from rcil.core.errors import ConfigError
 from rcil.model.architecture import Channels, Depth, FrozenModel
+from rcil.presets import preset_names, preset_text
 from rcil.training.task import DeviceName, apply_override, explained, parse_document
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+PRESETS = "classify"
+"""The folder of the presets of `rcil classify`."""
 MethodName = Literal["eeil", "podnet"]
 
 
@@ -52,7 +55,8 @@ class NetworkSection(FrozenModel):
     blocks: tuple[Depth, Depth, Depth, Depth] | None = None
     """Residual blocks of the four stages where they differ from the backbone's own."""
     width: Channels = 16
-    output_stride: Literal[8, 16] = 16
+    output_stride: Literal[8, 16, 32] = 16
+    """32, without dilation, is usual for images of 224 pixels; small images need a smaller stride."""
 
 
 class MethodSection(FrozenModel):
@@ -90,6 +94,8 @@ class TrainingSection(FrozenModel):
     """Maximum random shift of training images in pixels; the border is replicated."""
     flip: bool = False
     """Flip half of the training images horizontally; not for digits."""
+    workers: Annotated[int, Field(ge=0)] = 2
+    """Number of processes that read images from disk. The batches do not depend on it."""
     device: DeviceName = "auto"
     """`auto`, `cpu`, `cuda` or `cuda:N`. `auto` uses a GPU if torch finds one. A run may be continued on another
     device."""
@@ -115,18 +121,20 @@ class ClassifyTask(FrozenModel):
 
 
 def load_classify_task(path: Path, overrides: list[str] | None = None) -> ClassifyTask:
-    """Read a task file and apply `a.b=c` overrides; unknown keys get a suggestion.
+    """Read a task file or a preset and apply `a.b=c` overrides; unknown keys get a suggestion.
 
     Args:
-        path: A YAML file.
+        path: A YAML file, or the name of a preset if there is no such file.
         overrides: Dotted keys with YAML values, for example `method.rc=false`.
     """
+    preset = not path.is_file() and str(path) in preset_names(PRESETS)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = preset_text(str(path), PRESETS) if preset else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the task {path}", "Give a YAML file; docs/classify.md shows one.") from error
+        hint = f"Give a YAML file (docs/classify.md shows one) or a preset: {', '.join(preset_names(PRESETS))}."
+        raise ConfigError(f"cannot read the task {path}", hint) from error
     document = parse_document(text, path, ", ".join(ClassifyTask.model_fields))
-    here = False
+    here = preset
     for override in overrides or []:
         apply_override(document, override)
         here = here or override.partition("=")[0].strip() == "data.root"

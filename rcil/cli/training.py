@@ -101,7 +101,10 @@ def compare(
 
 
 def classify(
-    task: Annotated[Path, typer.Argument(help="A task file (YAML).", autocompletion=files(".yaml", ".yml"))],
+    task: Annotated[
+        Path,
+        typer.Argument(help="A task file (YAML), or the preset imagenet-100.", autocompletion=files(".yaml", ".yml")),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run, or for all runs.")],
     override: Overrides = None,
     compare: Annotated[
@@ -119,6 +122,8 @@ def classify(
     Example: `rcil classify task.yaml -o run --set method.name=podnet`
 
     Example: `rcil classify task.yaml -o table --compare --seeds 3`
+
+    Example: `rcil classify imagenet-100 -o run --set data.root=imagenet-100`
     """
     from rcil.classify.compare import as_markdown, compare_classify
     from rcil.classify.run import dry_run as dry
@@ -178,9 +183,9 @@ def show_preset(
 
     Example: `rcil presets show voc-15-1-overlapped > task.yaml`
     """
-    from rcil.presets import preset_text
+    from rcil.presets import preset_names, preset_text
 
-    text = preset_text(name)
+    text = preset_text(name, "classify" if name in preset_names("classify") else ".")
     if as_json:
         import yaml
 

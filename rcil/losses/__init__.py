@@ -20,7 +20,7 @@ from rcil.losses.pcd import (
     spatial_distance,
 )
 from rcil.losses.pod import local_pod, local_pod_embedding
-from rcil.losses.pooling import PoolKind, pcd_maps
+from rcil.losses.pooling import PoolKind, map_distances, pcd_maps
 from rcil.losses.pseudo import Convention, EntropyHistogram, normalised_entropy, pseudo_labels
 from rcil.losses.reduce import Reduction
 from rcil.losses.sdr import (
@@ -59,6 +59,7 @@ __all__ = [
     "local_pod",
     "local_pod_embedding",
     "lwf_mc",
+    "map_distances",
     "normalised_entropy",
     "pcd_maps",
     "pcd_official",

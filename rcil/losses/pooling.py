@@ -18,7 +18,7 @@ from rcil.losses.pcd import WINDOWS, channel_distance, spatial_distance
 from rcil.losses.pod import local_pod_embedding
 from rcil.losses.precision import full_precision
 
-PoolKind = Literal["average", "channel", "none", "global", "max", "strip"]
+PoolKind = Literal["average", "channel", "none", "global", "max", "strip", "local"]
 
 
 @full_precision
@@ -29,18 +29,31 @@ def pcd_maps(
     kind: PoolKind = "average",
     windows: Sequence[int] = WINDOWS,
 ) -> Tensor:
-    """Distance of the squared and pooled maps, averaged over maps, a scalar.
+    """Distance of the squared and pooled maps, averaged over maps, a scalar; see `map_distances` for the arguments."""
+    return torch.stack(map_distances(new_maps, old_maps, kind=kind, windows=windows)).mean()
+
+
+@full_precision
+def map_distances(
+    new_maps: Sequence[Tensor],
+    old_maps: Sequence[Tensor],
+    *,
+    kind: PoolKind = "average",
+    windows: Sequence[int] = WINDOWS,
+) -> list[Tensor]:
+    """Distance of every two squared and pooled maps, scalars.
 
     Args:
         new_maps: The student's maps [N, C, H, W]; extra channels are summed into the first.
         old_maps: The teacher's maps of the same layers.
         kind: `average` over windows in space, unpadded; `channel`: over three neighbouring channels; `none`: no
-            pooling; `global`: one mean per channel; `max` over the windows; `strip`: means over rows and over columns.
+            pooling; `global`: one mean per channel; `max` over the windows; `strip`: means over rows and over columns;
+            `local`: strips of the whole map and of 2 x 2 and 4 x 4 cells, PLOP's local POD.
         windows: Sides of the windows of `average` and `max`; one larger than the map is clipped to it.
     """
     if kind not in get_args(PoolKind):
         raise ConfigError(f"unknown pooling '{kind}'", did_you_mean(kind, get_args(PoolKind)))
-    return torch.stack([_distance(new, old, kind, tuple(windows)) for new, old in paired(new_maps, old_maps)]).mean()
+    return [_distance(new, old, kind, tuple(windows)) for new, old in paired(new_maps, old_maps)]
 
 
 def _distance(new: Tensor, old: Tensor, kind: PoolKind, windows: tuple[int, ...]) -> Tensor:
@@ -60,6 +73,8 @@ def _distance(new: Tensor, old: Tensor, kind: PoolKind, windows: tuple[int, ...]
             return _norm(squares.mean(dim=(2, 3)))
         case "strip":
             return _norm(local_pod_embedding(squares, (1,)))
+        case "local":
+            return _norm(local_pod_embedding(squares))
 
 
 def _max_pool(x: Tensor, window: int) -> Tensor:

@@ -68,7 +68,8 @@ def unbiased_distillation(
 ) -> Tensor:
     """Distillation that compares the teacher's background with the student's background and new classes together.
 
-    Divided by the number of old classes, as in MiB and in the RCIL objective.
+    Divided by the number of old classes O, as in the code of MiB and RCIL, whose weights belong to it. The equation in
+    the RCIL paper is the sum, O times as large.
 
     Args:
         logits: The student's logits [N, C, H, W].

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -18,7 +19,7 @@ from rcil.methods.rcil_plus import RcilPlus
 from rcil.methods.sdr import Sdr
 from rcil.methods.strict import Strict
 
-__all__ = ["METHODS", "LossTerms", "Method", "StepInfo", "make_method"]
+__all__ = ["METHODS", "LossTerms", "Method", "StepInfo", "check_names", "make_method"]
 
 METHODS: dict[str, type[Method]] = {
     "fine-tuning": FineTuning,
@@ -36,10 +37,16 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Raise for the first name that is not a method's, with the closest one."""
+    for name in names:
+        if name not in METHODS:
+            raise ConfigError(f"unknown method '{name}'", did_you_mean(name, METHODS))
+
+
 def make_method(name: str, /, **options: Any) -> Method:
     """A method by name; errors for unknown names and options suggest the closest one."""
-    if name not in METHODS:
-        raise ConfigError(f"unknown method '{name}'", did_you_mean(name, METHODS))
+    check_names([name])
     kind = METHODS[name]
     known = [f.name for f in fields(kind) if f.init]
     for option in options:

@@ -43,6 +43,8 @@ class Rcil(Method):
     windows: Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)] = WINDOWS
     distilled: Annotated[Sequence[MapName], Field(min_length=1)] = PAPER_MAPS
     """Which maps PCD compares."""
+    unbiased: bool = True
+    """Use MiB's losses and its start of new rows; otherwise plain cross entropy and random rows, as in fine-tuning."""
     parallel: bool = True
     """Use two branches; without them PCD trains a plain network."""
     merge: bool = True
@@ -84,7 +86,7 @@ class Rcil(Method):
         student = begin_step(
             model,
             new_classes,
-            rows=self.rows,
+            rows=self.rows if self.unbiased else "random",
             merge=self.merge,
             freeze=self.freeze,
             preserve=self.preserve,
@@ -96,10 +98,8 @@ class Rcil(Method):
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """MiB's terms and PCD; a domain step has only cross entropy and PCD."""
-        if old is None or info.domain:
-            terms = unbiased_terms(new, None, labels, info, 0.0)
-        else:
-            terms = unbiased_terms(new, old, labels, info, self.distillation * info.schedule)
+        teacher = old if self.unbiased and not info.domain else None
+        terms = unbiased_terms(new, teacher, labels, info, self.distillation * info.schedule)
         if old is not None:
             terms.update(self.cube_terms(new, old))
         return terms

@@ -68,7 +68,8 @@ class NetworkShape(FrozenModel):
     """Channels of each ASPP path and of the decoder."""
     skip_width: Channels = 48
     """Channels that `deeplabv3plus` takes from the map at stride 4."""
-    output_stride: Literal[8, 16] = 16
+    output_stride: Literal[8, 16, 32] = 16
+    """Input pixels per cell of the last map; 32 is for classifiers."""
     norm: NormKind = "batch"
     """`batch`: BatchNorm. `inplace`: inplace-ABN, scale |gamma| + eps. `abs`: the same arithmetic in plain torch."""
 

@@ -14,7 +14,7 @@ from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.core.files import check_writable, replacing
 from rcil.core.log import DryRun, Notify
-from rcil.methods import make_method
+from rcil.methods import check_names, make_method
 from rcil.model.architecture import RC
 from rcil.report.pages import as_text, write_comparison
 from rcil.training.estimate import duration, estimate
@@ -22,7 +22,7 @@ from rcil.training.loop import Listener
 from rcil.training.memory import GIB
 from rcil.training.plan import make_plan
 from rcil.training.run import run_task
-from rcil.training.task import MethodSection, Task
+from rcil.training.task import Task, TaskMethodSection
 
 COLUMNS = ("first", "later", "all")
 """Classes of step 0, of all later steps, and of both, as in the tables of the paper."""
@@ -49,7 +49,8 @@ def compare(
     """Run every method with every seed and tabulate all steps; returns what `compare.json` holds.
 
     The same call continues an interrupted comparison and keeps finished cells. Methods that train step 0 in the same
-    way share it. `method.options` of the task apply to its own method, `method.others` to the other methods.
+    way share it. `method.options` of the task apply to its own method, `method.others` to the other methods, and
+    `method.lr` to the methods that it names.
 
     Args:
         task: The task; its seed is the first seed.
@@ -59,12 +60,12 @@ def compare(
         listen: Called after every iteration.
         announce: Called before every cell.
     """
-    check_methods(methods)
+    check_methods(methods, task)
     options = options_of(task)
     made = {name: make_method(name, **options.get(name, {})) for name in (*methods, *options)}
     steps = make_plan(task).steps
     first = set(steps[0].names)
-    step0: dict[tuple[str, RC | None, int], Path] = {}
+    step0: dict[tuple[str, RC | None, int, float], Path] = {}
     rows: dict[str, dict[str, Any]] = {}
     for name in methods:
         runs = []
@@ -72,7 +73,7 @@ def compare(
             announce(f"{name}, seed {seed}")
             cell = cell_of(task, name, seed)
             folder = output / name / f"seed{seed}"
-            first_step = made[name].first_step, made[name].rc, seed
+            first_step = made[name].first_step, made[name].rc, seed, cell.own_training.lr[0]
             results = run_task(cell, folder, resume=True, step0_of=step0.get(first_step), listen=listen)
             step0.setdefault(first_step, folder)
             runs.append(results)
@@ -90,8 +91,9 @@ def compare(
     return document
 
 
-def check_methods(methods: Sequence[str]) -> None:
-    """Raise if no method is named."""
+def check_methods(methods: Sequence[str], task: Task) -> None:
+    """Raise if no method is named, or if the task has learning rates of an unknown one."""
+    check_names(task.method.lr)
     if not methods:
         raise ConfigError("no method is given", "Give comma-separated names, for example mib,rcil.")
 
@@ -103,7 +105,8 @@ def options_of(task: Task) -> dict[str, dict[str, Any]]:
 
 def cell_of(task: Task, method: str, seed: int) -> Task:
     """The task of one cell."""
-    section = MethodSection(name=method, options=options_of(task).get(method, {}))
+    lr = {name: rates for name, rates in task.method.lr.items() if name == method}
+    section = TaskMethodSection(name=method, options=options_of(task).get(method, {}), lr=lr)
     return task.model_copy(update={"seed": seed, "method": section})
 
 
@@ -160,7 +163,7 @@ def _without_nan(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def comparison_dry_run(task: Task, methods: Sequence[str], seeds: int, output: Path) -> DryRun:
     """Estimate a comparison; the sharing of step 0 is not taken into account."""
-    check_methods(methods)
+    check_methods(methods, task)
     check_writable(output)
     needs, images = {}, 0
     for name in methods:

@@ -9,7 +9,7 @@ import torch
 
 from rcil.core.log import log
 from rcil.hardware.processes import device_for
-from rcil.methods import Method, make_method
+from rcil.methods import Method, check_names, make_method
 from rcil.nn import Segmenter, fold
 from rcil.nn.cost import cost
 from rcil.nn.fold import duplicate
@@ -47,6 +47,7 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
     device = device_for(settings.device)
     check_compatible(task.network.norm, settings.precision, device)
     method = make_method(task.method.name, **task.method.options)
+    check_names(task.method.lr)
     plan = make_plan(task, joint=method.sees_all_data, record=False)
     pieces = settings.batch // (settings.accumulate * processes)
     students, teachers = _networks(task, plan, method)

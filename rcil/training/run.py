@@ -25,7 +25,7 @@ from rcil.data.scan import data_digest, id_table
 from rcil.hardware.processes import Processes, deterministic, join
 from rcil.inference import Model
 from rcil.losses.class_weights import ClassWeights, class_weights
-from rcil.methods import Method, StepInfo, make_method
+from rcil.methods import Method, StepInfo, check_names, make_method
 from rcil.model.architecture import BOTTLENECK, Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import (
@@ -116,6 +116,7 @@ def _run_steps(
 ) -> dict[str, Any]:
     """The first process reads the data and records the task before the others look at either."""
     method = make_method(task.method.name, **task.method.options)
+    check_names(task.method.lr)
     if not processes.leads:
         processes.wait()
     plan = make_plan(task, joint=method.sees_all_data)
@@ -162,7 +163,7 @@ def _train(
     index = step.step.index
     torch.manual_seed(task.seed * 1000 + index)
     student = first_network(task, method, step) if previous is None else method.begin(previous.network, step.names)
-    settings = task.training
+    settings = task.own_training
     if previous is not None:
         freeze_stages(student, settings.freeze_stages)
     metadata = _metadata(task, plan, step, student.arch, parent=output / f"step{index - 1}.safetensors")

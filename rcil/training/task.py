@@ -16,6 +16,7 @@ from rcil.presets import preset_names, preset_text
 from rcil.training.compatibility import check_augmentation, check_norm_precision
 from rcil.training.recipes import Recipe, with_recipe
 
+SECTIONS = "data, protocol, network, method, training"
 PATHS = ("data.root", "network.pretrained")
 """Keys whose values are paths."""
 Positive = Annotated[float, Field(gt=0)]
@@ -106,6 +107,7 @@ class ProtocolSection(FrozenModel):
 class NetworkSection(NetworkShape):
     """The network, and the weights that its backbone starts from."""
 
+    output_stride: Literal[8, 16] = 16
     pool_window: Count | None = None
     """Side of the window that the pooled path of the head averages over in evaluation, in pixels of its map; None: all.
     Where images are much larger than training crops, crop / output_stride keeps the path at what it was trained on."""
@@ -122,7 +124,14 @@ class MethodSection(FrozenModel):
     name: str = "rcil"
     options: dict[str, Any] = Field(default_factory=dict)
     others: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Options of other methods by name, for `rcil compare`."""
+    """Options of methods by name, for `rcil compare` and for runs whose `name` is changed with `--set`."""
+
+
+class TaskMethodSection(MethodSection):
+    """The method of a task file."""
+
+    lr: dict[str, tuple[Positive, Positive]] = Field(default_factory=dict)
+    """Learning rates (step 0, later steps) of methods by name, where they differ from `training.lr`."""
 
 
 class TrainingSection(FrozenModel):
@@ -244,7 +253,7 @@ class Task(FrozenModel):
     data: DataSection
     protocol: ProtocolSection
     network: NetworkSection = NetworkSection()
-    method: MethodSection = MethodSection()
+    method: TaskMethodSection = TaskMethodSection()
     training: TrainingSection = TrainingSection()
 
     @model_validator(mode="before")
@@ -263,9 +272,17 @@ class Task(FrozenModel):
             raise ValueError("training.memory keeps images of earlier classes, which domain protocols do not have")
         return self
 
+    @property
+    def own_training(self) -> TrainingSection:
+        """The schedule with the learning rates of the task's own method."""
+        own = self.method.lr.get(self.method.name)
+        return self.training if own is None else self.training.model_copy(update={"lr": own})
+
 
 def load_task(path: Path, overrides: list[str] | None = None) -> Task:
     """Read a task file or a preset and apply `a.b=c` overrides; unknown keys get a suggestion.
+
+    Keys that a file leaves out are those of the preset that it names as its `base`, or else have their defaults.
 
     Args:
         path: A YAML file, or the name of a preset if there is no such file.
@@ -279,18 +296,49 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
         if path.parent == Path():
             hint += f" {did_you_mean(path.name, preset_names())}"
         raise ConfigError(f"cannot read the task {path}", hint) from error
-    document = parse_document(text, path, "data, protocol, network, method, training")
+    document = _on_base(parse_document(text, path, SECTIONS), path)
     for override in overrides or []:
         apply_override(document, override)
-        _from_here(document, override.partition("=")[0].strip())
+        key = override.partition("=")[0].strip()
+        _from_here(document, key)
+        if key == "training.lr" and isinstance(document.get("method"), dict):
+            document["method"].pop("lr", None)  # a learning rate on the command line is meant for every method
     try:
         task = Task.model_validate(document)
     except ValidationError as error:
         raise explained(error, path) from error
     folder = Path() if preset else path.parent.resolve()  # a run may be resumed from another folder
+    own = {**task.method.others.get(task.method.name, {}), **task.method.options}
     return task.model_copy(
-        update={"data": _anchored(task.data, folder), "network": _anchored_network(task.network, folder)}
+        update={
+            "data": _anchored(task.data, folder),
+            "network": _anchored_network(task.network, folder),
+            "method": task.method.model_copy(update={"options": own}),
+        }
     )
+
+
+def _on_base(document: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The document on top of the preset that it names as its base, if any."""
+    name = document.pop("base", None)
+    if name is None:
+        return document
+    if not isinstance(name, str):
+        raise ConfigError(f"{path}: base is not the name of a preset", "`rcil presets` lists them.")
+    base = parse_document(preset_text(name), path, SECTIONS)
+    for key in PATHS:
+        _from_here(base, key)
+    return _merged(base, document)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`base` with changes, section by section."""
+    inner = {key: _merged(base[key], value) for key, value in changes.items() if _are_sections(base.get(key), value)}
+    return {**base, **changes, **inner}
+
+
+def _are_sections(*values: object) -> bool:
+    return all(isinstance(value, dict) for value in values)
 
 
 def parse_document(text: str, path: Path, sections: str) -> dict[str, Any]:
@@ -326,7 +374,7 @@ def _from_here(document: dict[str, Any], key: str) -> None:
     """Resolve a path given on the command line against the current folder, not the folder of the task file."""
     if key in PATHS:
         section, name = key.split(".")
-        value = document[section][name]
+        value = document.get(section, {}).get(name)
         if isinstance(value, str) and value != "imagenet":
             document[section][name] = str(Path(value).absolute())
 

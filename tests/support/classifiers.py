@@ -13,10 +13,10 @@ from rcil.nn import RCConv
 HEADS = {"linear": HeadSpec("linear"), "cosine": HeadSpec("cosine", 3)}
 
 
-def small_classifier(head: str) -> tuple[ImageClassifier, ClassifierMetadata]:
+def small_classifier(head: str, stride: int = 16) -> tuple[ImageClassifier, ClassifierMetadata]:
     """Two branches, after one transition, with difficult statistics."""
     torch.manual_seed(0)
-    arch = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=4)
+    arch = Architecture(backbone="resnet18", blocks=(1, 1, 1, 1), width=4).replace(output_stride=stride)
     model = build_classifier(arch, HEADS[head], [["a", "b"], ["c"]])
     randomise(model)
     model = next_step(model).eval()

@@ -99,7 +99,7 @@ def _resnet(arch: Architecture, size: Size) -> Iterator[_Conv]:
     size = _halved(size)
     yield _Conv(3, arch.width, 7, size)
     size, inputs = _halved(size), arch.width  # the max pooling
-    halvings = {16: (1, 2), 8: (1,)}[arch.output_stride]
+    halvings = {32: (1, 2, 3), 16: (1, 2), 8: (1,)}[arch.output_stride]
     expansion = 4 if arch.bottleneck else 1
     for stage, blocks in enumerate(arch.stage_blocks):
         width = arch.width * 2**stage

@@ -20,7 +20,7 @@ from rcil.nn.units.layers import Layers
 if TYPE_CHECKING:
     from rcil.model.architecture import Architecture
 
-RATES = {16: (6, 12, 18), 8: (12, 24, 32)}
+RATES = {32: (3, 6, 9), 16: (6, 12, 18), 8: (12, 24, 32)}
 
 
 class DeepLabHead(nn.Module):

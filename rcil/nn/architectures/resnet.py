@@ -13,7 +13,7 @@ from rcil.nn.units.layers import AnyLayers, Layers
 if TYPE_CHECKING:
     from rcil.model.architecture import Architecture
 
-DILATIONS = {16: (1, 1, 1, 2), 8: (1, 1, 2, 4)}
+DILATIONS = {32: (1, 1, 1, 1), 16: (1, 1, 1, 2), 8: (1, 1, 2, 4)}
 
 
 def conv1x1(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:

@@ -43,9 +43,10 @@ def test_so_it_does_for_other_shapes(backbone, changes):
     assert (found.parameters, found.macs) == (expected.parameters, expected.macs)
 
 
+@pytest.mark.parametrize("stride", [8, 16, 32])
 @pytest.mark.parametrize("head", [HeadSpec("linear"), HeadSpec("cosine", 3)], ids=lambda head: head.kind)
-def test_and_for_classifiers(head):
-    arch = small_arch("resnet18")
+def test_and_for_classifiers(head, stride):
+    arch = small_arch("resnet18").replace(output_stride=stride)
     described = ClassifierMetadata(
         architecture=arch, classes=class_table(NAMES), step=1, head=head.kind, proxies=head.proxies, size=32
     )

@@ -39,9 +39,9 @@ ANY_BATCH = InputShape(batch=Extent(low=1, usual=2, high=4), height=Extent.of(32
 SHAPES = {"fixed": InputShape.of(32, 32, 2), "any batch": ANY_BATCH}
 
 
-@pytest.fixture(params=HEADS)
+@pytest.fixture(params=[(head, 16) for head in HEADS] + [("linear", 32)], ids=str)
 def described(request):
-    return small_classifier(request.param)
+    return small_classifier(*request.param)
 
 
 @pytest.fixture

@@ -48,10 +48,27 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch):
 def test_folders_are_classes_in_alphabetical_order(folder):
     data = load_data(DataSection(kind="folder", root=folder, size=16))
     assert data.names == ("blue", "green", "grey", "red", "white", "yellow")
-    assert data.train.images.shape == (36, 16, 16, 3)
+    assert len(data.train.images) == 36
     assert data.test.labels.tolist() == np.repeat(range(6), 3).tolist()
-    red = data.train.images[data.train.of_class(3)].mean((0, 1, 2))
-    assert red == pytest.approx([230, 30, 20], abs=6)
+    reds = data.train.images[data.train.of_class(3)]
+    assert [path.parent.name for path in reds.paths] == ["red"] * 6
+    assert reds[0].shape == (16, 16, 3)
+    assert np.mean([reds[at] for at in range(6)], axis=(0, 1, 2)) == pytest.approx([230, 30, 20], abs=6)
+
+
+def test_the_digest_is_that_of_the_contents_and_labels(folder, tmp_path):
+    section = DataSection(kind="folder", root=folder, size=16)
+    whole = load_data(section).digest()
+    assert whole == load_data(section).digest()
+    assert load_data(section.model_copy(update={"evaluate": "held_out"})).digest() != whole
+    red = folder / "train" / "red"
+    before = (red / "0.png").read_bytes()
+    (red / "0.png").write_bytes((red / "1.png").read_bytes())
+    assert load_data(section).digest() != whole
+    (red / "0.png").write_bytes(before)
+    assert load_data(section).digest() == whole
+    (red / "0.png").rename(folder / "train" / "white" / "00.png")
+    assert load_data(section).digest() != whole
 
 
 def test_broken_folders_are_named(folder, tmp_path):

@@ -40,6 +40,16 @@ def test_scores_are_the_heads_on_the_mean_of_the_last_map(head):
     assert all(torch.allclose(F.leaky_relu(b, 0.01), a) for b, a in zip(before, outputs.stages, strict=True))
 
 
+@pytest.mark.parametrize(("stride", "sides"), [(8, [56, 28, 28, 28]), (16, [56, 28, 14, 14]), (32, [56, 28, 14, 7])])
+def test_the_output_stride_is_that_of_the_last_map(stride, sides):
+    with torch.device("meta"):
+        model = build_classifier(Architecture(backbone="resnet18").replace(output_stride=stride), HEADS[0], [["a"]])
+        maps = model(torch.empty(1, 3, 224, 224), maps="after").stages
+    assert [one.shape[-1] for one in maps] == sides
+    dilations = {conv.dilation for conv in model.modules() if isinstance(conv, nn.Conv2d)}
+    assert dilations == {8: {(1, 1), (2, 2), (4, 4)}, 16: {(1, 1), (2, 2)}, 32: {(1, 1)}}[stride]
+
+
 @torch.no_grad()
 def test_local_similarity_by_hand():
     head = CosineClassifier(4, [["a"], ["b"]], 2)

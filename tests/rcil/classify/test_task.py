@@ -1,7 +1,10 @@
+import itertools
 from pathlib import Path
 
 import pytest
 
+from rcil.classify.data import class_steps, load_data
+from rcil.classify.methods import make_classify_method
 from rcil.classify.task import ClassifyTask, load_classify_task
 from rcil.core.errors import ConfigError
 
@@ -54,3 +57,31 @@ def test_the_task_of_the_results_page_is_valid():
     task = load_classify_task(Path(__file__).parents[3] / "docs" / "results" / "classify.yaml")
     assert isinstance(task, ClassifyTask)
     assert task.data.evaluate == "test"
+
+
+def test_the_preset_is_imagenet_100_in_six_steps(tmp_path, monkeypatch):
+    """50 classes, then 5 x 10; ResNet-18 at stride 32 on images of 224 pixels; 90 epochs of batches of 64."""
+    monkeypatch.chdir(tmp_path)
+    for index, split in itertools.product(range(100), ("train", "val")):
+        folder = tmp_path / "data" / "imagenet-100" / split / f"n{index:08d}"
+        folder.mkdir(parents=True)
+        (folder / "0.png").touch()
+    task = load_classify_task(Path("imagenet-100"))
+    assert task.data.root == tmp_path / "data" / "imagenet-100"
+    data = load_data(task.data)
+    assert [len(step) for step in class_steps(data.names, task.protocol, task.seed)] == [50, 10, 10, 10, 10, 10]
+    network = task.network
+    assert (network.backbone, network.width, network.output_stride, task.data.size) == ("resnet18", 64, 32, 224)
+    first, later = (90 * images / 64 for images in (50 * 1300, 10 * 1300 + 70 * 20))  # 50 to 90 old classes: 70
+    assert task.training.iterations == (pytest.approx(first, rel=0.01), pytest.approx(later, rel=0.01))
+    assert task.memory.per_class == 20
+    podnet = make_classify_method("podnet", task.method.options)
+    assert (podnet.spatial, podnet.flat, podnet.margin, podnet.proxies) == (8, 10, 0.6, 10)
+    assert task.training.lr[1] * podnet.tune_lr == pytest.approx(0.01)
+    assert make_classify_method("eeil", task.method.others["eeil"]).tune_lr == 0.01
+    assert load_classify_task(Path("imagenet-100"), ["data.root=here"]).data.root == tmp_path / "here"
+
+
+def test_a_name_that_is_no_preset_gets_their_names():
+    with pytest.raises(ConfigError, match="or a preset: imagenet-100"):
+        load_classify_task(Path("imagenet-10"))

@@ -38,6 +38,10 @@ def test_show_prints_what_can_be_saved_as_a_task():
     assert shown.startswith("# Cityscapes")
 
 
+def test_show_knows_the_presets_of_rcil_classify():
+    assert yaml.safe_load(call("show", "imagenet-100").stdout)["protocol"] == {"first": 50, "later_steps": 5}
+
+
 def test_a_misspelt_name():
     error = call("show", "voc-15-1").exception
     assert isinstance(error, ConfigError)

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from rcil.core.errors import ConfigError
-from rcil.losses import pcd_maps, pcd_paper
+from rcil.losses import local_pod, map_distances, pcd_maps, pcd_paper
 
 
 @pytest.fixture
@@ -37,13 +37,19 @@ def test_against_the_plain_definition(maps, kind):
     torch.testing.assert_close(pcd_maps(*maps, kind=kind, windows=(2, 4)), torch.stack(expected).mean())
 
 
-@pytest.mark.parametrize("kind", ["average", "channel", "none", "global", "max", "strip"])
+@pytest.mark.parametrize("kind", ["average", "channel", "none", "global", "max", "strip", "local"])
 def test_identical_maps_have_no_distance_and_no_gradient(maps, kind):
     new = [m.clone().requires_grad_() for m in maps[0]]
     value = pcd_maps(new, maps[0], kind=kind)
     value.backward()
     assert value == 0
     assert all(m.grad is not None and (m.grad == 0).all() for m in new)
+
+
+def test_local_is_plops_local_pod(maps):
+    first, last = map_distances(*maps, kind="local")
+    expected = local_pod(*maps, classes=4, new_classes=1, factor=0.3, logits_factor=0.7)
+    torch.testing.assert_close(2 * (0.3 * first + 0.7 * last) / 2, expected)
 
 
 def test_unknown_kind(maps):

@@ -6,7 +6,7 @@ from networks import at_step, small_arch
 from torch.nn import functional as F
 
 from rcil import losses
-from rcil.core.errors import ConfigError
+from rcil.core.errors import ConfigError, TrainingError
 from rcil.methods import METHODS, StepInfo, make_method
 from rcil.model.architecture import RC
 from rcil.nn import RCConv, build, fold
@@ -99,6 +99,28 @@ def test_plop_completes_labels_and_scales_by_certainty(batch):
     )
 
 
+@pytest.mark.parametrize("kind", ["none", "global", "max", "average"])
+def test_plop_compares_maps_pooled_in_another_way(batch, kind):
+    """The factors stay: 0.01 of five maps and 5e-4 of the logits, times sqrt(4 / 1), over six maps."""
+    method, _, new, old = start("plop", batch, pooling=kind)
+    each = [losses.pcd_maps([a], [b], kind=kind) for a, b in zip(new.distilled(), old.distilled(), strict=True)]
+    expected = 2 * (0.01 * sum(each[:5]) + 5e-4 * each[5]) / 6
+    torch.testing.assert_close(method.terms(new, old, batch[2], INFO)["pod"], expected)
+
+
+def test_fine_tuning_of_a_network_with_branches(batch):
+    """unbiased: false without PCD has the loss and the random new rows of fine-tuning."""
+    options = {"unbiased": False, "spatial": False, "channel": False, "mix": "fixed", "old_weight": 0.75}
+    method, student, new, old = start("rcil", batch, **options)
+    terms = method.terms(new, old, batch[2], INFO)
+    assert set(terms) == {"ce"}
+    torch.testing.assert_close(terms["ce"], ce(new.logits, batch[2]))
+    weight, bias = student.classifier.rows()
+    assert not torch.equal(weight[3], weight[0])
+    assert torch.equal(bias[:3], batch[0].classifier.rows()[1])
+    assert {block.mix.old_weight for block in branches(student)} == {0.75}
+
+
 def test_plop_without_prepare_is_an_error(batch):
     teacher, images, labels = batch
     method = make_method("plop")
@@ -107,17 +129,49 @@ def test_plop_without_prepare_is_an_error(batch):
         method.terms(maps, teacher(images, maps="before"), labels, INFO)
 
 
-def test_sdr_collects_prototypes_in_step_0_and_matches_them_later(batch):
+def test_sdr_collects_prototypes_of_the_encoder_in_step_0_and_adds_no_term(batch):
+    teacher, images, labels = batch
+    method, labels = make_method("sdr"), labels.where(labels != 3, 1)
+    maps = teacher(images, maps="before")
+    assert set(method.terms(maps, None, labels, StepInfo(0, 3))) == {"ce"}
+    means, counts = losses.class_means(maps.encoder, losses.resize_labels(labels, maps.encoder.shape[2:]), 3)
+    state = method.state_dict()
+    torch.testing.assert_close(state["prototypes"], means.detach())
+    assert torch.equal(state["seen"], counts)
+
+
+def test_sdr_as_published(batch):
+    """Background has no prototype; the new class has that of this batch already; old classes keep theirs."""
     teacher, images, labels = batch
     method = make_method("sdr")
-    first = method.terms(teacher(images, maps="before"), None, labels.where(labels != 3, 1), StepInfo(0, 3))
-    assert set(first) == {"ce", "attraction", "repulsion", "sparsity"}
-    assert first["attraction"] == 0, "no prototype yet"
-    student = method.begin(teacher, ["new"]).eval()
-    later = method.terms(student(images, maps="before"), teacher(images, maps="before"), labels, INFO)
-    assert later["matching"] > 0
-    assert later["attraction"] > 0
-    assert all(torch.isfinite(value) for value in later.values())
+    stored = torch.randn(3, teacher.backbone.out_channels, generator=torch.Generator().manual_seed(5))
+    method.load_state_dict({"prototypes": stored, "seen": torch.tensor([7, 8, 9])})
+    new, old = (m.eval()(images, maps="before") for m in (method.begin(teacher, ["new"]), teacher))
+    old.logits[:, 0], old.logits[:, 1], old.logits[:, 2] = 1.0, 0.0, 0.0
+    old.logits[:, 1, :, 30:] = 2.0  # the old model finds class 1 on the right, background on the left, class 2 nowhere
+    terms = method.terms(new, old, labels, INFO)
+
+    f, size = new.encoder, new.encoder.shape[2:]
+    ids = losses.resize_labels(labels, size)
+    pixels = {row: f.permute(0, 2, 3, 1)[ids == row] for row in (0, 3)}
+    found = (labels == 0) & (old.logits.argmax(1) == 1)
+    mean_1 = f.permute(0, 2, 3, 1)[losses.resize_labels(found.long(), size) == 1].mean(0)
+    mean_0, mean_3 = pixels[0].mean(0), pixels[3].mean(0)
+    torch.testing.assert_close(terms["matching"], 1e-2 * (mean_1 - stored[1]).square().mean())
+    torch.testing.assert_close(terms["attraction"], 1e-3 * (pixels[3] - mean_3.detach()).square().mean())
+    torch.testing.assert_close(terms["repulsion"], 1e-3 / (mean_0 - mean_3).norm())
+    torch.testing.assert_close(terms["sparsity"], 1e-3 * losses.sparsity(f, ids, 4))
+    state = method.state_dict()
+    assert torch.equal(state["prototypes"][:3], stored)
+    assert state["seen"].tolist() == [7, 8, 9, len(pixels[3])]
+
+
+def test_prototypes_of_another_width_are_refused(batch):
+    teacher, images, labels = batch
+    method = make_method("sdr")
+    method.load_state_dict({"prototypes": torch.zeros(3, 5), "seen": torch.zeros(3, dtype=torch.long)})
+    with pytest.raises(TrainingError, match="have 5 channels"):
+        method.terms(teacher(images, maps="before"), None, labels.clamp(max=2), StepInfo(0, 3))
 
 
 def test_sdr_takes_the_labels_of_a_domain_step_as_they_are(batch):
@@ -125,9 +179,12 @@ def test_sdr_takes_the_labels_of_a_domain_step_as_they_are(batch):
     teacher, images, labels = batch
     method, labels = make_method("sdr"), labels.where(labels != 3, 2)
     maps = teacher(images, maps="before")
-    method.terms(maps, maps, labels, StepInfo(old=3, new=0))
-    ids = losses.resize_labels(labels, maps.decoder.shape[2:])
+    terms = method.terms(maps, maps, labels, StepInfo(old=3, new=0))
+    ids = losses.resize_labels(labels, maps.encoder.shape[2:])
     assert method.state_dict()["seen"].tolist() == [(ids == row).sum().item() for row in range(3)]
+    assert terms["matching"] == 0, "the prototypes are those of this batch, row 0 among them"
+    by_row = [(f - f.mean(0)).square().mean() for f in (maps.encoder.permute(0, 2, 3, 1)[ids == r] for r in (0, 2))]
+    torch.testing.assert_close(terms["attraction"], 1e-3 * sum(by_row) / 2)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -9,6 +9,7 @@ from rcil.data.datasets.cityscapes import CITIES
 from rcil.losses import PCD_FACTORS
 from rcil.methods import METHODS, make_method
 from rcil.presets import preset_names, preset_text
+from rcil.training.compare import cell_of
 from rcil.training.plan import make_plan
 from rcil.training.run import run_task
 from rcil.training.task import load_task
@@ -62,9 +63,42 @@ def test_the_methods_have_their_factors(name):
     made = {other: make_method(other, **section.others.get(other, {})) for other in METHODS}
     benchmark = {"cityscapes": "cityscapes_domain"}.get(name.split("-")[0], name.split("-")[0])
     assert made["rcil-official"].benchmark == benchmark and benchmark in PCD_FACTORS
-    assert made["mib"].weight == (100 if name.startswith("voc-15-1") else 10)
-    plop = (1e-3, 1e-5) if name.startswith("ade") else (0.01, 5e-4)
-    assert (made["plop"].factor, made["plop"].logits_factor) == plop
+    assert made["mib"].weight == (100 if name.startswith(("voc-15-1", "voc-10-1")) else 10)
+    factors = {"voc": (0.01, 5e-4), "ade": (1e-3, 1e-5), "cityscapes": (1e-4, 1e-3), "cityscapes-11-1": (1e-4, 1e-4)}
+    assert (made["plop"].factor, made["plop"].logits_factor) == of_the_benchmark(name, factors)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_the_methods_have_the_learning_rates_of_their_scripts(name):
+    task = load_task(Path(name))
+    published = {
+        "voc": (0.02, 0.001),
+        "ade": (0.01, 0.001),
+        "cityscapes": (0.02, 0.002),
+        "cityscapes-11-1": (0.02, 0.004),
+    }
+    rates = {method: cell_of(task, method, 0).own_training.lr for method in METHODS}
+    assert rates.pop("rcil-official") == of_the_benchmark(name, published)
+    assert (rates.pop("mib"), rates.pop("plop")) == ((0.01, 0.001), (0.01, 0.001))
+    assert set(rates.values()) == {(0.02, 0.001)}, "the paper's"
+
+
+def of_the_benchmark(name, values):
+    """The value of the longest key that the name of a preset starts with."""
+    return values[max((key for key in values if name.startswith(key)), key=len)]
+
+
+def test_another_method_of_a_preset_gets_its_own_options_and_learning_rates():
+    task = load_task(Path("ade-100-50"), ["method.name=rcil-official"])
+    assert task.method.options == {"benchmark": "ade"}
+    assert (task.own_training.lr, task.training.lr) == ((0.01, 0.001), (0.02, 0.001))
+    assert load_task(Path("ade-100-50"), ["method.name=plop", "method.options.floor=1"]).method.options == {
+        "factor": 1e-3,
+        "logits_factor": 1e-5,
+        "floor": 1,
+    }
+    chosen = load_task(Path("ade-100-50"), ["method.name=rcil-official", "training.lr=[0.1, 0.2]"])
+    assert chosen.own_training.lr == (0.1, 0.2), "what the user asks for"
 
 
 @pytest.mark.parametrize("name", OFFICIAL)

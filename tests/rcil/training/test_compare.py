@@ -124,3 +124,24 @@ def test_methods_that_share_step_0_remember_nothing_of_it():
         alike = [name for name, method in made.items() if method.first_step == word]
         if len(alike) > 1:
             assert all(value is None for name in alike for value in make_method(name).state_dict().values()), word
+
+
+def test_a_method_with_its_own_learning_rate_trains_its_own_step_0(task_file, tmp_path):
+    """plop and lwf would share step 0 with mib; plop has another rate there, lwf in later steps alone."""
+    rates = "method.lr={plop: [0.005, 0.02], lwf: [0.02, 0.03]}"
+    task = load_task(task_file, ["training.epochs=[1, 1]", "training.lr=[0.02, 0.01]", rates])
+    seen = {}
+
+    def listen(event):
+        if event.lr and event.iteration == 1:
+            seen.setdefault(event.step, []).append(event.lr)
+
+    compare(task, ["mib", "plop", "lwf"], 1, tmp_path / "table", listen=listen)
+    assert seen == {0: [0.02, 0.005], 1: [0.01, 0.02, 0.03]}
+
+
+@pytest.mark.parametrize("start", [compare, comparison_dry_run])
+def test_a_learning_rate_of_an_unknown_method(task_file, tmp_path, start):
+    task = load_task(task_file, ["method.lr={polp: [0.1, 0.1]}"])
+    with pytest.raises(ConfigError, match="Did you mean 'plop'"):
+        start(task, ["mib"], 1, tmp_path / "table")

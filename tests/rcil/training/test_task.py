@@ -126,3 +126,27 @@ class TestPresets:
     def test_a_name_in_a_folder_is_a_file(self, tmp_path):
         with pytest.raises(ConfigError, match=r"or a preset\.$"):
             load_task(tmp_path / "voc-15-1-overlapped")
+
+
+def test_a_base_gives_what_the_file_leaves_out(tmp_path, monkeypatch):
+    """Sections are merged key by key; the root of the preset is that of the current folder, not of the file."""
+    (tmp_path / "tasks").mkdir()
+    path = tmp_path / "tasks" / "row.yaml"
+    path.write_text("base: voc-15-1-overlapped\nname: row\nmethod: {options: {gamma: 0.1}}\ntraining: {batch: 8}")
+    monkeypatch.chdir(tmp_path)
+    task, preset = load_task(path, ["training.crop=64"]), load_task(Path("voc-15-1-overlapped"))
+    assert (task.name, task.method.name, task.method.options) == ("row", "rcil", {"gamma": 0.1})
+    assert (task.data.root, preset.data.root) == (tmp_path / "data" / "voc", Path("data/voc"))
+    assert task.training == preset.training.model_copy(update={"batch": 8, "crop": 64})
+    assert (task.protocol, task.network, task.method.lr) == (preset.protocol, preset.network, preset.method.lr)
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [("voc-15-1-overlaped", "Did you mean 'voc-15-1-overlapped'"), ("[1]", "base is not the name of a preset")],
+)
+def test_an_unknown_base(tmp_path, base, message):
+    path = tmp_path / "row.yaml"
+    path.write_text(f"base: {base}")
+    with pytest.raises(ConfigError, match=message):
+        load_task(path)

@@ -46,7 +46,11 @@ def read_dataset(kind: str, folder: Path) -> None:
 def read_classes(folder: Path) -> None:
     """Read it as `rcil classify` does."""
     for evaluate in ("test", "held_out"):
-        load_data(DataSection(kind="folder", root=folder, size=8, evaluate=evaluate)).digest()
+        data = load_data(DataSection(kind="folder", root=folder, size=8, evaluate=evaluate))
+        data.digest()
+        for part in (data.train, data.test):
+            for index in range(len(part.labels)):
+                _ = part.images[index]
 
 
 def make_voc(random: Random) -> Case:
