@@ -104,7 +104,7 @@ def test_a_file_gives_what_float32_can_hold(tmp_path, norm):
     ("change", "message"),
     [
         (lambda names: names - {"head.pool.norm.weight"}, "has no tensor head.pool.norm.weight"),
-        (lambda names: names | {"head.pool.conv.gain"}, "no place for the tensor head.pool.conv.gain"),
+        (lambda names: names | {"head.pool.conv.gain"}, "does not use the tensor head.pool.conv.gain"),
         (lambda names: names - {ROWS[0]}, "has no classifier"),
         (lambda names: {n for n in names if not n.startswith("backbone.stem.")}, "has no conv for backbone.stem"),
     ],

@@ -85,7 +85,7 @@ def test_the_mask_is_the_one_in_the_file(image):
 
 
 def test_unknown_and_missing_files_are_explained(tmp_path):
-    with pytest.raises(ConfigError, match="no model file"):
+    with pytest.raises(ConfigError, match="is not a model file"):
         open_artefact(tmp_path / "model.pt")
     for name in ("none.safetensors", "none.onnx", "none.engine"):
         with pytest.raises(CheckpointError, match="none"):
