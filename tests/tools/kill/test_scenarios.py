@@ -71,7 +71,7 @@ def test_what_can_be_wrong_with_an_export(deployed):
     assert export_problems(folder, {"0" * 64}, had=True) == ["the model is neither the old one nor the new one"]
     (folder / "model.onnx").write_bytes(b"another")
     both = {*known, sha256_of(folder / "model.onnx")}
-    assert export_problems(folder, both, had=True) == ["the report is of another model"]
+    assert export_problems(folder, both, had=True) == ["the report belongs to another model"]
     (folder / "model.onnx").unlink()
     assert export_problems(folder, known, had=False) == []
     assert export_problems(folder, known, had=True) == ["the model is gone"]

@@ -56,4 +56,4 @@ def test_rows_that_are_not_complete_say_so(tmp_path):
     first, second = cells_of(table, tmp_path / "data")
     run_cell(first.task, tmp_path / first.id, step0=None, held_out=False)
     page = as_page(table, summarise_table(table, [first, second], tmp_path), pictured=False)
-    assert "| fine-tuning (1 of 2 runs) |" in page and "**1 cells are still to run.**" in page
+    assert "| fine-tuning (1 of 2 runs) |" in page and "**1 cells are missing.**" in page
