@@ -14,9 +14,9 @@ from rcil.report.models import evaluate_models
 from rcil.site.request import step_request
 from rcil.site.run import Display
 from rcil.site.run import add_class as teach
+from rcil.tasks.task import load_task
 from rcil.training.loop import Listener
 from rcil.training.run import run_task
-from rcil.training.task import load_task
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from rcil.core.errors import ConfigError
 from rcil.model.architecture import Channels, Depth, FrozenModel
 from rcil.presets import preset_names, preset_text
-from rcil.training.task import DeviceName, apply_override, explained, parse_document
+from rcil.tasks.task import DeviceName, apply_override, explained, parse_document
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]

@@ -103,7 +103,7 @@ def _cuda(torch: Any) -> str:
 def _inplace_abn(package: Any) -> str:
     import torch
 
-    from rcil.training.compatibility import inplace_abn_has_cuda
+    from rcil.tasks.compatibility import inplace_abn_has_cuda
 
     package.InPlaceABN(2)(torch.zeros(2, 2, 4, 4))
     return f"compiled for this torch, {'CPU and CUDA' if inplace_abn_has_cuda() else 'CPU only'}"

@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rcil.core.log import Notify, is_quiet
 from rcil.hardware.devices import device_notices
 from rcil.hardware.processes import device_for
+from rcil.tasks.task import TrainingSection
 from rcil.training.estimate import duration
 from rcil.training.loop import Event, Listener
-from rcil.training.task import TrainingSection
 
 
 @dataclass

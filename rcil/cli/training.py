@@ -37,9 +37,9 @@ def train(
     from rcil.cli.tables import print_estimate, print_results
     from rcil.core.files import check_writable
     from rcil.hardware.processes import leave, started
+    from rcil.tasks.task import load_task
     from rcil.training.estimate import estimate
     from rcil.training.run import check_start, run_task
-    from rcil.training.task import load_task
 
     loaded = load_task(task, with_device(override, device))
     if not dry_run:
@@ -82,9 +82,9 @@ def compare(
     Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3`
     """
     from rcil.cli.progress import progress
+    from rcil.tasks.task import load_task
     from rcil.training.compare import as_markdown, comparison_dry_run
     from rcil.training.compare import compare as run_comparison
-    from rcil.training.task import load_task
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     loaded = load_task(task, with_device(override, device))
@@ -163,7 +163,7 @@ def list_presets(
     """
     if context.invoked_subcommand is not None:
         return
-    from rcil.training.preset_summary import summaries
+    from rcil.tasks.preset_summary import summaries
 
     found = [vars(summary) for summary in summaries()]
     if as_json:

@@ -22,9 +22,9 @@ from rcil.scenes import make_site
 from rcil.scenes.site import made_with
 from rcil.site.request import make_request
 from rcil.site.run import Display, add_class
+from rcil.tasks.task import Task
 from rcil.training.loop import Listener
 from rcil.training.run import run_task
-from rcil.training.task import Task
 
 OLD, NEW = ("building", "vegetation"), "road"
 DOMAINS = ("sunny",)

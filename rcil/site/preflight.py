@@ -31,8 +31,8 @@ from rcil.site.rules import (
     new_classes,
     size_problems,
 )
-from rcil.training.compatibility import check_compatible
-from rcil.training.held_out import choose_held_out, hold_out
+from rcil.tasks.compatibility import check_compatible
+from rcil.tasks.held_out import choose_held_out, hold_out
 from rcil.training.run import check_pieces, spread
 
 PROBED = 20

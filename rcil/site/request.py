@@ -12,9 +12,9 @@ from rcil import defaults
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.files import is_free, sha256_of
 from rcil.model.architecture import FrozenModel
-from rcil.training.compatibility import check_augmentation
+from rcil.tasks.compatibility import check_augmentation
+from rcil.tasks.task import Count, MethodSection, Positive, Scale, Side, TrainingSection, apply_override, explained
 from rcil.training.run_record import check_record, write_record
-from rcil.training.task import Count, MethodSection, Positive, Scale, Side, TrainingSection, apply_override, explained
 
 RECORD = "add_class.yaml"
 SECTIONS = ("training", "method")

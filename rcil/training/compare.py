@@ -17,12 +17,12 @@ from rcil.core.log import DryRun, Notify
 from rcil.methods import check_names, make_method
 from rcil.model.architecture import RC
 from rcil.report.pages import as_text, write_comparison
+from rcil.tasks.plan import make_plan
+from rcil.tasks.task import Task, TaskMethodSection
 from rcil.training.estimate import duration, estimate
 from rcil.training.loop import Listener
 from rcil.training.memory import GIB
-from rcil.training.plan import make_plan
 from rcil.training.run import run_task
-from rcil.training.task import Task, TaskMethodSection
 
 COLUMNS = ("first", "later", "all")
 """Classes of step 0, of all later steps, and of both, as in the tables of the paper."""

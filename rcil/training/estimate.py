@@ -13,12 +13,12 @@ from rcil.methods import Method, check_names, make_method
 from rcil.nn import Segmenter, fold
 from rcil.nn.cost import cost
 from rcil.nn.fold import duplicate
-from rcil.training.compatibility import check_compatible
+from rcil.tasks.compatibility import check_compatible
+from rcil.tasks.plan import Plan, make_plan
+from rcil.tasks.task import Task
 from rcil.training.loader import epoch_order
 from rcil.training.memory import peak_memory
-from rcil.training.plan import Plan, make_plan
 from rcil.training.run import check_pieces, first_network, missing_weights, random_network
-from rcil.training.task import Task
 
 TRIAL_IMAGES, TRIAL_SIZE = 2, 256
 

@@ -18,8 +18,8 @@ from rcil.data.types import Sample
 from rcil.evaluation.evaluate import read_pair
 from rcil.inference import as_input
 from rcil.model.metadata import Metadata
+from rcil.tasks.task import Augmentation, TrainingSection
 from rcil.training.augment import jittered, random_crop, random_resized_crop, resized
-from rcil.training.task import Augmentation, TrainingSection
 
 Batch = tuple[Tensor, Tensor]
 """Images [N, 3, crop, crop] and labels [N, crop, crop]."""

@@ -26,12 +26,12 @@ from rcil.nn import Maps, Segmenter
 from rcil.nn.freeze import set_frozen_modes
 from rcil.nn.recalibrate_norms import recalibrate_norms
 from rcil.nn.units.sync import synchronise_norms
+from rcil.tasks.task import TrainingSection
 from rcil.training.average import WeightAverage
 from rcil.training.loader import Batch, Crops, Share, batches
 from rcil.training.memory import check_memory, peak_memory, weights_on
 from rcil.training.skipping import MAX_OVERFLOWS_IN_A_ROW, Undo, not_finite
 from rcil.training.state import Position, StepState
-from rcil.training.task import TrainingSection
 
 FINISHING_IMAGES = 200
 """Approximate number of whole images that a method may look at before and after a step."""

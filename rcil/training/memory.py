@@ -12,7 +12,7 @@ from rcil.core.errors import TrainingError
 from rcil.hardware.cpu import give_back_memory
 from rcil.nn import Segmenter
 from rcil.nn.cost import on_meta
-from rcil.training.task import TrainingSection
+from rcil.tasks.task import TrainingSection
 
 GIB = 2**30
 LOSS_COPIES = 4

@@ -40,13 +40,13 @@ from rcil.model.metadata import (
 )
 from rcil.nn import Segmenter, build
 from rcil.nn.freeze import freeze_stages
-from rcil.training.compatibility import check_compatible
+from rcil.tasks.compatibility import check_compatible
+from rcil.tasks.plan import Plan, StepPlan, make_plan
+from rcil.tasks.task import NetworkSection, Task
 from rcil.training.loader import Crops, CropSettings
 from rcil.training.loop import Event, Listener, StepJob, evaluate_together, train_step
-from rcil.training.plan import Plan, StepPlan, make_plan
 from rcil.training.run_record import record_task
 from rcil.training.state import read_state, write_state
-from rcil.training.task import NetworkSection, Task
 from rcil.training.tensorboard import both, tensorboard
 
 T = TypeVar("T")

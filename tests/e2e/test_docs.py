@@ -27,7 +27,7 @@ from pages import (
 
 from rcil.classify.task import ClassifyTask
 from rcil.methods import METHODS, make_method
-from rcil.training.task import Task
+from rcil.tasks.task import Task
 from rcil_export.checks.limits import DEFAULTS
 
 DOCS = ROOT / "docs"

@@ -14,8 +14,8 @@ from rcil.cli.options import with_device
 from rcil.cli.progress import announce_training
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.hardware import devices
+from rcil.tasks.task import Task, TrainingSection
 from rcil.training.run_record import record_task
-from rcil.training.task import Task, TrainingSection
 from rcil_export.cli.app import app as export_app
 
 COMMANDS = {

@@ -36,9 +36,9 @@ from rcil.methods import StepInfo, make_method
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build, cost, fold
+from rcil.tasks.plan import make_plan
+from rcil.tasks.task import Task
 from rcil.training.loader import Crops, CropSettings, batches
-from rcil.training.plan import make_plan
-from rcil.training.task import Task
 from rcil_export.certificate.certify import certify
 from rcil_export.convert import convert
 from rcil_export.graph.export import to_onnx

@@ -11,9 +11,9 @@ from rcil.core.documents import write_json
 from rcil.evaluation.evaluate import evaluate
 from rcil.inference import load
 from rcil.methods import make_method
-from rcil.training.plan import make_plan
+from rcil.tasks.plan import make_plan
+from rcil.tasks.task import Task
 from rcil.training.run import run_task
-from rcil.training.task import Task
 
 
 def held_out_classes(task: Task, model: Path) -> dict[str, float | None]:

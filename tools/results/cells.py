@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rcil.methods import make_method
-from rcil.training.task import Task
+from rcil.tasks.task import Task
 
 Changes = Mapping[str, Any]
 """Dotted keys of a task and their values."""

@@ -12,8 +12,8 @@ from rcil.methods import StepInfo, make_method
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import fold
 from rcil.nn.units.sync import synchronise_norms
+from rcil.tasks.task import TrainingSection
 from rcil.training.loop import StepJob, _distributed, _learn, _new_state
-from rcil.training.task import TrainingSection
 
 
 def gradients(name, processes):

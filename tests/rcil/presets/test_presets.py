@@ -9,10 +9,10 @@ from rcil.data.datasets.cityscapes import CITIES
 from rcil.losses import PCD_FACTORS
 from rcil.methods import METHODS, make_method
 from rcil.presets import preset_names, preset_text
+from rcil.tasks.plan import make_plan
+from rcil.tasks.task import load_task
 from rcil.training.compare import cell_of
-from rcil.training.plan import make_plan
 from rcil.training.run import run_task
-from rcil.training.task import load_task
 
 TASKS = json.loads((Path(__file__).parents[2] / "golden" / "voc_tasks.json").read_text())["tasks"]
 OFFICIAL = {

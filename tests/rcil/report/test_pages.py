@@ -11,9 +11,9 @@ from rcil.cli.app import app
 from rcil.core.errors import ConfigError
 from rcil.report.pages import Source, comparison_curves, first_new, report_paths, write_comparison, write_report
 from rcil.report.plots import Curve, Panel, class_bars, confusion_plot, step_curves
+from rcil.tasks.task import load_task
 from rcil.training import compare as module
 from rcil.training.compare import compare
-from rcil.training.task import load_task
 
 STEP0 = [("background", 0, 0.9), ("<b>&", 0, 0.6)]
 STEP1 = [("background", 0, 0.8), ("<b>&", 0, 0.4), ("cone", 1, 0.3)]

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from rcil.tasks.task import load_task
 from rcil.training.run import run_task
-from rcil.training.task import load_task
 
 DAY = 86_400
 

@@ -7,11 +7,11 @@ from safetensors.torch import load_file
 
 from rcil.core.errors import ConfigError
 from rcil.methods import METHODS, make_method
+from rcil.tasks.task import load_task
 from rcil.training import compare as module
 from rcil.training import run
 from rcil.training.compare import as_markdown, compare, comparison_dry_run, last_step, summarise
 from rcil.training.run import run_task
-from rcil.training.task import load_task
 
 RESULTS = {
     "steps": [

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from rcil.hardware.processes import WORKSPACE, deterministic
+from rcil.tasks.task import load_task
 from rcil.training.run import run_task
-from rcil.training.task import load_task
 
 
 def test_the_switches_are_set_and_put_back(monkeypatch):

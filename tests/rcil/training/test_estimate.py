@@ -3,10 +3,10 @@ import torch
 
 from rcil.core.errors import ConfigError
 from rcil.nn import Segmenter
+from rcil.tasks.plan import make_plan
+from rcil.tasks.task import load_task
 from rcil.training import estimate as module
 from rcil.training.estimate import estimate
-from rcil.training.plan import make_plan
-from rcil.training.task import load_task
 
 
 def test_every_step_is_estimated(task_file, monkeypatch):

@@ -12,10 +12,10 @@ from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.inference import as_input
 from rcil.model.metadata import Metadata, class_table
+from rcil.tasks.plan import make_plan
+from rcil.tasks.task import load_task
 from rcil.training.augment import random_crop
 from rcil.training.loader import Crops, CropSettings, Share, batches, epoch_order
-from rcil.training.plan import make_plan
-from rcil.training.task import load_task
 
 
 def make_crops(task_file, workers=0, step=0, batch=3):

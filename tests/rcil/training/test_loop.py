@@ -23,11 +23,11 @@ from rcil.methods import StepInfo, make_method
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
+from rcil.tasks.task import TrainingSection, load_task
 from rcil.training import loop
 from rcil.training.loop import StepJob, _groups, _learn, _new_state, _placed, _schedule
 from rcil.training.run import check_pieces, run_task
 from rcil.training.run_record import record_task
-from rcil.training.task import TrainingSection, load_task
 
 
 def one_batch(pieces, precision="fp32", channels_last=False):

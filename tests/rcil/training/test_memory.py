@@ -5,9 +5,9 @@ from networks import small_arch
 from rcil.core.errors import TrainingError
 from rcil.nn import begin_step, build, fold
 from rcil.nn.cost import on_meta
+from rcil.tasks.task import TrainingSection
 from rcil.training import memory
 from rcil.training.memory import check_memory, free_memory, peak_memory
-from rcil.training.task import TrainingSection
 
 SETTINGS = TrainingSection(crop=64)
 CPU = torch.device("cpu")

@@ -11,10 +11,10 @@ from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
 from rcil.nn import build
+from rcil.tasks.plan import make_plan
+from rcil.tasks.task import load_task
 from rcil.training.estimate import estimate
-from rcil.training.plan import make_plan
 from rcil.training.run import first_network, run_task
-from rcil.training.task import load_task
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from rcil.data.scan import data_digest
 from rcil.data.types import Sample
 from rcil.methods import METHODS
 from rcil.model.header import read_header
+from rcil.tasks.plan import make_plan
+from rcil.tasks.task import load_task
 from rcil.training import loop
-from rcil.training.plan import make_plan
 from rcil.training.run import run_task, spread
-from rcil.training.task import load_task
 
 
 def tensors(folder, step):

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from rcil.model.header import read_header
+from rcil.tasks.task import load_task
 from rcil.training.run import run_task
-from rcil.training.task import load_task
 
 CLASSES = ["background", "ball", "cone"]
 

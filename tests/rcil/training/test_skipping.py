@@ -10,11 +10,11 @@ from networks import small_arch
 from rcil.core.errors import TrainingError
 from rcil.methods import make_method
 from rcil.nn import build
+from rcil.tasks.task import load_task
 from rcil.training import loop, skipping
 from rcil.training.run import run_task
 from rcil.training.skipping import Skipped, Undo
 from rcil.training.state import Position
-from rcil.training.task import load_task
 
 FP16 = ["training.precision=fp16", "training.epochs=[1, 1]", "training.batch=2"]
 

@@ -24,8 +24,8 @@ from rcil.data.protocol import (
 from rcil.data.scan import present_classes, with_void_background
 from rcil.data.site import read_site
 from rcil.data.types import Sample, SegmentationData
-from rcil.training.held_out import choose_held_out, draw, hold_out
-from rcil.training.task import ProtocolSection, Task
+from rcil.tasks.held_out import choose_held_out, draw, hold_out
+from rcil.tasks.task import ProtocolSection, Task
 
 
 @dataclass(frozen=True)

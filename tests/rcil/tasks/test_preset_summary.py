@@ -1,5 +1,5 @@
 from rcil.presets import preset_names
-from rcil.training.preset_summary import summaries
+from rcil.tasks.preset_summary import summaries
 
 
 def test_one_line_a_preset():

@@ -6,7 +6,7 @@ import pytest
 
 from rcil.data.protocol import class_steps, load_order, parse_split, select, split_order
 from rcil.data.types import Sample
-from rcil.training.held_out import choose_held_out, draw, held_out_count, hold_out
+from rcil.tasks.held_out import choose_held_out, draw, held_out_count, hold_out
 
 PRESENCE = Path(__file__).parents[2] / "golden" / "voc_presence.npz"
 NAMES = [f"image_{index}" for index in range(50)]

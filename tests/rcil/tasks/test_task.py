@@ -3,7 +3,10 @@ from pathlib import Path
 import pytest
 
 from rcil.core.errors import ConfigError
-from rcil.training.task import load_task
+from rcil.tasks.task import load_task
+
+WEIGHTS = "resnet101-imagenet.safetensors"
+"""What the presets start from."""
 
 
 def test_defaults_are_the_papers(task_file):
@@ -138,7 +141,11 @@ def test_a_base_gives_what_the_file_leaves_out(tmp_path, monkeypatch):
     assert (task.name, task.method.name, task.method.options) == ("row", "rcil", {"gamma": 0.1})
     assert (task.data.root, preset.data.root) == (tmp_path / "data" / "voc", Path("data/voc"))
     assert task.training == preset.training.model_copy(update={"batch": 8, "crop": 64})
-    assert (task.protocol, task.network, task.method.lr) == (preset.protocol, preset.network, preset.method.lr)
+    assert (task.protocol, task.method.lr) == (preset.protocol, preset.method.lr)
+    assert (task.network.pretrained, preset.network.pretrained) == (tmp_path / WEIGHTS, Path(WEIGHTS))
+    assert task.network.model_copy(update={"pretrained": None}) == preset.network.model_copy(
+        update={"pretrained": None}
+    )
 
 
 @pytest.mark.parametrize(

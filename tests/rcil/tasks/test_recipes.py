@@ -1,7 +1,7 @@
 """Site tasks have a recipe of their own; whatever a task says wins."""
 
-from rcil.training.recipes import SITE_TRAINING
-from rcil.training.task import Task
+from rcil.tasks.recipes import SITE_TRAINING
+from rcil.tasks.task import Task
 
 PROTOCOL = {"steps": [["ball"]]}
 

@@ -9,8 +9,8 @@ from rcil.data.class_names import CITYSCAPES, VOC
 from rcil.data.datasets.ade import CLASSES as ADE_CLASSES
 from rcil.data.datasets.cityscapes import CITIES, TRAINING_CITIES
 from rcil.presets import preset_names
-from rcil.training.plan import resolve_domains, resolve_groups
-from rcil.training.task import Task, load_task
+from rcil.tasks.plan import resolve_domains, resolve_groups
+from rcil.tasks.task import Task, load_task
 
 _NAMES = {
     "voc": tuple(VOC),

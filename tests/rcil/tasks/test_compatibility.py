@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from rcil.core.errors import ConfigError
-from rcil.training import compatibility
-from rcil.training.compatibility import check_compatible
+from rcil.tasks import compatibility
+from rcil.tasks.compatibility import check_compatible
+from rcil.tasks.task import load_task
 from rcil.training.estimate import estimate
 from rcil.training.run import run_task
-from rcil.training.task import load_task
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 

@@ -13,8 +13,8 @@ from rcil.core.errors import ConfigError, did_you_mean
 from rcil.losses.class_weights import ClassWeights
 from rcil.model.architecture import FrozenModel, NetworkShape
 from rcil.presets import preset_names, preset_text
-from rcil.training.compatibility import check_augmentation, check_norm_precision
-from rcil.training.recipes import Recipe, with_recipe
+from rcil.tasks.compatibility import check_augmentation, check_norm_precision
+from rcil.tasks.recipes import Recipe, with_recipe
 
 SECTIONS = "data, protocol, network, method, training"
 PATHS = ("data.root", "network.pretrained")
@@ -249,7 +249,7 @@ class Task(FrozenModel):
     seed: Annotated[int, Field(ge=0)] = 0
     recipe: Recipe = "paper"
     """Where values come from that the sections `network` and `training` do not give: `site`, the default for site data,
-    or `paper`; see `rcil.training.recipes`."""
+    or `paper`; see `rcil.tasks.recipes`."""
     data: DataSection
     protocol: ProtocolSection
     network: NetworkSection = NetworkSection()
