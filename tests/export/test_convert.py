@@ -32,9 +32,16 @@ def int8(runtime="cpu"):
     return Interface(shape=InputShape.of(48, 64), precision="int8", runtime=runtime)
 
 
-@pytest.mark.parametrize(("runtime", "vnni", "bits"), [("cpu", "yes", 8), ("cpu", "no", 7), ("tensorrt", "auto", 8)])
-def test_int8_is_measured_and_described(runtime, vnni, bits):
-    model, metadata = described("resnet18", 1)
+@pytest.mark.parametrize(
+    ("runtime", "vnni", "bits", "head"),
+    [
+        ("cpu", "yes", 8, "deeplabv3"),
+        ("cpu", "no", 7, "deeplabv3plus"),
+        ("tensorrt", "auto", 8, "deeplabv3plus"),
+    ],
+)
+def test_int8_is_measured_and_described(runtime, vnni, bits, head):
+    model, metadata = described("resnet18", 1, head=head)
     said = []
     converted = convert(model, metadata, int8(runtime), limits=LENIENT, vnni=vnni, say=said.append)
     assert converted.notes["worst"]["excess"] <= 0 and converted.notes["weight_bits"] == bits

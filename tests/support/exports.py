@@ -16,7 +16,7 @@ from rcil.nn import Segmenter
 def described(backbone: str = "resnet18", step: int = 1, **changes: object) -> tuple[Segmenter, Metadata]:
     """A network after `step` transitions, with both branches, and its description."""
     model = at_step(small_arch(backbone, **changes), step)
-    look = {"mean": LITE_MEAN, "std": LITE_STD} if backbone == "efficientnet_lite0" else {}
+    look = {"mean": LITE_MEAN, "std": LITE_STD} if backbone.startswith("efficientnet_lite") else {}
     classes = class_table([list(names) for names in model.classifier.steps])
     return model, Metadata(architecture=model.arch, classes=classes, step=step, **look)
 

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from networks import BACKBONES, small_arch
+from networks import BACKBONES, LITE, small_arch
 
 from rcil.classify.network import HeadSpec, build_classifier
 from rcil.model.architecture import Architecture
@@ -9,6 +9,7 @@ from rcil.nn import build, cost
 from rcil_export.certificate.counts import deployed_counts
 
 NAMES = [["background", "a"], ["b", "c", "d"]]
+V3PLUS = {"head": "deeplabv3plus", "skip_width": 3}
 SIZES = [(512, 512), (193, 257), (33, 48)]
 
 
@@ -19,21 +20,30 @@ def counted(arch, size):
 
 
 @pytest.mark.parametrize(
-    ("backbone", "stride", "size"),
+    ("backbone", "head", "stride", "size"),
     [
-        *((backbone, 16, SIZES[1]) for backbone in BACKBONES),
-        *((backbone, 8, size) for backbone in ("resnet50", "efficientnet_lite0") for size in SIZES),
+        *((backbone, "deeplabv3", 16, SIZES[1]) for backbone in dict.fromkeys((*BACKBONES, *LITE))),
+        *((backbone, "deeplabv3", 8, size) for backbone in ("resnet50", "efficientnet_lite0") for size in SIZES),
+        *((backbone, "deeplabv3plus", 8, SIZES[2]) for backbone in ("resnet18", "efficientnet_lite1")),
+        *((backbone, "deeplabv3plus", 16, SIZES[1]) for backbone in ("resnet101", *LITE)),
     ],
 )
-def test_torch_counts_the_same(backbone, stride, size):
-    arch = Architecture(backbone=backbone, output_stride=stride)
+def test_torch_counts_the_same(backbone, head, stride, size):
+    arch = Architecture(backbone=backbone, head=head, output_stride=stride)
     expected, found = counted(arch, size), deployed_counts(_metadata(arch), size)
     assert (found.parameters, found.macs, found.size) == (expected.parameters, expected.macs, size)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"width": 5, "blocks": (1, 3, 2, 4)}, {"head_width": 7}, {"pool_window": 2}, {"pool_window": 32}, {"rc": None}],
+    [
+        {"width": 5, "blocks": (1, 3, 2, 4)},
+        {"head_width": 7},
+        V3PLUS,
+        {"pool_window": 2},
+        {"pool_window": 32},
+        {"rc": None},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("backbone", ["resnet18", "resnet50"])

@@ -81,19 +81,26 @@ def test_the_canonical_graph_computes_the_same(document):
 
 
 @pytest.mark.parametrize(
-    ("backbone", "shape"),
-    [("resnet18", FIXED), ("resnet18", OPEN), ("efficientnet_lite0", FIXED)],
-    ids=["resnet18", "resnet18 open", "efficientnet_lite0"],
+    ("backbone", "head", "shape"),
+    [
+        ("resnet18", "deeplabv3", FIXED),
+        ("resnet18", "deeplabv3", OPEN),
+        ("efficientnet_lite0", "deeplabv3", FIXED),
+        ("resnet50", "deeplabv3plus", FIXED),
+        ("efficientnet_lite1", "deeplabv3plus", OPEN),
+    ],
+    ids=["resnet18", "resnet18 open", "efficientnet_lite0", "v3+", "v3+ open"],
 )
-def test_a_folded_network_has_the_graph_and_cost_of_its_twin(backbone, shape):
-    model = at_step(small_arch(backbone), 2)
+def test_a_folded_network_has_the_graph_and_cost_of_its_twin(backbone, head, shape):
+    model = at_step(small_arch(backbone, head=head), 2)
     twin = plain_twin(model).eval()
     own, plain = export(fold(model)[0], model, shape), export(twin, model, shape)
     assert first_difference(own, plain) is None
     weights = [canonical(d).graph.initializer[1].raw_data for d in (own, plain)]
     assert weights[0] != weights[1]
     expected = cost(twin, SIZE)
-    assert parameters_and_macs(own, (2, *SIZE, 3)) == (expected.parameters, expected.macs)
+    image = (2 if shape is OPEN else 1, *SIZE, 3)
+    assert parameters_and_macs(own, image) == (expected.parameters, expected.macs)
 
 
 def test_both_branches_differ_and_cost_what_torch_says(model, document):

@@ -44,9 +44,16 @@ def doubled(arch, step):
     return model.eval()
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_all_backbones_after_a_step(backbone):
-    model = doubled(small_arch(backbone, norm="abs"), 1)
+@pytest.mark.parametrize(
+    ("backbone", "head"),
+    [
+        *((backbone, "deeplabv3") for backbone in BACKBONES),
+        ("resnet18", "deeplabv3plus"),
+        ("efficientnet_lite2", "deeplabv3plus"),
+    ],
+)
+def test_all_networks_after_a_step(backbone, head):
+    model = doubled(small_arch(backbone, norm="abs", head=head), 1)
     assert_as_folded(model, fold(model)[0])
 
 

@@ -26,9 +26,18 @@ def assert_same(outputs, expected):
     np.testing.assert_allclose(outputs["confidence"], chance, atol=1e-5 * max(1, span))
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_the_graph_computes_what_the_network_does(backbone):
-    model, metadata = described(backbone, 2)
+@pytest.mark.parametrize(
+    ("backbone", "head"),
+    [
+        *((backbone, "deeplabv3") for backbone in BACKBONES),
+        *(
+            (backbone, "deeplabv3plus")
+            for backbone in ("resnet18", "resnet50", "efficientnet_lite0", "efficientnet_lite2")
+        ),
+    ],
+)
+def test_the_graph_computes_what_the_network_does(backbone, head):
+    model, metadata = described(backbone, 2, head=head)
     images = photographs(2, 97, 131)
     document = to_onnx(fold(model)[0], metadata, Interface(shape=InputShape.of(97, 131, 2), outputs=ALL))
     assert_same(run_onnx(document, images), torch_logits(model, metadata, images))
@@ -66,9 +75,9 @@ def test_a_float_graph_takes_normalised_planes():
 
 
 @pytest.mark.parametrize("runtime", ["any", "cpu"])
-@pytest.mark.parametrize("kind", ["uint8", "float"])
-def test_one_dynamic_graph_takes_every_size_of_its_range(kind, runtime):
-    model, metadata = described("efficientnet_lite0")
+@pytest.mark.parametrize(("kind", "head"), [("uint8", "deeplabv3"), ("float", "deeplabv3"), ("uint8", "deeplabv3plus")])
+def test_one_dynamic_graph_takes_every_size_of_its_range(kind, head, runtime):
+    model, metadata = described("efficientnet_lite0", head=head)
     folded = fold(model)[0]
     shape = parse_shape(None, "33x33:64x64:129x160", "1:2:3")
     document = to_onnx(folded, metadata, Interface(shape=shape, input=kind, outputs=ALL, runtime=runtime))
