@@ -151,6 +151,7 @@ def evaluate(
     split: str = defaults.SPLIT,
     scale: float = defaults.SCALE,
     test_crop: int | None = None,
+    void_background: bool = False,
     device: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> EvalReport:
@@ -170,10 +171,18 @@ def evaluate(
         scale: The network sees images at this multiple of their size.
         test_crop: Side of the square in the middle that is evaluated, after the shorter side was resized to it; None
             evaluates whole images.
+        void_background: Whether background in the masks means "unlabelled" and is ignored, as in CamVid.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of evaluated images and their total.
     """
     (evaluated,) = evaluate_models(
-        [Path(model)], Path(data), split, scale=scale, test_crop=test_crop, device=device, progress=progress
+        [Path(model)],
+        Path(data),
+        split,
+        scale=scale,
+        test_crop=test_crop,
+        void_background=void_background,
+        device=device,
+        progress=progress,
     )
     return evaluated.report

@@ -174,6 +174,12 @@ def eval_(
             "codes do with 512. By default whole images are evaluated.",
         ),
     ] = None,
+    void_background: Annotated[
+        bool,
+        typer.Option(
+            "--void-background", help='Ignore background in the masks, if it means "unlabelled" there, as in CamVid.'
+        ),
+    ] = False,
     device: Device = None,
     output: Annotated[
         Path | None,
@@ -199,7 +205,14 @@ def eval_(
         paths = report_paths(output)
     with progress_line("evaluating") as progress:
         evaluated = evaluate_models(
-            models, data, split, scale=scale, test_crop=test_crop, device=device or "auto", progress=progress
+            models,
+            data,
+            split,
+            scale=scale,
+            test_crop=test_crop,
+            void_background=void_background,
+            device=device or "auto",
+            progress=progress,
         )
     if output is not None:
         write_report(paths, evaluated, Source(data, split, scale, test_crop))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rcil import defaults
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.log import Progress
+from rcil.data.scan import with_void_background
 from rcil.data.site import read_site
 from rcil.hardware.devices import choose_device
 from rcil.model.header import read_header
@@ -49,6 +50,7 @@ def evaluate_models(
     *,
     scale: float = defaults.SCALE,
     test_crop: int | None = None,
+    void_background: bool = False,
     device: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> list[Evaluated]:
@@ -60,6 +62,7 @@ def evaluate_models(
         split: The split to evaluate.
         scale: Factor by which images are resized for the networks.
         test_crop: Side of the centre crop that is evaluated; None evaluates whole images.
+        void_background: Ignore background in the masks, where it means "unlabelled".
         device: Device of the networks: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of finished images and their total, over all models.
     """
@@ -73,6 +76,8 @@ def evaluate_models(
     chosen = choose_device(device)
     ordered = sorted(paths, key=lambda path: read_header(path).metadata.step)
     site = read_site(data, record=False)
+    if void_background:
+        site = with_void_background(site)
     if split not in site.splits:
         raise ConfigError(f"{data} has no split '{split}'", did_you_mean(split, site.splits))
     samples = site.splits[split]

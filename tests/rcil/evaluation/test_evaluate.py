@@ -111,6 +111,8 @@ def test_command_line(tmp_path):
     assert document["miou"]["old"] is None
     assert len(document["classes"]) == 3
     assert np.sum(document["confusion"]) == 6 * 64 * 96
+    void = subprocess.run([*command, "--void-background", "--json"], capture_output=True, text=True, check=True)
+    assert np.sum(json.loads(void.stdout)["confusion"]) == 6 * 2 * 40 * 40
     bad = subprocess.run([*command, "--split", "vall"], capture_output=True, text=True, check=False)
     assert bad.returncode == 2
     assert "Did you mean 'val'" in bad.stderr
