@@ -87,7 +87,7 @@ def test_a_run_may_go_on_where_another_device_is(tmp_path):
     record_task(tmp_path, task, resume=False)
     record_task(tmp_path, Task.model_validate({**TASK, "training": {"device": "cpu"}}), resume=True)
     with pytest.raises(TrainingError, match="another task"):
-        record_task(tmp_path, Task.model_validate({**TASK, "training": {"device": "cuda", "batch": 8}}), resume=True)
+        record_task(tmp_path, Task.model_validate({**TASK, "training": {"device": "cuda", "batch": 12}}), resume=True)
 
 
 def two_gpus(monkeypatch):

@@ -144,7 +144,7 @@ def test_sdr_as_published(batch):
     """Background has no prototype; the new class has that of this batch already; old classes keep theirs."""
     teacher, images, labels = batch
     method = make_method("sdr")
-    stored = torch.randn(3, teacher.backbone.out_channels, generator=torch.Generator().manual_seed(5))
+    stored = torch.randn(3, teacher.backbone.stage_channels[-1], generator=torch.Generator().manual_seed(5))
     method.load_state_dict({"prototypes": stored, "seen": torch.tensor([7, 8, 9])})
     new, old = (m.eval()(images, maps="before") for m in (method.begin(teacher, ["new"]), teacher))
     old.logits[:, 0], old.logits[:, 1], old.logits[:, 2] = 1.0, 0.0, 0.0

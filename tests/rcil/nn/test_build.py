@@ -29,7 +29,7 @@ def test_the_two_branches_start_apart():
         ({"norm": "inplace", "slope": 0}, "norm 'abs'"),
         ({"folded": True}, "rc must be null"),
         ({"backbone": "resnet19"}, "resnet18"),
-        ({"output_stride": 4}, "8 or 16"),
+        ({"output_stride": 4}, "8, 16 or 32"),
         ({"widht": 64}, "widht"),
     ],
 )

@@ -295,7 +295,7 @@ def test_learning_rates_of_backbone_head_and_classifier():
 )
 def test_an_interrupted_run_with_the_option_ends_bit_identical(task_file, tmp_path, option):
     """The option takes part in the training, and its state is kept."""
-    plain = run_task(load_task(task_file), tmp_path / "plain")
+    run_task(load_task(task_file), tmp_path / "plain")
     task = load_task(task_file, [f"training.{option}"])
     whole = run_task(task, tmp_path / "whole")
     seen = []
@@ -308,9 +308,9 @@ def test_an_interrupted_run_with_the_option_ends_bit_identical(task_file, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         run_task(task, tmp_path / "cut", listen=stop)
     assert run_task(task, tmp_path / "cut", resume=True) == whole
-    cut, uncut = ((tmp_path / name / "step1.safetensors").read_bytes() for name in ("cut", "whole"))
-    assert cut == uncut
-    assert plain != whole
+    cut, uncut, plain = (load_file(tmp_path / name / "step1.safetensors") for name in ("cut", "whole", "plain"))
+    assert all(torch.equal(cut[key], uncut[key]) for key in uncut)
+    assert any(not torch.equal(plain[key], uncut[key]) for key in uncut)
 
 
 def test_class_weights_without_effect_are_refused(task_file, tmp_path):
