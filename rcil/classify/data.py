@@ -85,7 +85,7 @@ class ClassificationData:
         images, digest = self.train.images, hashlib.sha256()
         if isinstance(images, ImageFiles):
             for path in images.paths:
-                digest.update(f"{path.parent.name}/{path.name}\0{sha256_of(path)}\n".encode())
+                digest.update(f"{path.parent.name}/{path.name}\0{sha256_of(path)}\n".encode(errors="surrogateescape"))
         else:
             digest.update(images.tobytes())
         digest.update(self.train.labels.tobytes())

@@ -45,15 +45,16 @@ def with_recipe(document: dict[str, Any]) -> dict[str, Any]:
     if recipe != "site":
         return document
     network, training = document.get("network", {}), document.get("training", {})
+    crop = getattr(training, "crop", None)
     if isinstance(training, dict):
         document["training"] = training = SITE_TRAINING | training
+        crop = training["crop"]
     if isinstance(network, dict):
         network = SITE_NETWORK | network
         if str(network["backbone"]).startswith("efficientnet_lite"):
             network.setdefault("pretrained", "imagenet")
             if isinstance(training, dict):
                 training.setdefault("channels_last", True)
-        crop = training.get("crop") if isinstance(training, dict) else training.crop
         stride = network.get("output_stride", 16)
         if isinstance(crop, int) and stride in (8, 16):
             network.setdefault("pool_window", max(1, crop // stride))

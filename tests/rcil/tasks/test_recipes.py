@@ -1,5 +1,8 @@
 """Site tasks have a recipe of their own; whatever a task says wins."""
 
+import pytest
+from pydantic import ValidationError
+
 from rcil.tasks.recipes import SITE_TRAINING
 from rcil.tasks.task import Task
 
@@ -30,6 +33,13 @@ def test_what_a_task_says_wins():
     assert task.network.pool_window == 16
     assert (task.training.crop, task.training.ema, task.training.optimiser) == (128, 0, "adamw")
     assert document["training"] == {"crop": 128, "ema": 0}, "the caller's document is not changed"
+
+
+@pytest.mark.parametrize("section", ["network", "training", "data"])
+@pytest.mark.parametrize("value", [None, "x", [1], 5])
+def test_a_section_that_is_none_is_refused(section, value):
+    with pytest.raises(ValidationError, match=section):
+        Task.model_validate({"data": {"root": "site"}, "protocol": PROTOCOL, section: value})
 
 
 def test_published_datasets_follow_the_paper():

@@ -129,6 +129,7 @@ def _weights() -> list[tuple[str, dict[str, Any]]]:
     official = {"body.mod1.conv1.weight": some, "cls.0.weight": some, "cls.0.bias": torch.zeros(2)}
     resnet = {"conv1.weight": some, "layer1.0.conv1.weight": some, "fc.weight": torch.zeros(2, 2), "bn1.bias": some}
     lite = {"_conv_stem.weight": some, "_bn0.weight": torch.zeros(2), "_fc.bias": torch.zeros(2)}
+    lite |= {f"_blocks.{i}._project_conv.weight": torch.zeros(320, 1, 1, 1) for i in range(16)}
     abn = {"state_dict": {f"module.{key}": some for key in ("mod1.conv1.weight", "mod1.bn1.weight", "fc.weight")}}
     trees: list[tuple[str, dict[str, Any]]] = [
         ("official", {"epoch": 3, "model_state": official, "best_score": 0.5, "trainer_state": {}}),
