@@ -75,7 +75,7 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
         "the classes and the method only. This is the upper bound of continual training.",
         "",
         "```",
-        *(f"rcil train {run['name']}.yaml -o {run['name']}" for run in runs),
+        *(f"rcil train docs/results/{run['name']}.yaml -o {run['name']} --set data.root=FOLDER" for run in runs),
         "```",
         "",
         "| task | mean IoU | pixel accuracy | test images | iterations | million pixels seen |",

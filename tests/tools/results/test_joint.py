@@ -1,11 +1,15 @@
 """The page on joint training, from the files of a run."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
+from rcil.tasks.task import Task, load_task
 from tools.results.joint import page, plot, read_run
+
+PAGES = Path(__file__).parents[3] / "docs" / "results"
 
 
 @pytest.fixture
@@ -31,6 +35,13 @@ def test_a_run_is_read(run):
     assert run["classes"] == {"pole": 0.381, "road": 0.95}, "classes without pixels are left out"
     assert run["loss"] == [2, 2, 1, 1]
     assert run["held_out"] == [[2, 0.4], [4, 0.5]]
+
+
+@pytest.mark.parametrize("name", ["camvid-joint", "voc-animals-joint"])
+def test_the_task_files_leave_everything_to_the_recipe(name):
+    task = load_task(PAGES / f"{name}.yaml")
+    assert (task.name, task.recipe, task.network.head) == (name, "site", "deeplabv3plus")
+    assert task.training == Task.model_validate({"data": {"root": "."}, "protocol": {"split": "1-1"}}).training
 
 
 def test_the_page_has_the_numbers(run):
