@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rcil.core.errors import TrainingError
 from rcil.core.log import stage
 from rcil.methods.pixels import Pixels
 from rcil.nn import Segmenter
@@ -35,6 +36,8 @@ def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor) -> tuple[Tensor, T
     mean, deviation = features.mean(dim=0), features.std(dim=0, correction=0) + 1e-6
     inputs = (features - mean) / deviation
     start = torch.cat((weight.flatten(1) * deviation, (bias + weight.flatten(1) @ mean)[:, None]), dim=1)
+    if not (inputs.isfinite().all() and start.isfinite().all()):
+        raise TrainingError("the features of the network have diverged", "Lower training.lr, or train longer at first.")
     importance = targets @ targets.mean(dim=0).clamp(min=MIN_SHARE) ** -BALANCE
     importance = importance / importance.mean()
     rows = start.clone().requires_grad_()

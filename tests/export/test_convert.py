@@ -12,6 +12,7 @@ from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.outputs.compare import compare_outputs
 from rcil_export.checks.outputs.criterion import Criterion
+from rcil_export.checks.structure import structure_result
 from rcil_export.convert import PrecisionError, check_vnni, convert, weight_bits_for
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import description_of
@@ -53,6 +54,8 @@ def test_int8_is_measured_and_described(runtime, vnni, bits, head):
     assert max(abs(onnx.numpy_helper.to_array(t).astype(int)).max() for t in kernels) == (63 if bits == 7 else 127)
     zero_points = {t.data_type for t in converted.document.graph.initializer if len(t.dims) == 0}
     assert (onnx.TensorProto.UINT8 in zero_points) is (runtime == "cpu")
+    structure = structure_result("model.onnx", converted.document, metadata, int8(runtime))
+    assert [item.measured for item in structure.items if item.passed is False] == []
 
 
 def test_the_search_and_the_check_judge_by_the_same_numbers(tmp_path):

@@ -121,9 +121,18 @@ class _Graph:
             return "is read by a node that needs values, not steps"
         if next(other for other in self.readers[source] if other.op_type == "QuantizeLinear") != node:
             return f"rounds {source} a second time"
-        if made_by is not None and made_by.op_type not in ROUNDED_OPS and not self._feeds_conv(node):
+        if made_by is not None and not self._may_be_rounded(made_by) and not self._feeds_conv(node):
             return f"rounds {source}, which is postprocessing"
         return None
+
+    def _may_be_rounded(self, node: onnx.NodeProto) -> bool:
+        """Whether a node belongs to the network. So does the upsampling of DeepLab-v3+, which a Concat alone reads."""
+        if node.op_type != "Resize":
+            return node.op_type in ROUNDED_OPS
+        after = list(self.readers.get(node.output[0], []))
+        while any(reader.op_type in ROUNDS for reader in after):
+            after = [r for x in after for r in (self.readers.get(x.output[0], []) if x.op_type in ROUNDS else [x])]
+        return bool(after) and all(reader.op_type == "Concat" for reader in after)
 
     def _feeds_conv(self, node: onnx.NodeProto) -> bool:
         after = [reader for dq in self.readers.get(node.output[0], []) for reader in self.readers.get(dq.output[0], [])]
@@ -151,7 +160,7 @@ class _Graph:
         if node.output[0] in self.outputs:
             return "rounds an output of the graph"
         for reader in after:
-            if reader.op_type not in ROUNDED_OPS:
+            if not self._may_be_rounded(reader):
                 return f"rounds what {reader.name} ({reader.op_type}) reads, which is postprocessing"
         alone = len(after) == 1 and after[0].op_type in ACTIVATIONS
         if alone and not (self.leaky_pairs and after[0].op_type == "LeakyRelu"):

@@ -2,6 +2,7 @@ import pytest
 import torch
 from networks import at_step, small_arch
 
+from rcil.core.errors import TrainingError
 from rcil.methods import StepInfo, make_method
 from rcil.methods.biases import balance_biases
 from rcil.methods.pixels import Pixels, sample_pixels
@@ -27,6 +28,14 @@ def test_rows_that_know_nothing_learn_all_that_features_tell():
     fitted = fitted_rows(pixels, weight, bias)
     assert (answers(pixels, *fitted) == pixels.targets.argmax(dim=1)).float().mean() > 0.97
     assert fitted[0].shape == weight.shape and fitted[1].shape == bias.shape
+
+
+def test_diverged_features_are_an_error_with_a_remedy():
+    pixels, weight, bias = separable(pixels=50)
+    pixels.features[3, 2] = 3e38
+    pixels.features[4, 2] = 3e38
+    with pytest.raises(TrainingError, match="have diverged"):
+        fitted_rows(pixels, weight, bias)
 
 
 def test_the_fit_is_a_minimum():

@@ -153,6 +153,15 @@ def test_every_method_runs(task_file, tmp_path, name):
     assert read_header(tmp_path / "run" / "step0.safetensors").metadata.method == name
 
 
+@pytest.mark.parametrize("name", ["plop", "rcil", "rcil-official", "rcil-plus", "sdr"])
+def test_methods_distil_maps_of_v3plus(task_file, tmp_path, name):
+    """Their maps at stride 4 and at the output stride differ in size."""
+    overrides = [f"method.name={name}", "network.head=deeplabv3plus", "training.lr=[0.01, 0.001]"]
+    run_task(load_task(task_file, overrides), tmp_path / "run")
+    arch = read_header(tmp_path / "run" / "step1.safetensors").metadata.architecture
+    assert arch.head == "deeplabv3plus"
+
+
 def test_bf16_runs_and_stays_close(task_file, tmp_path, whole):
     run_task(load_task(task_file, ["training.precision=bf16"]), tmp_path / "bf16")
     rows = [
