@@ -143,7 +143,7 @@ class _Graph:
         after = self.readers.get(node.output[0], [])
         if source in self.constants or self._rounds_constant(source):
             wrong = [reader for reader in after if reader.op_type != "Conv" or reader.input[1] != node.output[0]]
-            return f"holds a constant that {wrong[0].name} reads, which is no kernel" if wrong else None
+            return f"holds a constant that {wrong[0].name} reads as something other than a kernel" if wrong else None
         made_by = self.writer.get(source)
         if made_by is None or made_by.op_type != "QuantizeLinear":
             return f"reads {source}, which is not rounded"

@@ -25,7 +25,7 @@ class PixelComparison:
     """The comparison of one image, over the common classes."""
 
     mask_a: Mask
-    """Common rows [H, W]; -1 where the class is not common, or the value is no class."""
+    """Common rows [H, W]; -1 where the class is not common, or the value is not a class."""
     mask_b: Mask
     errors: Logits | None
     """|a - b| as a share of the range of a's logits [classes, H, W]; None if one artefact gives no logits."""
@@ -37,7 +37,7 @@ class PixelComparison:
     """Another class, but a tie [H, W]."""
     known: Flags
     """Both classes are common [H, W]; only these pixels count. If both artefacts have the same classes, all pixels do,
-    and a value that is no class differs from everything."""
+    and a value that is not a class differs from everything."""
     margins: NDArray[np.float32] | None
     """Top-2 margin of a at the pixels that differ, as a share of the range, in the order of `mask_a[differs]`."""
 
@@ -151,8 +151,8 @@ class Disagreements:
         """Add the differing pixels of an image.
 
         Args:
-            first: Their rows in the first mask [pixels]; -1 is no class.
-            second: Their rows in the second mask [pixels]; -1 is no class.
+            first: Their rows in the first mask [pixels]; -1 is not a class.
+            second: Their rows in the second mask [pixels]; -1 is not a class.
             margins: Top-2 margin of the first artefact, as a share of its logit range [pixels]; None if unknown.
         """
         last = len(self.names) - 1
