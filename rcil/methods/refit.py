@@ -36,8 +36,6 @@ def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor) -> tuple[Tensor, T
     mean, deviation = features.mean(dim=0), features.std(dim=0, correction=0) + 1e-6
     inputs = (features - mean) / deviation
     start = torch.cat((weight.flatten(1) * deviation, (bias + weight.flatten(1) @ mean)[:, None]), dim=1)
-    if not (inputs.isfinite().all() and start.isfinite().all()):
-        raise TrainingError("the features of the network have diverged", "Lower training.lr, or train longer at first.")
     importance = targets @ targets.mean(dim=0).clamp(min=MIN_SHARE) ** -BALANCE
     importance = importance / importance.mean()
     rows = start.clone().requires_grad_()
@@ -50,8 +48,13 @@ def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor) -> tuple[Tensor, T
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
-    with torch.enable_grad():
-        optimiser.step(loss)  # type: ignore[no-untyped-call]
+    try:
+        with torch.enable_grad():
+            optimiser.step(loss)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:  # a step overflowed
+        raise TrainingError(
+            "the features of the network have diverged", "Lower training.lr and start again."
+        ) from error
     kernel = rows.detach()[:, :-1] / deviation
     return kernel[:, :, None, None], rows.detach()[:, -1] - kernel @ mean
 

@@ -26,6 +26,7 @@ SMALL_TASK = [
     "network={backbone: resnet18, width: 4, head_width: 8}",
     "training.epochs=[1, 1]",
     "training.crop=64",
+    "training.epoch_images=8",
     "training.workers=0",
 ]
 SMALLER = {
