@@ -2,7 +2,7 @@
 
 `paper` is empty: the defaults of the task sections are the paper's for VOC. `site` is for a few hundred to a few
 thousand images of one place, a CPU or a small GPU, and a backbone with ImageNet weights. `docs/results/joint.md` shows
-what it reaches on two public datasets.
+what it reaches.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class NetworkSection(NetworkShape):
     """Side of the window that the pooled path of the head averages over in evaluation, in pixels of its map; None: all.
     Where images are much larger than training crops, crop / output_stride keeps the path at what it was trained on."""
     pretrained: Literal["imagenet"] | Path | None = None
-    """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for efficientnet_lite0. None starts from
+    """A backbone checkpoint made with `rcil import`; `imagenet` is at hand for EfficientNet-lite. None starts from
     random weights."""
     slope: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Negative slope of the leaky ReLU; 0 is a ReLU. None: that of the pretrained weights, 0.01 without any."""

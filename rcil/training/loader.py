@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from rcil.core.errors import RcilError
+from rcil.core.masks import read_mask
 from rcil.data.types import Sample
 from rcil.evaluation.evaluate import read_pair
 from rcil.inference import as_input
@@ -136,6 +137,12 @@ class Crops(Dataset[Item]):
         if self.settings.jitter:
             image = jittered(image, self.settings.jitter, rng)
         return as_input(self.metadata, image), torch.from_numpy(mask).long()
+
+    def count_pixels(self, classes: int) -> NDArray[np.int64]:
+        """Number of pixels of every class in every own image, without the memory [images, classes]."""
+        pairs = zip(self.samples[: self.own], self.tables, strict=False)
+        counts = [np.bincount(table[read_mask(sample.mask)].ravel(), minlength=256) for sample, table in pairs]
+        return np.stack(counts)[:, :classes]
 
     def whole(self, number: int, scale: float) -> Batch:
         """Image [1, 3, H, W] and labels [1, H, W] of one sample as the network sees it in evaluation."""

@@ -14,16 +14,17 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from rcil.checkpoint.file import load, save
-from rcil.core.errors import TrainingError
-from rcil.core.log import log
+from rcil.core.errors import ConfigError, TrainingError
+from rcil.core.log import log, stage
 from rcil.data.types import Sample, SegmentationData
 from rcil.evaluation.evaluate import EvalReport, as_report, measure
 from rcil.hardware.processes import ALONE, Processes, cudnn_tuned
 from rcil.inference import Model
+from rcil.losses.class_weights import class_weights
 from rcil.methods import LossTerms, Method, StepInfo
 from rcil.model.metadata import Metadata
 from rcil.nn import Maps, Segmenter
-from rcil.nn.freeze import set_frozen_modes
+from rcil.nn.freeze import freeze_stages, set_frozen_modes
 from rcil.nn.recalibrate_norms import recalibrate_norms
 from rcil.nn.units.sync import synchronise_norms
 from rcil.tasks.task import TrainingSection
@@ -100,6 +101,8 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
     share = Share(processes.rank, processes.count, settings.accumulate)
     method.sum_over_processes = processes.sum
     old = previous.folded.network if previous is not None and method.needs_teacher else None
+    job = replace(job, info=replace(job.info, weights=_class_weights(job, method)))
+    freeze_stages(student, frozen)
     student = _placed(student, job)
     old = None if old is None else _placed(old, job)
     piece = settings.batch // (processes.count * settings.accumulate)
@@ -148,6 +151,21 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
     end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
     trained, before = load(best)[0].to(processes.device), None if previous is None else previous.network
     return method.finish(trained, before, old, job.info, _whole(job, listen, end))
+
+
+def _class_weights(job: StepJob, method: Method) -> Tensor | None:
+    """Weight of every classifier row in the cross entropy, from the training masks of the step."""
+    kind = job.settings.class_weights
+    if kind == "none":
+        return None
+    if not method.weighs_classes:
+        raise ConfigError(
+            f"training.class_weights has no effect on {job.metadata.method}, which trains one sigmoid per class",
+            "Set training.class_weights=none.",
+        )
+    with stage("counting of pixels"):
+        weights = class_weights(kind, job.crops.count_pixels(job.info.classes))
+    return None if weights is None else torch.tensor(weights, device=job.processes.device)
 
 
 def _end_epoch(state: StepState, job: StepJob, epoch: int, share: Share, best: Path) -> float | None:

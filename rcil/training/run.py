@@ -8,9 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from rcil.checkpoint.file import load, load_backbone, save
@@ -19,12 +17,10 @@ from rcil.core.documents import write_json
 from rcil.core.errors import CheckpointError, ConfigError, TrainingError
 from rcil.core.files import replacing, sha256_of, working_in
 from rcil.core.log import log, stage
-from rcil.core.masks import read_mask
 from rcil.data.protocol import memory_table, training_table
 from rcil.data.scan import data_digest, id_table
 from rcil.hardware.processes import Processes, deterministic, join
 from rcil.inference import Model
-from rcil.losses.class_weights import ClassWeights, class_weights
 from rcil.methods import Method, StepInfo, check_names, make_method
 from rcil.model.architecture import BOTTLENECK, Architecture
 from rcil.model.header import read_header
@@ -39,7 +35,6 @@ from rcil.model.metadata import (
     recorded,
 )
 from rcil.nn import Segmenter, build
-from rcil.nn.freeze import freeze_stages
 from rcil.tasks.compatibility import check_compatible
 from rcil.tasks.plan import Plan, StepPlan, make_plan
 from rcil.tasks.task import NetworkSection, Task
@@ -69,7 +64,6 @@ def run_task(
         step0_of: Folder of a run with the same step 0, which is copied.
         listen: Called after every iteration and epoch, in the first process.
     """
-    check_class_weights(task)
     with join(task.training.device) as processes:
         check_pieces(task.training.batch, task.training.accumulate, processes.count)
         check_compatible(task.network.norm, task.training.precision, processes.device)
@@ -94,16 +88,6 @@ def check_pieces(batch: int, accumulate: int, processes: int) -> None:
         raise ConfigError(
             "a piece of one image has no batch statistics",
             "Raise training.batch or lower training.accumulate, so that at least two images are normalised together.",
-        )
-
-
-def check_class_weights(task: Task) -> None:
-    """Raise if class weights are requested for a method whose loss has none."""
-    method = make_method(task.method.name, **task.method.options)
-    if task.training.class_weights != "none" and not method.weighs_classes:
-        raise ConfigError(
-            f"training.class_weights has no effect on {task.method.name}, which trains one sigmoid per class",
-            "Set training.class_weights=none.",
         )
 
 
@@ -164,8 +148,6 @@ def _train(
     torch.manual_seed(task.seed * 1000 + index)
     student = first_network(task, method, step) if previous is None else method.begin(previous.network, step.names)
     settings = task.own_training
-    if previous is not None:
-        freeze_stages(student, settings.freeze_stages)
     metadata = _metadata(task, plan, step, student.arch, parent=output / f"step{index - 1}.safetensors")
     table = training_table(step.step)[id_table(plan.data)]
     memory = [(kept.sample, memory_table(kept.step)[id_table(plan.data)]) for kept in step.memory]
@@ -176,7 +158,6 @@ def _train(
             len(step.step.seen) - len(step.step.classes),
             len(step.step.classes),
             memory=bool(memory),
-            weights=_class_weights(settings.class_weights, step, table, processes.device),
         ),
         metadata=metadata,
         crops=Crops(step.train, table, metadata, crops, (task.seed, index), memory),
@@ -241,19 +222,6 @@ def _remember(method: Method, output: Path, index: int) -> None:
         first = output / f"step{index}.safetensors"
         hint = f"Delete {first} and the files of later steps to train again from step {index}."
         raise TrainingError(error.message, hint) from error
-
-
-def _class_weights(
-    kind: ClassWeights, step: StepPlan, table: NDArray[np.uint8], device: torch.device
-) -> torch.Tensor | None:
-    """Weight of every classifier row in the cross entropy, from the training masks of the step."""
-    if kind == "none":
-        return None
-    rows = len(step.step.seen)
-    with stage("counting of pixels"):
-        counts = [np.bincount(table[read_mask(sample.mask)].ravel(), minlength=256)[:rows] for sample in step.train]
-    weights = class_weights(kind, np.stack(counts))
-    return None if weights is None else torch.tensor(weights, device=device)
 
 
 def first_network(task: Task, method: Method, step: StepPlan) -> Segmenter:

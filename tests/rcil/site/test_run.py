@@ -4,6 +4,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rcil.checkpoint.file import load, save
 from rcil.core.errors import TrainingError
@@ -112,6 +113,16 @@ def test_masks_are_completed_only_for_a_validation(ask, cones, tmp_path, monkeyp
             add_class(ask(f"training.keep={keep}", data=cones), tmp_path / keep)
     assert len(list((tmp_path / "best" / "training" / "held_out").rglob("*.png"))) == 1
     assert not (tmp_path / "last" / "training" / "held_out").exists()
+
+
+@pytest.mark.parametrize("option", ["class_weights=enet", "freeze_stages=3"])
+def test_training_options_take_part(done, ask, tmp_path, option):
+    add_class(ask(f"training.{option}", max_drop=100), tmp_path / "out")
+    plain, other = (load_file(folder / "model.safetensors") for folder in (done[1], tmp_path / "out"))
+    assert any(not torch.equal(plain[key], other[key]) for key in plain)
+    if option.startswith("freeze"):
+        weights = [key for key in other if key.startswith("backbone.stages.0.") and key.endswith("new.conv.weight")]
+        assert weights and not any(torch.equal(plain[key], other[key]) for key in weights)
 
 
 def test_resume_on_a_finished_run_trains_nothing(done, ask, monkeypatch):
