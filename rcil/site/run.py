@@ -127,7 +127,7 @@ def _train(request: Request, ready: Ready, folder: Path, processes: Processes, l
     torch.manual_seed(request.seed * 1000 + index)
     student = method.begin(ready.model.network, [c.name for c in ready.new])
     metadata = _metadata(request, ready, student.arch)
-    crops = CropSettings.of(settings, request.scale)
+    crops = CropSettings.of(settings, request.scale, focus_from=len(ready.model.classes))
     if settings.validate_every is not None:
         complete_masks(
             ready.model,
@@ -167,8 +167,11 @@ def _write_report(output: Path, report: dict[str, Any]) -> None:
 
 
 def label_table(data: SegmentationData, metadata: Metadata) -> NDArray[np.uint8]:
-    """Training label of every mask value [256]: the rows of the new classes, background for all others."""
-    rows = {c.name: row for row, c in enumerate(metadata.classes) if c.step == metadata.step}
+    """Training label of every mask value [256]: the row of the class in the new model, background without one.
+
+    Old classes that the masks name are trained with these labels; where the masks name nothing, the old model decides.
+    """
+    rows = {c.name: row for row, c in enumerate(metadata.classes)}
     table = np.full(256, BACKGROUND, np.uint8)
     for class_id, name in enumerate(data.names):
         table[class_id] = rows.get(name, BACKGROUND)

@@ -21,7 +21,13 @@ MAX_TRIES = 10
 
 
 def random_crop(
-    image: Image, mask: Mask, crop: int, scale: tuple[float, float], rng: np.random.Generator, focus: float = 0.0
+    image: Image,
+    mask: Mask,
+    crop: int,
+    scale: tuple[float, float],
+    rng: np.random.Generator,
+    focus: float = 0.0,
+    first: int = BACKGROUND + 1,
 ) -> tuple[Image, Mask]:
     """Cut a square of `crop` pixels from the randomly resized image, and flip it half of the time.
 
@@ -35,10 +41,11 @@ def random_crop(
         rng: Random generator.
         focus: Share of crops that contain a pixel of a labelled class, all classes equally likely, so that small and
             rare objects are seen.
+        first: The first class that crops are focused on.
     """
     image, mask = resized(image, mask, float(np.exp(rng.uniform(*np.log(scale)))))
     height, width = mask.shape
-    point = labelled_pixel(mask, rng) if focus and rng.random() < focus else None
+    point = labelled_pixel(mask, rng, first) if focus and rng.random() < focus else None
     if point is None:
         top, left = (int(rng.integers(0, max(side - crop, 0) + 1)) for side in (height, width))
     else:
@@ -103,9 +110,9 @@ def resized(image: Image, mask: Mask, factor: float) -> tuple[Image, Mask]:
     return image, mask
 
 
-def labelled_pixel(mask: Mask, rng: np.random.Generator) -> tuple[int, int] | None:
-    """Row and column of a random pixel of a random foreground class; None if the mask has none."""
-    present = [c for c in np.flatnonzero(np.bincount(mask.ravel(), minlength=256)) if c not in (BACKGROUND, IGNORE)]
+def labelled_pixel(mask: Mask, rng: np.random.Generator, first: int = BACKGROUND + 1) -> tuple[int, int] | None:
+    """Row and column of a random pixel of a random class from `first` on; None if the mask has none."""
+    present = [c for c in np.flatnonzero(np.bincount(mask.ravel(), minlength=256)) if first <= c != IGNORE]
     if not present:
         return None
     pixels = np.flatnonzero(mask == rng.choice(present))

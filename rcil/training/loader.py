@@ -38,6 +38,8 @@ class CropSettings:
     workers: int
     focus: float = 0.0
     """Share of crops that contain a labelled class; see `random_crop`."""
+    focus_from: int = 1
+    """The first class that crops are focused on; above 1 if the labels name old classes too."""
     epoch_images: int | None = None
     """Number of images per epoch; None uses all images once."""
     memory_share: float | None = None
@@ -48,7 +50,7 @@ class CropSettings:
     """How crops are made; see `TrainingSection`."""
 
     @classmethod
-    def of(cls, settings: TrainingSection, scale: float) -> CropSettings:
+    def of(cls, settings: TrainingSection, scale: float, *, focus_from: int = 1) -> CropSettings:
         """The settings of a task that resizes images by `scale`."""
         low, high = settings.scale
         return cls(
@@ -57,6 +59,7 @@ class CropSettings:
             (low * scale, high * scale),
             settings.workers,
             settings.focus,
+            focus_from,
             settings.epoch_images,
             settings.memory_share,
             settings.jitter,
@@ -133,7 +136,8 @@ class Crops(Dataset[Item]):
         if self.settings.augmentation == "random_resized_crop":
             image, mask = random_resized_crop(image, mask, self.settings.crop, self.settings.scale, rng)
         else:
-            image, mask = random_crop(image, mask, self.settings.crop, self.settings.scale, rng, self.settings.focus)
+            how = self.settings
+            image, mask = random_crop(image, mask, how.crop, how.scale, rng, how.focus, how.focus_from)
         if self.settings.jitter:
             image = jittered(image, self.settings.jitter, rng)
         return as_input(self.metadata, image), torch.from_numpy(mask).long()

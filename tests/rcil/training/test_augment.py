@@ -151,3 +151,12 @@ class TestRandomResizedCrop:
             assert np.array_equal(b, mask[:, ::-1] if flipped else mask) and np.array_equal(a[..., 1], b)
             flips += flipped
         assert 10 < flips < 30
+
+
+def test_crops_are_focused_on_new_classes_only_if_old_ones_are_labelled_too():
+    mask = np.full((200, 200), 1, np.uint8)
+    mask[:4, :4] = 3
+    image = mask[..., None].repeat(3, 2)
+    crops = [random_crop(image, mask, 40, (1.0, 1.0), np.random.default_rng(i), 1.0, first=2)[1] for i in range(50)]
+    assert all((crop == 3).any() for crop in crops)
+    assert labelled_pixel(mask, np.random.default_rng(0), first=4) is None
