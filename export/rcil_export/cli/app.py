@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rcil.cli.completion import CHECKPOINTS, files, some_of
-from rcil.cli.console import DefaultCommand, make_app, make_notifier, print_dry_run, print_json, progress_line, run
+from rcil.cli.console import (
+    DefaultCommand,
+    make_app,
+    make_notifier,
+    print_dry_run,
+    print_json,
+    progress_line,
+    run,
+    stage_lines,
+)
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.hardware.cpu import tune_process
@@ -122,8 +131,8 @@ def export(
         print_dry_run(plan_export(request), as_json=as_json)
         return
     notify = make_notifier(as_json=as_json)
-    with progress_line("engine") as bar:
-        exported = run_export(request, notify, lambda phase, done, total: bar(done, total))
+    with stage_lines("reading", notify) as (begin, bar):
+        exported = run_export(request, begin, lambda phase, done, total: bar(done, total))
     if as_json:
         print_json(exported.document)
     else:
@@ -154,7 +163,8 @@ def fold(
     """
     from rcil_export.fold_checkpoint import fold_checkpoint
 
-    document = fold_checkpoint(model, output, force=force, device=device or "auto").as_document()
+    with progress_line("folding"):
+        document = fold_checkpoint(model, output, force=force, device=device or "auto").as_document()
     write_json(output.with_suffix(".fold.json"), document)
     if as_json:
         print_json(document)
@@ -205,16 +215,17 @@ def onnx(
     changes = parse_limits(limits) | ({} if miou_drop is None else {"miou_drop": miou_drop})
     target_vnni = check_vnni(vnni, interface)
     network, metadata = load_deployable(model, force=force)
-    converted = convert(
-        network,
-        deployed_metadata(metadata, model),
-        interface,
-        calibrate=calibrate,
-        limits=limits_for("fp32", "int8", changes) if precision == "int8" else None,
-        calibration=CalibrationOptions(calibration),
-        vnni=target_vnni,
-        say=make_notifier(as_json=as_json),
-    )
+    with stage_lines("converting", make_notifier(as_json=as_json)) as (begin, _):
+        converted = convert(
+            network,
+            deployed_metadata(metadata, model),
+            interface,
+            calibrate=calibrate,
+            limits=limits_for("fp32", "int8", changes) if precision == "int8" else None,
+            calibration=CalibrationOptions(calibration),
+            vnni=target_vnni,
+            say=begin,
+        )
     write_onnx(path, converted.document)
     document = {"file": str(path), "interface": interface.model_dump(), "conversion": converted.notes}
     if as_json:
@@ -360,7 +371,8 @@ def bench(
             f"bench runs on the first GPU, not on {device}", f"Set CUDA_VISIBLE_DEVICES={gpu_number(device)}."
         )
     timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=(provider_of(device),))
-    report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
+    with progress_line("timing"):
+        report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
     if output is not None:
         write_json(output, report.as_document())
     if as_json:
