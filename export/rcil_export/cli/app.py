@@ -26,14 +26,14 @@ from rcil_export.cli.delivered import sign, verify, verify_signature
 from rcil_export.delivery import FAILED_HTML_NAME
 from rcil_export.delivery.folder import Signing
 from rcil_export.graph.interface import GraphOptions
-from rcil_export.request import MAX_CHECK_IMAGES, TARGETS, Request, parse_targets
+from rcil_export.request import AUTO, MAX_CHECK_IMAGES, TARGETS, Request
 from rcil_export.triton.serving import Serving, parse_devices
 
 app = make_app(
     "rcil-export",
     "Convert a checkpoint into its deployed form and check that its outputs did not change.\n\n"
     "Without a command: fold, ONNX, engine, checks and report in one run; see `rcil-export export --help`.\n\n"
-    "Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --precision fp16`",
+    "Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --precision fp16`",
     DefaultCommand,
 )
 
@@ -51,8 +51,13 @@ def export(
     batch: o.Batch = GraphOptions.batch,
     precision: o.PrecisionName = GraphOptions.precision,
     target: Annotated[
-        str, typer.Option("--target", help="onnx, or onnx,engine.", autocompletion=some_of(*TARGETS))
-    ] = ",".join(Request.targets),
+        str,
+        typer.Option(
+            "--target",
+            help="onnx; onnx,engine; or auto: onnx, and an engine where TensorRT can build one.",
+            autocompletion=some_of(AUTO, *TARGETS),
+        ),
+    ] = AUTO,
     gpu: o.Gpus = "",
     flavour: o.Flavour = Request.flavour,
     timing_cache: o.TimingCache = Request.timing_cache,
@@ -89,6 +94,9 @@ def export(
 ) -> None:
     """Fold, convert to ONNX, build the engine, check everything, and write a report.
 
+    An engine is built by default where TensorRT can build one: TensorRT-RTX anywhere, classic TensorRT on a machine
+    with a GPU. --target onnx leaves it out, and --target engine fails without it.
+
     Writes model.onnx, model.engine with its sidecar, report.json, report.html and model_card.md; with --sign also
     model.sig over all of them. If a check fails, only report.failed.json and report.failed.html are written,
     files of an earlier export stay, and the exit code is 5.
@@ -96,21 +104,25 @@ def export(
     A classifier of `rcil classify` is exported in the same way: fp32, at the size of its training images, with the
     outputs label and scores.
 
-    Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --gpu sm86,sm89`
+    Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --gpu sm86,sm89`
     """
     from rcil_export.checks.limits import parse_limits
     from rcil_export.checks.report import as_text
     from rcil_export.resources import stages_text
     from rcil_export.run import CheckFailedError, interface_of, run_export
     from rcil_export.run import dry_run as plan_export
+    from rcil_export.targets import choose_targets
 
     options = GraphOptions(size, dynamic, batch, precision, outputs, kind, opset, runtime)
     serving = Serving(triton_instances, *parse_devices(triton_device), triton_threads, triton_accelerator, triton_cache)
+    interface = interface_of(model, options)
+    targets = choose_targets(target, interface, flavour=flavour, gpus=_names(gpu))
     request = Request(
         model=model,
         output=output,
-        interface=interface_of(model, options),
-        targets=parse_targets(target),
+        interface=interface,
+        targets=targets.names,
+        targets_reason=targets.reason,
         flavour=flavour,
         gpus=_names(gpu),
         timing_cache=timing_cache,
