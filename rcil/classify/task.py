@@ -11,7 +11,8 @@ from rcil.core.errors import ConfigError
 from rcil.model.architecture import Channels, Depth, FrozenModel
 from rcil.presets import preset_names, preset_text
 from rcil.tasks.limits import MAX_LR, MAX_SEED, MAX_SIDE, MAX_WORKERS
-from rcil.tasks.task import DeviceName, apply_override, explained, parse_document, places_in
+from rcil.tasks.places import places_in
+from rcil.tasks.task import DeviceName, apply_override, explained, parse_document
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
 
@@ -44,7 +44,7 @@ def resumable(flag: str | None = "--resume") -> Callable[[Callable[P, R]], Calla
     return decorate
 
 
-def _end(exit_code: int, command: str) -> None:
+def _end(exit_code: int, command: str) -> NoReturn:
     """Print the command in the first process, and exit.
 
     One of several processes exits without its usual end, which would wait for the others; see `leave`.

@@ -16,13 +16,14 @@ from pydantic import (
 )
 
 from rcil.core.device_names import check_device_name
-from rcil.core.documents import parse_yaml, yaml_lines
+from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.losses.class_weights import ClassWeights
 from rcil.model.architecture import FrozenModel, NetworkShape
 from rcil.presets import preset_names, preset_text
 from rcil.tasks import limits
 from rcil.tasks.compatibility import check_augmentation, check_norm_precision
+from rcil.tasks.places import Places, place_of, places_in
 from rcil.tasks.recipes import Recipe, with_recipe
 
 SECTIONS = "data, protocol, network, method, training"
@@ -405,20 +406,6 @@ def _from_here(document: dict[str, Any], key: str) -> None:
             document[section][name] = str(Path(value).absolute())
 
 
-Places = dict[tuple[str | int, ...], str]
-"""Where the value of a key was given, for messages: `task.yaml, line 7` or `--set training.lr=50`."""
-
-
-def places_in(text: str, path: Path, overrides: list[str] | None) -> Places:
-    """The places of all keys of a valid task file and of the overrides."""
-    places: Places = {key: f"{path}, line {line}" for key, line in yaml_lines(text).items()}
-    for override in overrides or ():
-        key = tuple(override.partition("=")[0].strip().split("."))
-        places = {other: place for other, place in places.items() if other[: len(key)] != key}
-        places[key] = f"--set {override}"
-    return places
-
-
 def explained(
     error: ValidationError, path: Path, task: type[BaseModel] = Task, places: Places | None = None
 ) -> ConfigError:
@@ -432,7 +419,7 @@ def explained(
     """
     first = error.errors()[0]
     loc, text = first["loc"], first["msg"].removeprefix("Value error, ")
-    where, place = ".".join(map(str, loc)), _place_of(loc, text, path, places or {})
+    where, place = ".".join(map(str, loc)), place_of(loc, text, path, places or {})
     if first["type"] == "extra_forbidden":
         section: Any = task
         for part in loc[:-1]:
@@ -441,18 +428,6 @@ def explained(
     if first["type"] == "less_than_equal":
         text = f"{first['input']} is too large; the maximum is {first['ctx']['le']:g}"
     return ConfigError(f"{place}: {where or 'task'}: {text}", "Correct the value.")
-
-
-def _place_of(loc: tuple[str | int, ...], text: str, path: Path, places: Places) -> str:
-    """The place of the key, or of the closest section around it.
-
-    Errors about several keys belong to their section; their text starts with the key to change.
-    """
-    word = tuple(text.partition(" ")[0].split("."))
-    for key in ((*loc, *word), *(loc[:end] for end in range(len(loc), 0, -1))):
-        if key in places:
-            return places[key]
-    return str(path)
 
 
 def _anchored(section: DataSection, folder: Path) -> DataSection:
