@@ -409,7 +409,7 @@ def _from_here(document: dict[str, Any], key: str) -> None:
 def explained(
     error: ValidationError, path: Path, task: type[BaseModel] = Task, places: Places | None = None
 ) -> ConfigError:
-    """Convert the first validation error of a task into an error message for users.
+    """Convert a validation error of a task, the first about a value that the user gave, into a message for users.
 
     Args:
         error: The error.
@@ -417,7 +417,8 @@ def explained(
         task: The model that was validated.
         places: See `places_in`.
     """
-    first = error.errors()[0]
+    found = error.errors()
+    first = next((one for one in found if one["loc"] in (places or {})), found[0])  # not a value that follows from it
     loc, text = first["loc"], first["msg"].removeprefix("Value error, ")
     where, place = ".".join(map(str, loc)), place_of(loc, text, path, places or {})
     if first["type"] == "extra_forbidden":

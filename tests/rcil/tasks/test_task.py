@@ -151,6 +151,14 @@ def test_errors_name_the_line(tmp_path, change, message):
     assert message in error.value.message and str(path) in error.value.message
 
 
+def test_an_error_is_about_what_was_written_and_not_what_follows_from_it(tmp_path):
+    """The recipe for sites derives the pooling window from the crop."""
+    path = tmp_path / "task.yaml"
+    path.write_text(LINES.replace("recipe: paper", "recipe: site").replace("crop: 64", "crop: 100000"))
+    with pytest.raises(ConfigError, match=r"line 7: training\.crop: 100000 is too large"):
+        load_task(path)
+
+
 def test_an_override_has_no_line(tmp_path):
     path = tmp_path / "task.yaml"
     path.write_text(LINES)
