@@ -18,8 +18,9 @@ from rcil_export.graph.interface import (
     Precision,
     Runtime,
 )
-from rcil_export.request import MAX_CHECK_IMAGES, Request, Target, parse_targets
+from rcil_export.request import AUTO, MAX_CHECK_IMAGES, Request, Target
 from rcil_export.run import Exported, interface_of, run_export
+from rcil_export.targets import choose_targets
 from rcil_export.verification.report import VerifyReport
 from rcil_export.verification.run import verify as run_verify
 
@@ -35,7 +36,7 @@ def export(
     dynamic: tuple[Size, Size, Size] | None = None,
     batch: int | tuple[int, int, int] = DEFAULT_BATCH,
     precision: Precision = DEFAULT_PRECISION,
-    targets: Sequence[Target] = Request.targets,
+    targets: Sequence[Target] | None = None,
     gpus: Sequence[str] = Request.gpus,
     flavour: FlavourChoice = Request.flavour,
     outputs: Sequence[Output] = (DEFAULT_OUTPUT,),
@@ -55,7 +56,7 @@ def export(
     it stay as they are. Signing and Triton repositories are options of the command `rcil-export`.
 
     Example:
-        >>> exported = rcil_export.export("model.safetensors", "deployed", size=(64, 96), rounds=0)
+        >>> exported = rcil_export.export("model.safetensors", "deployed", size=(64, 96), targets=["onnx"], rounds=0)
         >>> exported.ok
         True
         >>> sorted(exported.files)
@@ -68,7 +69,7 @@ def export(
         dynamic: Smallest, usual and largest size, instead of `size`.
         batch: Images at once, or the smallest, usual and largest number.
         precision: Precision of weights and activations.
-        targets: `onnx`, or `onnx` and `engine`.
+        targets: `onnx`, or `onnx` and `engine`. None: an ONNX file, and an engine where TensorRT can build one.
         gpus: Compute capabilities to build the engine for, such as `sm86`.
         flavour: Which TensorRT builds the engine.
         outputs: What the graph returns: `mask`, `confidence`, `logits`.
@@ -91,11 +92,16 @@ def export(
         opset=opset,
         runtime=runtime,
     )
+    interface = interface_of(Path(model), options)
+    chosen = choose_targets(
+        AUTO if targets is None else ",".join(targets), interface, flavour=flavour, gpus=tuple(gpus)
+    )
     request = Request(
         model=Path(model),
         output=Path(output),
-        interface=interface_of(Path(model), options),
-        targets=parse_targets(",".join(targets)),
+        interface=interface,
+        targets=chosen.names,
+        targets_reason=chosen.reason,
         flavour=flavour,
         gpus=tuple(gpus),
         calibrate=_path(calibrate),

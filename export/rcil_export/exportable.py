@@ -93,9 +93,13 @@ def _check_engine(request: Request) -> None:
         check_engine_form(request.interface, "the graph asked for")
         choose_gpus(find_flavour(request.flavour), request.gpus, request.interface.precision)
         return
-    for name, given in (("--gpu", bool(request.gpus)), ("--flavour", request.flavour != "auto")):
-        if given:
-            raise ConfigError(
-                f"{name} is about engines, and no engine is asked for",
-                f"Add `--target onnx,engine`, or leave {name} out.",
-            )
+    options = {
+        "--gpu": bool(request.gpus),
+        "--flavour": request.flavour != "auto",
+        "--no-timing-cache": not request.timing_cache,
+    }
+    for name in (name for name, given in options.items() if given):
+        remedy = f"Write `--target onnx,engine`, or leave {name} out."
+        if request.targets_reason:  # none can be built here
+            raise ConfigError(f"{name} is about engines; {request.targets_reason}", f"Otherwise, leave {name} out.")
+        raise ConfigError(f"{name} is about engines, and no engine is asked for", remedy)

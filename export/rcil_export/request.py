@@ -14,6 +14,8 @@ from rcil_export.triton.serving import Serving
 
 Target = Literal["onnx", "engine"]
 TARGETS: tuple[Target, ...] = ("onnx", "engine")
+AUTO = "auto"
+"""The default of `--target`: an ONNX file, and an engine where one can be built; see `choose_targets`."""
 MAX_CHECK_IMAGES = 64
 """Images that `rcil-export check` compares on by default."""
 
@@ -26,6 +28,8 @@ class Request:
     output: Path
     interface: GraphInterface
     targets: tuple[Target, ...] = ("onnx",)
+    targets_reason: str = ""
+    """Why an engine is built or not, if nobody asked for either; see `choose_targets`."""
     flavour: FlavourChoice = "auto"
     gpus: tuple[str, ...] = ()
     timing_cache: bool = True
@@ -56,5 +60,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in TARGETS:
-            raise ConfigError(f"unknown target '{name}'", did_you_mean(name, TARGETS))
+            raise ConfigError(f"unknown target '{name}'", did_you_mean(name, (*TARGETS, AUTO)))
+    if not names:
+        raise ConfigError("--target names nothing", "Write onnx, or onnx,engine, or leave the option out.")
     return TARGETS if "engine" in names else ("onnx",)

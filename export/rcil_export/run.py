@@ -57,7 +57,7 @@ class Exported:
     """What an export wrote and what its checks found.
 
     Example:
-        >>> exported = rcil_export.export("model.safetensors", "deployed", size=(64, 96), rounds=0)
+        >>> exported = rcil_export.export("model.safetensors", "deployed", size=(64, 96), targets=["onnx"], rounds=0)
         >>> exported.files["model.onnx"].exists()
         True
         >>> exported.document["ok"]
@@ -112,11 +112,10 @@ def dry_run(request: Request) -> DryRun:
     if request.signing.key is not None:
         writes[str(request.output / SIGNATURE_NAME)] = f"signed with {request.signing.key}"
     size = read_header(request.model).parameters * BYTES[precision] / 2**20
-    return DryRun(
-        {**reads, "to compare on": source.images.description},
-        writes,
-        {"disk": f"{size:.1f} MiB of weights a file", "checks": f"{len(source.images)} images through both forms"},
-    )
+    needs = {"disk": f"{size:.1f} MiB of weights a file", "checks": f"{len(source.images)} images through both forms"}
+    if request.targets_reason:
+        needs["targets"] = request.targets_reason
+    return DryRun({**reads, "to compare on": source.images.description}, writes, needs)
 
 
 def run_export(request: Request, notify: Notify = lambda text: None, listen: Listener | None = None) -> Exported:
@@ -134,6 +133,8 @@ def run_export(request: Request, notify: Notify = lambda text: None, listen: Lis
             source = open_exportable(request)
         images, summary, proves_engine = source.images, source.summary, source.proves_engine
         deployed = deployed_metadata(source.metadata, request.model)
+        if request.targets_reason:
+            notify(request.targets_reason)
         with working_folder(request.output) as folder:
             notify(f"ONNX: {request.interface.precision}, {request.interface.shape}")
             with part("conversion"):

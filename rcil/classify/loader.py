@@ -18,6 +18,7 @@ from rcil.classify.data import ImageFiles, Images
 from rcil.classify.task import TrainingSection
 from rcil.core.errors import RcilError
 from rcil.core.images import Image
+from rcil.core.interrupts import ignore_in_worker
 from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD
 
 Item = tuple[Image, int]
@@ -114,6 +115,7 @@ def read_batches(images: Images, draws: Iterable[list[Draw]], *, workers: int, s
         prefetch_factor=BATCHES_AHEAD if processes else None,
         generator=torch.Generator(),  # leaves torch's global generator, which draws drop-path, untouched
         collate_fn=_collated,
+        worker_init_fn=ignore_in_worker,
     )
     for found in loader:
         if isinstance(found, RcilError):

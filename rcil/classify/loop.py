@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +16,10 @@ from rcil.classify.data import Images, LabelledImages
 from rcil.classify.loader import draw_batches, in_order, read_batches
 from rcil.classify.methods import ClassifyMethod, HeadSizes
 from rcil.classify.network import ImageClassifier, fold_classifier
+from rcil.classify.state import Phase, PhaseState
 from rcil.classify.task import TrainingSection
 from rcil.core.errors import TrainingError
+from rcil.core.interrupts import deferred
 from rcil.nn.recalibrate_norms import recalibrate_norms
 from rcil.training.loop import Event, Listener
 
@@ -38,6 +42,8 @@ class StepJob:
     listen: Listener
     device: torch.device = CPU
     """Device of the network. Images are augmented on the CPU, so that all devices see the same."""
+    saved: Path | None = None
+    """The file that an interrupt writes the state to; if it exists, the step continues from it."""
 
     @property
     def lr(self) -> float:
@@ -54,14 +60,13 @@ def train_step(job: StepJob, student: ImageClassifier, teacher: ImageClassifier 
     """Train `student` on the images of a step and of the memory."""
     student.train()
     trained = [p for p in student.parameters() if p.requires_grad]
-    _optimise(job, student, teacher, data, trained, job.lr, job.iterations, done=0)
+    _optimise(job, student, teacher, data, trained, job.lr, "train")
 
 
 def tune(job: StepJob, student: ImageClassifier, teacher: ImageClassifier | None, memory: LabelledImages) -> None:
     """Fine-tune on the memory, which has equally many images of every class."""
     trained = job.method.set_tuning(student)
-    lr = job.lr * job.method.tune_lr
-    _optimise(job, student, teacher, memory, trained, lr, job.settings.tune_iterations, done=job.iterations)
+    _optimise(job, student, teacher, memory, trained, job.lr * job.method.tune_lr, "tune")
 
 
 def recalibrate(job: StepJob, student: ImageClassifier, data: LabelledImages) -> None:
@@ -78,10 +83,10 @@ def _optimise(
     data: LabelledImages,
     trained: list[nn.Parameter],
     lr: float,
-    iterations: int,
-    done: int,
+    phase: Phase,
 ) -> None:
     settings = job.settings
+    before_phase, iterations = (0, job.iterations) if phase == "train" else (job.iterations, settings.tune_iterations)
     optimiser = torch.optim.SGD(
         _groups(trained, lr),
         momentum=settings.momentum,
@@ -91,18 +96,24 @@ def _optimise(
     schedule = torch.optim.lr_scheduler.PolynomialLR(optimiser, max(iterations, 1), power=settings.power)
     old = None if teacher is None else fold_classifier(teacher)[0]
     total = job.iterations + (settings.tune_iterations if job.index else 0)
-    for iteration, (images, labels) in enumerate(_batches(data, iterations, job), done + 1):
-        with torch.no_grad():
-            before = None if old is None else old(images, maps="before")
-        terms = job.method.terms(student(images, maps="before"), before, labels, job.heads)
-        numbers = dict(zip(terms, torch.stack([value.detach() for value in terms.values()]).tolist(), strict=True))
-        _check_finite(numbers, job.index, iteration)
-        optimiser.zero_grad(set_to_none=True)
-        terms.total.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        rate = float(schedule.get_last_lr()[0])
-        schedule.step()
-        job.listen(Event(job.index, 0, 1, iteration, total, numbers, len(images), rate))
+    state = PhaseState(phase, student, optimiser, schedule, job.generator)
+    with state.continued(job.saved):
+        first = before_phase + state.done + 1
+        for iteration, (images, labels) in enumerate(_batches(data, iterations, job, state.done), first):
+            with deferred():
+                with torch.no_grad():
+                    before = None if old is None else old(images, maps="before")
+                terms = job.method.terms(student(images, maps="before"), before, labels, job.heads)
+                values = torch.stack([value.detach() for value in terms.values()]).tolist()
+                numbers = dict(zip(terms, values, strict=True))
+                _check_finite(numbers, job.index, iteration)
+                optimiser.zero_grad(set_to_none=True)
+                terms.total.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                rate = float(schedule.get_last_lr()[0])
+                schedule.step()
+                state.done += 1
+                job.listen(Event(job.index, 0, 1, iteration, total, numbers, len(images), rate))
 
 
 def _groups(trained: list[nn.Parameter], lr: float) -> list[dict[str, Any]]:
@@ -115,10 +126,13 @@ def _groups(trained: list[nn.Parameter], lr: float) -> list[dict[str, Any]]:
     return [*groups, {"params": scales, "lr": SCALE_LR * lr, "weight_decay": 0.0}] if scales else groups
 
 
-def _batches(data: LabelledImages, iterations: int, job: StepJob) -> Iterator[tuple[Tensor, Tensor]]:
-    """Normalised images [N, 3, S, S] and labels [N] on the device; all images are used once before any repeats."""
+def _batches(data: LabelledImages, iterations: int, job: StepJob, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    """Normalised images [N, 3, S, S] and labels [N] on the device; all images are used once before any repeats.
+
+    The first `first` batches are drawn and left out.
+    """
     settings, labels = job.settings, torch.from_numpy(data.labels)
-    draws = draw_batches(len(labels), iterations, settings, job.generator)
+    draws = itertools.islice(draw_batches(len(labels), iterations, settings, job.generator), first, None)
     for images, picked in read_batches(data.images, draws, workers=settings.workers, shift=settings.shift):
         yield images.to(job.device, non_blocking=True), labels[picked].to(job.device, non_blocking=True)
 

@@ -18,6 +18,7 @@ from rcil.classify.loop import StepJob, embed, predict, recalibrate, train_step,
 from rcil.classify.memory import Memory, herd, read_memory
 from rcil.classify.methods import ClassifyMethod, HeadSizes, make_classify_method
 from rcil.classify.network import ImageClassifier, build_classifier, next_step
+from rcil.classify.state import interrupted_phase
 from rcil.classify.task import ClassifyTask
 from rcil.core.documents import write_json
 from rcil.core.errors import TrainingError
@@ -55,6 +56,10 @@ class Setting:
         """The checkpoint of a step; if it exists, the step is finished."""
         return self.output / f"step{index}.safetensors"
 
+    def state(self, index: int) -> Path:
+        """The state of an interrupted step."""
+        return self.output / f"step{index}.state.pt"
+
     def memory(self, index: int) -> Path:
         """The file that lists the images kept after a step."""
         return self.output / f"step{index}.memory.json"
@@ -69,7 +74,8 @@ def run_classify(
 ) -> dict[str, Any]:
     """Train all steps; returns the content of `results.json`.
 
-    A repeated call with the same folder keeps finished steps and restarts the unfinished one.
+    A repeated call with the same folder keeps finished steps. It continues a step that was interrupted by a signal, and
+    restarts one that ended in another way.
 
     Args:
         task: The task.
@@ -159,18 +165,23 @@ def _train(setting: Setting, index: int, previous: ImageClassifier | None) -> No
     new = {name: train.of_class(setting.order.index(name)) for name in setting.steps[index]}
     student = _student(setting, previous, new, generator)
     heads = HeadSizes(tuple(map(len, setting.steps[: index + 1])))
-    job = StepJob(index, heads, setting.method, task.training, generator, setting.listen, setting.device)
+    saved = setting.state(index)
+    job = StepJob(index, heads, setting.method, task.training, generator, setting.listen, setting.device, saved)
     images = train[_indices(new, memory)]
-    train_step(job, student, previous, images)
-    recalibrate(job, student, images)
-    for name, indices in new.items():
-        embeddings = embed(student, train.images[indices], task.training.workers)
-        memory[name] = [int(indices[at]) for at in herd(embeddings, task.memory.per_class)]
+    if interrupted_phase(saved) == "tune":
+        memory = read_memory(setting.memory(index), len(train.labels))
+    else:
+        train_step(job, student, previous, images)
+        recalibrate(job, student, images)
+        for name, indices in new.items():
+            embeddings = embed(student, train.images[indices], task.training.workers)
+            memory[name] = [int(indices[at]) for at in herd(embeddings, task.memory.per_class)]
+        write_json(setting.memory(index), memory)
     if previous is not None:
         tune(job, student, previous, train[_indices(memory)])
         recalibrate(job, student, images)
-    write_json(setting.memory(index), memory)
     save_classifier(setting.checkpoint(index), student, _metadata(setting, index, student.arch))
+    saved.unlink(missing_ok=True)
 
 
 def _student(

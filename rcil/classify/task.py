@@ -10,10 +10,13 @@ from pydantic import Field, ValidationError, model_validator
 from rcil.core.errors import ConfigError
 from rcil.model.architecture import Channels, Depth, FrozenModel
 from rcil.presets import preset_names, preset_text
+from rcil.tasks.limits import MAX_LR, MAX_SEED, MAX_SIDE, MAX_WORKERS
+from rcil.tasks.places import places_in
 from rcil.tasks.task import DeviceName, apply_override, explained, parse_document
 
 Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Rate = Annotated[float, Field(gt=0, le=MAX_LR["sgd"])]
 PRESETS = "classify"
 """The folder of the presets of `rcil classify`."""
 MethodName = Literal["eeil", "podnet"]
@@ -27,7 +30,7 @@ class DataSection(FrozenModel):
     `val/CLASS/*.png`."""
     root: Path | None = None
     """Folder of the images for kind `folder`, relative to the task file."""
-    size: Annotated[int, Field(ge=8)] = 32
+    size: Annotated[int, Field(ge=8, le=MAX_SIDE)] = 32
     """Height and width to which images are resized."""
     evaluate: Literal["test", "held_out"] = "test"
     """`held_out`: evaluate on a fifth of the training images instead of the test images, to tune settings."""
@@ -80,21 +83,21 @@ class TrainingSection(FrozenModel):
     """Schedule and optimiser (SGD with Nesterov momentum); pairs are (step 0, later steps)."""
 
     iterations: tuple[Count, Count] = (300, 200)
-    tune_iterations: Annotated[int, Field(ge=0)] = 50
+    tune_iterations: Annotated[int, Field(ge=0, le=1_000_000)] = 50
     """Fine-tuning iterations on the balanced memory at the end of every later step."""
-    lr: tuple[Positive, Positive] = (0.1, 0.05)
-    batch: Annotated[int, Field(ge=2)] = 64
+    lr: tuple[Rate, Rate] = (0.1, 0.05)
+    batch: Annotated[int, Field(ge=2, le=65_536)] = 64
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
-    power: Positive = 0.9
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 5e-4
+    power: Annotated[float, Field(gt=0, le=10)] = 0.9
     """Exponent of the polynomial learning rate decay, applied per iteration."""
-    settle: Annotated[int, Field(ge=0)] = 0
+    settle: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Number of batches on which batch norm is recalibrated after training, with branches mixed as in evaluation."""
     shift: Annotated[int, Field(ge=0)] = 2
     """Maximum random shift of training images in pixels; the border is replicated."""
     flip: bool = False
     """Flip half of the training images horizontally; not for digits."""
-    workers: Annotated[int, Field(ge=0)] = 2
+    workers: Annotated[int, Field(ge=0, le=MAX_WORKERS)] = 2
     """Number of processes that read images from disk. The batches do not depend on it."""
     device: DeviceName = "auto"
     """`auto`, `cpu`, `cuda` or `cuda:N`. `auto` uses a GPU if torch finds one. A run may be continued on another
@@ -105,7 +108,7 @@ class ClassifyTask(FrozenModel):
     """A complete classification run."""
 
     name: str = "task"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     data: DataSection = DataSection()
     protocol: ProtocolSection = ProtocolSection()
     network: NetworkSection = NetworkSection()
@@ -141,7 +144,7 @@ def load_classify_task(path: Path, overrides: list[str] | None = None) -> Classi
     try:
         task = ClassifyTask.model_validate(document)
     except ValidationError as error:
-        raise explained(error, path, ClassifyTask) from error
+        raise explained(error, path, ClassifyTask, places_in(text, path, overrides)) from error
     if task.data.root is None:
         return task
     root = (Path() if here else path.parent).absolute() / task.data.root

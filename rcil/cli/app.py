@@ -20,6 +20,7 @@ from rcil.cli.options import (
     SiteData,
     Trust,
 )
+from rcil.cli.resumable import resumable
 from rcil.cli.site import add_class, prelabel
 from rcil.cli.training import classify, compare, presets_app, train
 from rcil.core.errors import ConfigError, TrustError
@@ -28,11 +29,11 @@ from rcil.hardware.devices import announce_device
 
 app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
 app.add_typer(data_app)
-app.command("add-class")(add_class)
+app.command("add-class")(resumable()(add_class))
 app.command()(prelabel)
-app.command()(train)
-app.command()(compare)
-app.command()(classify)
+app.command()(resumable()(train))
+app.command()(resumable(flag=None)(compare))
+app.command()(resumable(flag=None)(classify))
 app.add_typer(presets_app)
 
 WeightFile = Annotated[

@@ -122,15 +122,47 @@ def run(app: Callable[[], Any]) -> None:
 
 @contextlib.contextmanager
 def progress_line(title: str) -> Iterator[Progress]:
-    """Show a progress bar on a terminal, and nothing elsewhere."""
+    """Show a progress bar on a terminal, and elsewhere a line every half minute."""
+    with stage_lines(title, lambda text: None) as (_, show):
+        yield show
+
+
+@contextlib.contextmanager
+def stage_lines(title: str, notify: Notify) -> Iterator[tuple[Notify, Progress]]:
+    """Like `progress_line`, for work that announces its stages.
+
+    Args:
+        title: What is done before the first stage.
+        notify: Prints a line.
+
+    Yields:
+        A function that prints the name of a stage, which becomes the title, and one that takes the progress.
+    """
     from rich.console import Console
     from rich.progress import Progress as ProgressBar
 
-    with ProgressBar(
-        disable=is_quiet() or not sys.stderr.isatty(), console=Console(stderr=True), transient=True
-    ) as bar:
+    from rcil.cli.heartbeat import heartbeat
+
+    terminal = sys.stderr.isatty()
+    with (
+        ProgressBar(disable=is_quiet() or not terminal, console=Console(stderr=True), transient=True) as bar,
+        heartbeat(title, terminal=terminal) as beat,
+    ):
         task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        titles = [title]
+
+        def begin(text: str) -> None:
+            notify(text)
+            titles[:] = [text]
+            bar.update(task, description=text, completed=0, total=None)
+            beat.status = text
+            beat.restart()
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+            beat.count(titles[0], done, total)
+
+        yield begin, show
 
 
 def make_notifier(*, as_json: bool) -> Notify:

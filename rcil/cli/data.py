@@ -88,8 +88,10 @@ def show(
         raise ConfigError(f"{folder} has no split '{split}'", did_you_mean(split, data.splits))
     samples = [(name, s) for name, group in data.splits.items() if split in ("", name) for s in group][:most]
     drawn = [output / name / f"{sample.name}.png" for name, sample in samples]
-    for path, (_, sample) in zip(drawn, samples, strict=True):
-        write_image(path, draw_sample(data, sample))
+    with progress_line("drawing") as progress:
+        for index, (path, (_, sample)) in enumerate(zip(drawn, samples, strict=True), 1):
+            write_image(path, draw_sample(data, sample))
+            progress(index, len(drawn))
     if as_json:
         print_json({"overlays": [str(path) for path in drawn]})
     else:
@@ -122,7 +124,8 @@ def convert(
     if dry_run:
         print_dry_run(dry(kind, source, target, images=images, split=split), as_json=as_json)
         return
-    summary = run(kind, source, target, images=images, split=split)
+    with progress_line(f"converting {source}"):
+        summary = run(kind, source, target, images=images, split=split)
     if as_json:
         print_json({**asdict(summary), "target": str(target)})
         return
@@ -166,7 +169,8 @@ def make_site_command(
     if dry_run:
         print_dry_run(dry(target, seed=seed, images=count, size=shape, frames=frames), as_json=as_json)
         return
-    summary = make_site(target, seed=seed, images=count, size=shape, frames=frames)
+    with progress_line(f"generating {target}"):
+        summary = make_site(target, seed=seed, images=count, size=shape, frames=frames)
     if as_json:
         print_json({**asdict(summary), "root": str(target)})
         return

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from rcil.cli.heartbeat import heartbeat
 from rcil.core.log import Notify, is_quiet
 from rcil.hardware.devices import device_notices
-from rcil.hardware.processes import device_for
+from rcil.hardware.processes import device_for, started
 from rcil.tasks.task import TrainingSection
 from rcil.training.estimate import duration
 from rcil.training.loop import Event, Listener
@@ -53,8 +54,14 @@ class Pace:
 
 @contextlib.contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Listener]:
-    """Show a progress bar per step on a terminal, and one line per epoch elsewhere."""
+    """Show a progress bar per step on a terminal; elsewhere one line per epoch, and one every half minute.
+
+    Args:
+        quiet: Print nothing to standard output, which holds JSON; what is printed every half minute goes to standard
+            error.
+    """
     quiet = quiet or is_quiet()
+    follows = started()[0] > 0
     console = Console(stderr=quiet, quiet=quiet)
     terminal = sys.stdout.isatty() and not quiet
     columns = (
@@ -63,7 +70,10 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, disable=not terminal) as bars:
+    with (
+        Progress(*columns, console=console, disable=not terminal) as bars,
+        heartbeat("preparing the training", terminal=terminal or follows) as beat,
+    ):
         tasks: dict[int, TaskID] = {}
         pace = Pace()
 
@@ -74,15 +84,20 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
             if event.looked is not None:
                 note = "processing whole images, {} of {}".format(*event.looked)
                 bars.update(tasks[event.step], note=note)
+                beat.status = f"step {event.step}: {note}"
                 return
             pace.follow(event)
             if event.miou is not None or event.finished:
                 text = f"step {event.step}, epoch {event.epoch + 1}/{event.epochs}"
                 measured = "" if event.miou is None else f"held-out mIoU {100 * event.miou:.1f} %"
                 console.print(f"{text}: {', '.join(filter(None, (measured, pace.text)))}".removesuffix(": "))
+                beat.status = f"{text} is finished"
+                beat.restart()
             else:
                 terms = " ".join(f"{name} {value:.3f}" for name, value in event.terms.items())
                 bars.update(tasks[event.step], completed=pace.done, note=f"{terms}  {pace.text}")
+                where = f"step {event.step}, iteration {pace.done} of {pace.total}"
+                beat.status = ", ".join(filter(None, (where, terms, pace.text)))
 
         yield listen
 

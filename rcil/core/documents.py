@@ -47,6 +47,28 @@ def parse_yaml(text: str) -> Any:
     return document
 
 
+def yaml_lines(text: str) -> dict[tuple[str | int, ...], int]:
+    """Line of every key and list entry of a valid YAML text: `("training", "lr", 0)` -> 7, counted from 1."""
+    import yaml
+
+    with _as_value_errors():
+        root = yaml.compose(text, Loader=yaml.BaseLoader)
+    lines: dict[tuple[str | int, ...], int] = {}
+    rest: list[tuple[tuple[str | int, ...], Any]] = [((), root)]
+    while rest and len(lines) < MAX_PARTS:
+        path, node = rest.pop()
+        if isinstance(node, yaml.MappingNode):
+            entries = [(key.value, key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
+        elif isinstance(node, yaml.SequenceNode):
+            entries = [(index, value, value) for index, value in enumerate(node.value)]
+        else:
+            continue
+        for name, at, value in entries:
+            lines[*path, name] = at.start_mark.line + 1
+            rest.append(((*path, name), value))
+    return lines
+
+
 def yaml_entries(text: str, key: str) -> list[tuple[str, str]] | None:
     """The list or mapping at a top-level key as unparsed text: (key, value) pairs, where the keys of a list are empty.
 
@@ -77,7 +99,9 @@ def _as_value_errors() -> Iterator[None]:
     try:
         yield
     except yaml.YAMLError as error:
-        raise ValueError(str(error).splitlines()[0]) from error
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f"line {mark.line + 1}: "
+        raise ValueError(f"{where}{getattr(error, 'problem', None) or str(error).splitlines()[0]}") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:

@@ -131,7 +131,9 @@ def _check_sample(data: SegmentationData, sample: Sample, report: CheckReport) -
         listed = ", ".join(f"{v} ({content.pixels[v]} pixels)" for v in unknown[:5])
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         hint = "; this many values look like grey levels or colours, not class ids" if len(unknown) > 20 else ""
-        report.add("error", sample.mask, f"unknown ids: {listed}{more}{hint}")
+        last = len(data.classes) - 1
+        known = f"; the classes are 0 {data.names[0]} to {last} {data.names[last]}, and {IGNORE} is ignored"
+        report.add("error", sample.mask, f"unknown ids: {listed}{more}{hint}{known}")
     if content.present <= {0, IGNORE}:
         report.add("warning", sample.mask, "contains only background")
     if not any(p.severity == "error" for p in report.problems[before:]):

@@ -193,9 +193,14 @@ def resolve_groups(protocol: ProtocolSection, names: tuple[str, ...]) -> list[li
         return split_order(order, *parse_split(protocol.split))
     assert protocol.steps is not None
     ids = {name: index for index, name in enumerate(names)}
-    for name in (name for group in protocol.steps for name in group):
+    flat = [name for group in protocol.steps for name in group]
+    for step, name in ((step, name) for step, group in enumerate(protocol.steps) for name in group):
         if name not in ids:
-            raise ConfigError(f"the data has no class '{name}'", did_you_mean(name, ids))
+            raise ConfigError(f"protocol.steps, step {step}: the data has no class '{name}'", did_you_mean(name, ids))
+        if ids[name] != BACKGROUND and flat.count(name) > 1:
+            raise ConfigError(
+                f"protocol.steps: the class '{name}' is named twice", "Name every class in one step only."
+            )
     groups = [[ids[name] for name in group if ids[name] != BACKGROUND] for group in protocol.steps]
     return [[BACKGROUND, *groups[0]], *groups[1:]]
 

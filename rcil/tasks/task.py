@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from rcil.core.device_names import check_device_name
 from rcil.core.documents import parse_yaml
@@ -13,7 +21,9 @@ from rcil.core.errors import ConfigError, did_you_mean
 from rcil.losses.class_weights import ClassWeights
 from rcil.model.architecture import FrozenModel, NetworkShape
 from rcil.presets import preset_names, preset_text
+from rcil.tasks import limits
 from rcil.tasks.compatibility import check_augmentation, check_norm_precision
+from rcil.tasks.places import Places, place_of, places_in
 from rcil.tasks.recipes import Recipe, with_recipe
 
 SECTIONS = "data, protocol, network, method, training"
@@ -21,8 +31,8 @@ PATHS = ("data.root", "network.pretrained")
 """Keys whose values are paths."""
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
-Scale = Annotated[float, Field(gt=0, le=4)]
-Side = Annotated[int, Field(ge=32)]
+Scale = Annotated[float, Field(ge=0.01, le=4)]
+Side = Annotated[int, Field(ge=32, le=limits.MAX_SIDE)]
 Augmentation = Literal["resize_and_crop", "random_resized_crop"]
 
 
@@ -116,6 +126,12 @@ class NetworkSection(NetworkShape):
     random weights."""
     slope: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Negative slope of the leaky ReLU; 0 is a ReLU. None: that of the pretrained weights, 0.01 without any."""
+
+    @field_validator(*limits.NETWORK)
+    @classmethod
+    def _limited(cls, value: Any, info: ValidationInfo) -> Any:
+        limits.check_limits(value, limits.NETWORK[info.field_name or ""])
+        return value
 
 
 class MethodSection(FrozenModel):
@@ -226,12 +242,20 @@ class TrainingSection(FrozenModel):
             return {**values, "validate_every": 1}
         return values
 
+    @field_validator(*limits.TRAINING)
+    @classmethod
+    def _limited(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        limits.check_limits(value, limits.TRAINING[name], limits.MIN_TRAINING.get(name))
+        return value
+
     def validates(self, epoch: int, epochs: int) -> bool:
         """Whether the held-out images are evaluated after `epoch` of `epochs`, counted from 1."""
         return self.validate_every is not None and (epoch % self.validate_every == 0 or epoch == epochs)
 
     @model_validator(mode="after")
     def _range(self) -> Self:
+        limits.check_lr(self.lr, self.optimiser)
         low, high = self.scale
         if low > high:
             raise ValueError(f"scale must be (smallest, largest), not ({low:g}, {high:g})")
@@ -246,7 +270,7 @@ class Task(FrozenModel):
     """A complete training run."""
 
     name: str = "task"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=limits.MAX_SEED)] = 0
     recipe: Recipe = "paper"
     """Where values come from that the sections `network` and `training` do not give: `site`, the default for site data,
     or `paper`; see `rcil.tasks.recipes`."""
@@ -266,6 +290,8 @@ class Task(FrozenModel):
         if self.training.channels_last and self.network.width < 8:
             # torch 2.13 writes past its memory in strided 1x1 convs of four channels in this layout.
             raise ValueError("training.channels_last needs a network.width of at least 8")
+        for rates in self.method.lr.values():
+            limits.check_lr(rates, self.training.optimiser)
         check_norm_precision(self.network.norm, self.training.precision)
         check_augmentation(self.training.augmentation, self.data.scale)
         if self.training.memory and self.protocol.by_domain:
@@ -297,6 +323,7 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
             hint += f" {did_you_mean(path.name, preset_names())}"
         raise ConfigError(f"cannot read the task {path}", hint) from error
     document = _on_base(parse_document(text, path, SECTIONS), path)
+    places = places_in(text, path, overrides)
     for override in overrides or []:
         apply_override(document, override)
         key = override.partition("=")[0].strip()
@@ -306,7 +333,7 @@ def load_task(path: Path, overrides: list[str] | None = None) -> Task:
     try:
         task = Task.model_validate(document)
     except ValidationError as error:
-        raise explained(error, path) from error
+        raise explained(error, path, places=places) from error
     folder = Path() if preset else path.parent.resolve()  # a run may be resumed from another folder
     own = {**task.method.others.get(task.method.name, {}), **task.method.options}
     return task.model_copy(
@@ -379,16 +406,29 @@ def _from_here(document: dict[str, Any], key: str) -> None:
             document[section][name] = str(Path(value).absolute())
 
 
-def explained(error: ValidationError, path: Path, task: type[BaseModel] = Task) -> ConfigError:
-    """Convert the first validation error of a task into an error message for users."""
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"]))
+def explained(
+    error: ValidationError, path: Path, task: type[BaseModel] = Task, places: Places | None = None
+) -> ConfigError:
+    """Convert a validation error of a task, the first about a value that the user gave, into a message for users.
+
+    Args:
+        error: The error.
+        path: The task file.
+        task: The model that was validated.
+        places: See `places_in`.
+    """
+    found = error.errors()
+    first = next((one for one in found if one["loc"] in (places or {})), found[0])  # not a value that follows from it
+    loc, text = first["loc"], first["msg"].removeprefix("Value error, ")
+    where, place = ".".join(map(str, loc)), place_of(loc, text, path, places or {})
     if first["type"] == "extra_forbidden":
         section: Any = task
-        for part in first["loc"][:-1]:
+        for part in loc[:-1]:
             section = section.model_fields[part].annotation
-        return ConfigError(f"{path}: unknown key '{where}'", did_you_mean(str(first["loc"][-1]), section.model_fields))
-    return ConfigError(f"{path}: {where or 'task'}: {first['msg']}", "Correct the value.")
+        return ConfigError(f"{place}: unknown key '{where}'", did_you_mean(str(loc[-1]), section.model_fields))
+    if first["type"] == "less_than_equal":
+        text = f"{first['input']} is too large; the maximum is {first['ctx']['le']:g}"
+    return ConfigError(f"{place}: {where or 'task'}: {text}", "Correct the value.")
 
 
 def _anchored(section: DataSection, folder: Path) -> DataSection:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from rcil.core.errors import RcilError
+from rcil.core.interrupts import ignore_in_worker
 from rcil.core.masks import read_mask
 from rcil.data.types import Sample
 from rcil.evaluation.evaluate import read_pair
@@ -225,6 +226,7 @@ def batches(
         num_workers=crops.settings.workers,
         generator=generator,
         collate_fn=_collated,
+        worker_init_fn=ignore_in_worker,
         pin_memory=pinned,
     )
     pieces: list[Batch] = []

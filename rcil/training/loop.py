@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rcil.checkpoint.file import load, save
 from rcil.core.errors import ConfigError, TrainingError
+from rcil.core.interrupts import Interrupted, deferred, immediate, requested
 from rcil.core.log import log, stage
 from rcil.data.types import Sample, SegmentationData
 from rcil.evaluation.evaluate import EvalReport, as_report, measure
@@ -31,13 +33,14 @@ from rcil.tasks.task import TrainingSection
 from rcil.training.average import WeightAverage
 from rcil.training.loader import Batch, Crops, Share, batches
 from rcil.training.memory import check_memory, peak_memory, weights_on
+from rcil.training.optimiser import make_optimiser, make_schedule, parameter_groups
 from rcil.training.skipping import MAX_OVERFLOWS_IN_A_ROW, Undo, not_finite
 from rcil.training.state import Position, StepState
 
 FINISHING_IMAGES = 200
 """Approximate number of whole images that a method may look at before and after a step."""
-WARMUP_START = 0.01
-"""Share of the learning rate that a warm-up starts with."""
+STOP = "stop"
+"""Not a loss term: whether a process was asked to stop; see `_learn`."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -121,32 +124,38 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
     position = state.position
     undo = Undo(student, method) if settings.precision == "fp16" else None
 
-    for epoch in range(position.epoch, epochs):
-        method.set_training(student)
-        set_frozen_modes(student, frozen)
-        for pieces in _pieces(job, epoch, share, position.iteration):
-            lr = float(state.schedule.get_last_lr()[0])
-            if undo is not None:
-                undo.remember()
-            with cudnn_tuned(processes.device):
-                numbers = _learn(network, old, state, pieces, job)
-            if bad := not_finite(numbers):
-                _skip(bad, undo, job, epoch, position, best)
-                numbers = {}
-            else:
-                _update(state, job, epoch, best)
-            position.iteration += 1
-            position.rows.append({"epoch": epoch, "iteration": position.iteration, "lr": lr, **numbers})
-            listen(Event(job.index, epoch, epochs, position.iteration, iterations, numbers, settings.batch, lr))
-            if processes.leads and position.iteration % settings.save_every == 0:
-                state.save(saved)
-        position.epoch, position.iteration = epoch + 1, 0
-        miou = _end_epoch(state, job, epoch, share, best)
-        if miou is not None:
-            position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
-        listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou, finished=miou is None))
-        if processes.leads:
-            state.save(saved)
+    with _saved_if_interrupted(state, saved, processes):
+        for epoch in range(position.epoch, epochs):
+            method.set_training(student)
+            set_frozen_modes(student, frozen)
+            for pieces in _pieces(job, epoch, share, position.iteration):
+                with deferred():
+                    lr = float(state.schedule.get_last_lr()[0])
+                    if undo is not None:
+                        undo.remember()
+                    with cudnn_tuned(processes.device):
+                        numbers = _learn(network, old, state, pieces, job)
+                    stop = numbers.pop(STOP, None) is not None
+                    if bad := not_finite(numbers):
+                        _skip(bad, undo, job, epoch, position, best)
+                        numbers = {}
+                    else:
+                        _update(state, job, epoch, best)
+                    position.iteration += 1
+                    position.rows.append({"epoch": epoch, "iteration": position.iteration, "lr": lr, **numbers})
+                    listen(Event(job.index, epoch, epochs, position.iteration, iterations, numbers, settings.batch, lr))
+                    if stop:
+                        raise Interrupted(requested() or signal.SIGTERM)
+                    if processes.leads and position.iteration % settings.save_every == 0:
+                        state.save(saved)
+            with deferred():
+                seen = _end_epoch(state, job, epoch, share)
+                miou = _keep(state, job, epoch, seen, best)
+                if miou is not None:
+                    position.rows.append({"epoch": epoch, "iteration": iterations, "held_out_miou": miou})
+                listen(Event(job.index, epoch, epochs, iterations, iterations, {}, miou=miou, finished=miou is None))
+                if processes.leads:
+                    state.save(saved)
     processes.wait()
     end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
     trained, before = load(best)[0].to(processes.device), None if previous is None else previous.network
@@ -168,17 +177,46 @@ def _class_weights(job: StepJob, method: Method) -> Tensor | None:
     return None if weights is None else torch.tensor(weights, device=job.processes.device)
 
 
-def _end_epoch(state: StepState, job: StepJob, epoch: int, share: Share, best: Path) -> float | None:
-    """Validate the network if it is time to, and save it if it is the one to keep so far.
+@contextlib.contextmanager
+def _saved_if_interrupted(state: StepState, saved: Path, processes: Processes) -> Iterator[None]:
+    """Save the state of the last finished iteration if the block is interrupted.
 
-    Returns its mean IoU on the held-out images; None without validation.
+    Several processes stop after the same iteration, which they agree on with the loss terms. Until then, the others
+    would wait for a process that stopped by itself.
     """
-    settings, position = job.settings, state.position
+    try:
+        with deferred() if processes.count > 1 else contextlib.nullcontext():
+            yield
+    except Interrupted:
+        if processes.leads:
+            state.save(saved)
+        raise
+    except RuntimeError as error:  # the connection to a process that has stopped is lost
+        if processes.count > 1 and (number := requested()):
+            raise Interrupted(number) from error
+        raise
+
+
+def _end_epoch(state: StepState, job: StepJob, epoch: int, share: Share) -> EvalReport | None:
+    """Move on to the next epoch, and evaluate the network on the held-out images if it is time to.
+
+    An interrupt here goes back to the last iteration of the epoch, so that a resumed run validates it.
+    """
+    settings = job.settings
     epochs = settings.epochs[min(job.index, 1)]
-    is_last, is_validated = position.epoch == epochs, settings.validates(position.epoch, epochs)
-    if settings.settle and (is_last or is_validated):
-        recalibrate_norms(state.kept, _images(job, epoch, share))
-    seen = _validate(state.kept.eval(), job) if is_validated else None
+    is_last, is_validated = epoch + 1 == epochs, settings.validates(epoch + 1, epochs)
+    with state.unchanged_if_interrupted(), immediate():
+        if settings.settle and (is_last or is_validated):
+            recalibrate_norms(state.kept, _images(job, epoch, share))
+        seen = _validate(state.kept.eval(), job) if is_validated else None
+    state.position.epoch, state.position.iteration = epoch + 1, 0
+    return seen
+
+
+def _keep(state: StepState, job: StepJob, epoch: int, seen: EvalReport | None, best: Path) -> float | None:
+    """Save the network if it is the one to keep so far; returns its mean IoU, None without validation."""
+    position, settings = state.position, job.settings
+    is_last = position.epoch == settings.epochs[min(job.index, 1)]
     if is_last if settings.keep == "last" else seen is not None and seen.all > position.best_miou:
         position.keep(epoch, seen)
         if job.processes.leads:
@@ -238,43 +276,11 @@ def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> St
     """Create optimiser and schedule for the trainable parameters, which the frozen branch has none of."""
     settings = job.settings
     later = min(job.index, 1)
-    optimiser = _optimiser(_groups(model, settings, later), settings)
-    schedule = _schedule(optimiser, settings, total, round(total * settings.warmup / settings.epochs[later]))
+    optimiser = make_optimiser(parameter_groups(model, settings, later), settings)
+    schedule = make_schedule(optimiser, settings, total, round(total * settings.warmup / settings.epochs[later]))
     scaler = torch.amp.GradScaler(job.processes.device.type, enabled=settings.precision == "fp16")
     average = WeightAverage(model, settings.ema) if settings.ema else None
     return StepState(model, optimiser, schedule, scaler, method, Position(), average)
-
-
-def _schedule(
-    optimiser: torch.optim.Optimizer, settings: TrainingSection, total: int, warmup: int
-) -> torch.optim.lr_scheduler.LRScheduler:
-    """Polynomial decay over `total` iterations, the first `warmup` of which rise linearly instead."""
-    warmup = min(warmup, total - 1)
-    decay = torch.optim.lr_scheduler.PolynomialLR(optimiser, total - warmup, power=settings.power)
-    if warmup < 1:
-        return decay
-    rise = torch.optim.lr_scheduler.LinearLR(optimiser, WARMUP_START, 1.0, warmup)
-    return torch.optim.lr_scheduler.SequentialLR(optimiser, [rise, decay], [warmup])
-
-
-def _groups(model: Segmenter, settings: TrainingSection, later: int) -> list[dict[str, Any]]:
-    """Parameter groups of the body and of the classifier, and of the backbone if its learning rate differs."""
-    lr = settings.lr[later]
-    parts: dict[str, list[torch.nn.Parameter]] = {"backbone": [], "head": [], "classifier": []}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            parts[name.partition(".")[0]].append(parameter)
-    if settings.backbone_lr == 1:
-        parts = {"body": parts["backbone"] + parts["head"], "classifier": parts["classifier"]}
-    factors = {"backbone": settings.backbone_lr, "classifier": settings.classifier_lr}
-    return [{"params": found, "lr": lr * factors.get(part, 1.0)} for part, found in parts.items() if found]
-
-
-def _optimiser(groups: list[dict[str, Any]], settings: TrainingSection) -> torch.optim.Optimizer:
-    if settings.optimiser == "adamw":
-        return torch.optim.AdamW(groups, weight_decay=settings.weight_decay)
-    nesterov = settings.momentum > 0
-    return torch.optim.SGD(groups, momentum=settings.momentum, nesterov=nesterov, weight_decay=settings.weight_decay)
 
 
 def _learn(
@@ -286,7 +292,8 @@ def _learn(
 ) -> dict[str, float]:
     """Compute the gradients of a batch; returns the loss terms, averaged over pieces and processes.
 
-    Processes exchange gradients once, with the last piece.
+    Processes exchange gradients once, with the last piece. There is an entry STOP if one of several processes was asked
+    to stop, which they tell each other with the loss terms.
     """
     state.optimiser.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
@@ -297,9 +304,12 @@ def _learn(
             state.scaler.scale(terms.total / len(pieces)).backward()  # type: ignore[no-untyped-call]
         for name, value in terms.items():
             sums[name] = sums.get(name, 0) + value.detach()
+    if job.processes.count > 1:
+        sums[STOP] = next(iter(sums.values())).new_full((), float(requested() is not None))
     parts = len(pieces) * job.processes.count
     means = job.processes.sum(torch.stack(list(sums.values()))) / parts
-    return dict(zip(sums, means.tolist(), strict=True))
+    numbers = dict(zip(sums, means.tolist(), strict=True))
+    return {name: value for name, value in numbers.items() if name != STOP or value > 0}
 
 
 def _update(state: StepState, job: StepJob, epoch: int, best: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import torch
 from rcil.checkpoint.importers.torch_file import is_fully_stored
 from rcil.core.errors import TrainingError, first_line
 from rcil.core.files import replacing
+from rcil.core.interrupts import Interrupted
 from rcil.evaluation.evaluate import EvalReport
 from rcil.methods import Method
 from rcil.nn import Segmenter
@@ -76,6 +78,19 @@ class StepState:
     def _device(self) -> torch.device:
         """The device of the model and of the generator that draws its branches; may differ from torch's current GPU."""
         return next(self.model.parameters()).device
+
+    @contextlib.contextmanager
+    def unchanged_if_interrupted(self) -> Iterator[None]:
+        """Undo what a validation changes, norm statistics and the random generator, if an interrupt ends the block."""
+        buffers = {name: buffer.clone() for name, buffer in self.kept.named_buffers()}
+        rng = torch.get_rng_state()
+        try:
+            yield
+        except Interrupted:
+            for name, buffer in self.kept.named_buffers():
+                buffer.copy_(buffers[name])
+            torch.set_rng_state(rng)
+            raise
 
     def save(self, path: Path) -> None:
         """Write the state, including the random generator."""

@@ -83,7 +83,9 @@ def workplace(base, tmp_path_factory):
     """The same with an exported model."""
     root = tmp_path_factory.mktemp("workplace") / "here"
     shutil.copytree(base, root)
-    assert rcil_export.export(root / "model.safetensors", root / "deployed", size=(64, 96), rounds=0).ok
+    assert rcil_export.export(
+        root / "model.safetensors", root / "deployed", size=(64, 96), targets=["onnx"], rounds=0
+    ).ok
     return root
 
 

@@ -62,7 +62,7 @@ COMMANDS = {
     "add-class --from": (rcil, "add-class --from {safetensors} --data {site} --class b -o {out}"),
     "prelabel --from": (rcil, "prelabel --from {pth} --images {site}/images -o {out}"),
     "eval": (rcil, "eval {safetensors} --data {site} -o {out}.json"),
-    "export": (rcil_export, "{safetensors} -o {out}"),
+    "export": (rcil_export, "{safetensors} -o {out} --target onnx"),
     "export, other ending": (rcil_export, "{pth} -o {out}"),
     "fold": (rcil_export, "fold {safetensors} -o {out}.safetensors"),
     "check": (rcil_export, "check {safetensors} {onnx}"),

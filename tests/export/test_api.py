@@ -16,7 +16,8 @@ def checkpoint(tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(checkpoint):
     folder = checkpoint.parent / "deployed"
-    return rcil_export.export(str(checkpoint), str(folder), size=(32, 48), batch=(1, 1, 2), precision="fp16", rounds=0)
+    options = {"size": (32, 48), "batch": (1, 1, 2), "precision": "fp16"}
+    return rcil_export.export(str(checkpoint), str(folder), **options, targets=["onnx"], rounds=0)
 
 
 def test_an_export_states_what_was_asked(exported):

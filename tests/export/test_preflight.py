@@ -52,6 +52,7 @@ INT8 = INTERFACE.model_copy(update={"precision": "int8"})
 FOR_CPU = INTERFACE.model_copy(update={"runtime": "cpu"})
 WRONG = {
     "GPUs without an engine": ({"gpus": ("sm86",)}, ConfigError, "--gpu is about engines"),
+    "timings without an engine": ({"timing_cache": False}, ConfigError, "--no-timing-cache is about engines"),
     "flavour without an engine": ({"flavour": "rtx"}, ConfigError, "--flavour is about engines"),
     "the form for CPUs on Triton": ({"interface": FOR_CPU, "triton": "models", "name": "new"}, ConfigError, "on GPUs"),
     "an engine of the form for CPUs": (

@@ -40,7 +40,7 @@ SCRIPTS = {
         ("rcil-serve", rcil_serve.cli.app),
     )
 }
-FAST = "--size 48x64 --rounds 0"
+FAST = "--size 48x64 --rounds 0 --target onnx"
 QUICK = "--epochs 1 --batch 2 --crop 64 --workers 0 --max-drop 100"
 COMMANDS = {
     "rcil info": "@model.safetensors",

@@ -66,4 +66,4 @@ def export_problems(output: Path, known: set[str], *, had: bool) -> list[str]:
 
 
 def _words(model: Path, output: Path) -> Words:
-    return ["rcil_export", "export", model, "-o", output, "--size", "32x48", "--rounds", "0"]
+    return ["rcil_export", "export", model, "-o", output, "--size", "32x48", "--rounds", "0", "--target", "onnx"]

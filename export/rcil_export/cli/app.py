@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rcil.cli.completion import CHECKPOINTS, files, some_of
-from rcil.cli.console import DefaultCommand, make_app, make_notifier, print_dry_run, print_json, progress_line, run
+from rcil.cli.console import (
+    DefaultCommand,
+    make_app,
+    make_notifier,
+    print_dry_run,
+    print_json,
+    progress_line,
+    run,
+    stage_lines,
+)
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.hardware.cpu import tune_process
@@ -17,14 +26,14 @@ from rcil_export.cli.delivered import sign, verify, verify_signature
 from rcil_export.delivery import FAILED_HTML_NAME
 from rcil_export.delivery.folder import Signing
 from rcil_export.graph.interface import GraphOptions
-from rcil_export.request import MAX_CHECK_IMAGES, TARGETS, Request, parse_targets
+from rcil_export.request import AUTO, MAX_CHECK_IMAGES, TARGETS, Request
 from rcil_export.triton.serving import Serving, parse_devices
 
 app = make_app(
     "rcil-export",
     "Convert a checkpoint into its deployed form and check that its outputs did not change.\n\n"
     "Without a command: fold, ONNX, engine, checks and report in one run; see `rcil-export export --help`.\n\n"
-    "Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --precision fp16`",
+    "Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --precision fp16`",
     DefaultCommand,
 )
 
@@ -42,8 +51,13 @@ def export(
     batch: o.Batch = GraphOptions.batch,
     precision: o.PrecisionName = GraphOptions.precision,
     target: Annotated[
-        str, typer.Option("--target", help="onnx, or onnx,engine.", autocompletion=some_of(*TARGETS))
-    ] = ",".join(Request.targets),
+        str,
+        typer.Option(
+            "--target",
+            help="onnx; onnx,engine; or auto: onnx, and an engine where TensorRT can build one.",
+            autocompletion=some_of(AUTO, *TARGETS),
+        ),
+    ] = AUTO,
     gpu: o.Gpus = "",
     flavour: o.Flavour = Request.flavour,
     timing_cache: o.TimingCache = Request.timing_cache,
@@ -80,6 +94,9 @@ def export(
 ) -> None:
     """Fold, convert to ONNX, build the engine, check everything, and write a report.
 
+    An engine is built by default where TensorRT can build one: TensorRT-RTX anywhere, classic TensorRT on a machine
+    with a GPU. --target onnx leaves it out, and --target engine fails without it.
+
     Writes model.onnx, model.engine with its sidecar, report.json, report.html and model_card.md; with --sign also
     model.sig over all of them. If a check fails, only report.failed.json and report.failed.html are written,
     files of an earlier export stay, and the exit code is 5.
@@ -87,21 +104,25 @@ def export(
     A classifier of `rcil classify` is exported in the same way: fp32, at the size of its training images, with the
     outputs label and scores.
 
-    Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --target onnx,engine --gpu sm86,sm89`
+    Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --gpu sm86,sm89`
     """
     from rcil_export.checks.limits import parse_limits
     from rcil_export.checks.report import as_text
     from rcil_export.resources import stages_text
     from rcil_export.run import CheckFailedError, interface_of, run_export
     from rcil_export.run import dry_run as plan_export
+    from rcil_export.targets import choose_targets
 
     options = GraphOptions(size, dynamic, batch, precision, outputs, kind, opset, runtime)
     serving = Serving(triton_instances, *parse_devices(triton_device), triton_threads, triton_accelerator, triton_cache)
+    interface = interface_of(model, options)
+    targets = choose_targets(target, interface, flavour=flavour, gpus=_names(gpu))
     request = Request(
         model=model,
         output=output,
-        interface=interface_of(model, options),
-        targets=parse_targets(target),
+        interface=interface,
+        targets=targets.names,
+        targets_reason=targets.reason,
         flavour=flavour,
         gpus=_names(gpu),
         timing_cache=timing_cache,
@@ -122,8 +143,8 @@ def export(
         print_dry_run(plan_export(request), as_json=as_json)
         return
     notify = make_notifier(as_json=as_json)
-    with progress_line("engine") as bar:
-        exported = run_export(request, notify, lambda phase, done, total: bar(done, total))
+    with stage_lines("reading", notify) as (begin, bar):
+        exported = run_export(request, begin, lambda phase, done, total: bar(done, total))
     if as_json:
         print_json(exported.document)
     else:
@@ -154,7 +175,8 @@ def fold(
     """
     from rcil_export.fold_checkpoint import fold_checkpoint
 
-    document = fold_checkpoint(model, output, force=force, device=device or "auto").as_document()
+    with progress_line("folding"):
+        document = fold_checkpoint(model, output, force=force, device=device or "auto").as_document()
     write_json(output.with_suffix(".fold.json"), document)
     if as_json:
         print_json(document)
@@ -205,16 +227,17 @@ def onnx(
     changes = parse_limits(limits) | ({} if miou_drop is None else {"miou_drop": miou_drop})
     target_vnni = check_vnni(vnni, interface)
     network, metadata = load_deployable(model, force=force)
-    converted = convert(
-        network,
-        deployed_metadata(metadata, model),
-        interface,
-        calibrate=calibrate,
-        limits=limits_for("fp32", "int8", changes) if precision == "int8" else None,
-        calibration=CalibrationOptions(calibration),
-        vnni=target_vnni,
-        say=make_notifier(as_json=as_json),
-    )
+    with stage_lines("converting", make_notifier(as_json=as_json)) as (begin, _):
+        converted = convert(
+            network,
+            deployed_metadata(metadata, model),
+            interface,
+            calibrate=calibrate,
+            limits=limits_for("fp32", "int8", changes) if precision == "int8" else None,
+            calibration=CalibrationOptions(calibration),
+            vnni=target_vnni,
+            say=begin,
+        )
     write_onnx(path, converted.document)
     document = {"file": str(path), "interface": interface.model_dump(), "conversion": converted.notes}
     if as_json:
@@ -360,7 +383,8 @@ def bench(
             f"bench runs on the first GPU, not on {device}", f"Set CUDA_VISIBLE_DEVICES={gpu_number(device)}."
         )
     timing = LatencyOptions(rounds=rounds, warmup=warmup, threads=threads, providers=(provider_of(device),))
-    report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
+    with progress_line("timing"):
+        report = run_bench(models, BenchOptions(interface=interface, timing=timing, clock=clock))
     if output is not None:
         write_json(output, report.as_document())
     if as_json:

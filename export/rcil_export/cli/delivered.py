@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rcil.cli.completion import CHECKPOINTS, files
-from rcil.cli.console import make_notifier, print_json, progress_line
+from rcil.cli.console import make_notifier, print_json, stage_lines
 from rcil.core.documents import write_json
 from rcil_export.cli import options as o
 
@@ -46,12 +46,12 @@ def verify(
     from rcil_export.verification.report import VerifyError, as_text
     from rcil_export.verification.run import verify as run_verify
 
-    with progress_line("engine") as bar:
+    with stage_lines("reading", make_notifier(as_json=as_json)) as (begin, bar):
         report = run_verify(
             delivered,
             checkpoint,
             calibrate=calibrate,
-            notify=make_notifier(as_json=as_json),
+            notify=begin,
             listen=lambda phase, done, total: bar(done, total),
         )
     if output is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcil.cli.console import make_notifier, print_dry_run, print_json
+from rcil.cli.heartbeat import heartbeat
 from rcil.core.log import is_quiet
 from rcil_serve.cli import options
 
@@ -78,7 +79,7 @@ def video(
 
 @contextlib.contextmanager
 def frame_bar() -> Iterator[Callable[[Progress], None]]:
-    """Show a progress bar with fps and the remaining time, if standard error is a terminal."""
+    """Show a progress bar with fps and the remaining time on a terminal, and elsewhere a line every half minute."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -90,14 +91,18 @@ def frame_bar() -> Iterator[Callable[[Progress], None]]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    hidden = is_quiet() or not sys.stderr.isatty()
-    with Bar(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
+    terminal = sys.stderr.isatty()
+    with (
+        Bar(*columns, console=Console(stderr=True), transient=True, disable=is_quiet() or not terminal) as bar,
+        heartbeat("opening the source", terminal=terminal) as beat,
+    ):
         task = bar.add_task("", total=None, name="", rate="")
 
         def show(progress: Progress) -> None:
             written = progress.counts.written
             rate = f"{written / progress.seconds:.1f} fps" if progress.seconds > 0 else ""
             bar.update(task, completed=written, total=progress.info.frames, name=progress.info.name, rate=rate)
+            beat.count(f"{progress.info.name}, {rate}" if rate else progress.info.name, written, progress.info.frames)
 
         yield show
 

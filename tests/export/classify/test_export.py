@@ -194,7 +194,8 @@ def test_options_that_are_about_masks_are_refused(tmp_path, options, message):
 def test_the_command_recognises_a_classifier_and_takes_its_size(tmp_path, monkeypatch):
     save_classifier(tmp_path / "m.safetensors", *small_classifier("linear"))
     monkeypatch.setattr(certify_module, "engine_item", lambda *_: Item("engine_fp32", "engine", None, "", ""))
-    ran = CliRunner().invoke(app, [str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "out"), "--rounds", "0"])
+    words = [str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "out"), "--rounds", "0", "--target", "onnx"]
+    ran = CliRunner().invoke(app, words)
     assert ran.exit_code == 0, ran.output
     document = onnx.load(tmp_path / "out" / "model.onnx")
     dims = [dim.dim_value for dim in document.graph.input[0].type.tensor_type.shape.dim]

@@ -31,14 +31,25 @@ def rcil_export(*arguments):
 
 
 def test_a_file_alone_means_export(checkpoint, tmp_path):
-    done = rcil_export(checkpoint, "-o", tmp_path / "out", "--size", "48x64", "--rounds", "0")
+    done = rcil_export(checkpoint, "-o", tmp_path / "out", "--size", "48x64", "--rounds", "0", "--target", "onnx")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "model.onnx").is_file()
     assert "pass  Parameters" in done.stdout
 
 
 def test_options_may_come_first(checkpoint, tmp_path):
-    arguments = ["-o", str(tmp_path / "out"), "--size", "48x64", "--rounds", "0", "--json", str(checkpoint)]
+    arguments = [
+        "-o",
+        str(tmp_path / "out"),
+        "--size",
+        "48x64",
+        "--target",
+        "onnx",
+        "--rounds",
+        "0",
+        "--json",
+        str(checkpoint),
+    ]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["ok"] is True
@@ -109,7 +120,8 @@ def test_a_form_is_chosen_alike_by_both_commands(checkpoint, tmp_path):
         options = ["--size", "32x48", *(["--for", "cpu"] if runtime == "cpu" else [])]
         assert runner.invoke(app, ["onnx", str(checkpoint), "-o", str(path), *options]).exit_code == 0
         assert read_onnx(path).interface.runtime == runtime
-        done = runner.invoke(app, ["export", str(checkpoint), "-o", str(tmp_path / runtime), "--rounds", "0", *options])
+        alone = ["--rounds", "0", "--target", "onnx", *options]
+        done = runner.invoke(app, ["export", str(checkpoint), "-o", str(tmp_path / runtime), *alone])
         assert done.exit_code == 0, done.output
         assert (tmp_path / runtime / "model.onnx").read_bytes() == path.read_bytes()
     refused = runner.invoke(app, ["engine", str(tmp_path / "cpu.onnx"), "-o", str(tmp_path / "m.engine")])

@@ -13,7 +13,7 @@ OPEN = ("--dynamic", "33x33:48x64:96x96", "--batch", "1:2:4")
 
 
 def export(checkpoint, out, *options):
-    done = runner.invoke(app, [str(checkpoint), "-o", str(out), "--rounds", "0", *options])
+    done = runner.invoke(app, [str(checkpoint), "-o", str(out), "--rounds", "0", "--target", "onnx", *options])
     assert done.exit_code == 0, done.output
     return {claim.key: claim.status for claim in proved(verify(out, checkpoint)).claims}
 

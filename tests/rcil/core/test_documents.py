@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcil.core.documents import parse_json, parse_yaml
+from rcil.core.documents import parse_json, parse_yaml, yaml_lines
 
 LAUGHS = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))])
 
@@ -60,3 +60,10 @@ def test_half_characters_are_refused(parse, text):
 def test_whole_characters_may_be_escaped():
     assert parse_json('["\\ud83d\\ude00"]') == ["\U0001f600"]
     assert parse_yaml('{2020-01-01: 1, "\\\\ud800": 2}')
+
+
+def test_lines_of_keys_and_entries():
+    text = "a: 1\nb:\n  - x\n  - {c: 2}\n\nd: {e: {f: 3}}\n"
+    lines = {("a",): 1, ("b",): 2, ("b", 0): 3, ("b", 1): 4, ("b", 1, "c"): 4}
+    assert yaml_lines(text) == {**lines, ("d",): 6, ("d", "e"): 6, ("d", "e", "f"): 6}
+    assert yaml_lines("") == {}

@@ -43,7 +43,7 @@ DAMAGES = {
     "the mask has 95x64 pixels, the image 96x64": lambda root: cv2.imwrite(
         str(root / "masks/train/train_0.png"), np.zeros((64, 95), np.uint8)
     ),
-    "unknown ids: 7 (10 pixels)": lambda root: _paint(root / "masks/train/train_0.png", 7),
+    "7 (10 pixels); the classes are 0 background to ": lambda root: _paint(root / "masks/train/train_0.png", 7),
     "look like grey levels": lambda root: cv2.imwrite(
         str(root / "masks/train/train_0.png"), np.tile(np.arange(96, dtype=np.uint8), (64, 1))
     ),

@@ -33,6 +33,19 @@ def test_joint_is_one_step(task_file):
     assert step.names == ("background", "ball", "cone")
 
 
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([["car"], ["forklfit"]], "protocol.steps, step 1: the data has no class 'forklfit'\nDid you mean 'forklift'?"),
+        ([["car"], ["forklift", "car"]], "protocol.steps: the class 'car' is named twice"),
+    ],
+)
+def test_wrong_names_are_named(steps, message):
+    with pytest.raises(ConfigError) as error:
+        resolve_groups(ProtocolSection(steps=steps), ("background", "car", "forklift"))
+    assert message in str(error.value)
+
+
 def test_groups_of_a_split_and_an_order():
     names = tuple(f"c{i}" for i in range(21))
     assert resolve_groups(ProtocolSection(split="15-1", order="voc-b"), names)[1:] == [[17], [3], [6], [18], [10]]

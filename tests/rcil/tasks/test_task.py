@@ -57,7 +57,7 @@ def test_overrides(task_file):
         (["training.bacth=2"], "Did you mean 'batch'"),
         (["training.batch=0"], "training.batch"),
         (["seed=-1"], "seed: .* greater than or equal to 0"),
-        (["training.scale=[2, 0.5]"], r"training: .* scale must be \(smallest, largest\), not \(2, 0.5\)"),
+        (["training.scale=[2, 0.5]"], r"training: scale must be \(smallest, largest\), not \(2, 0.5\)"),
         (["training.augmentation=random_resize_crop"], "'resize_and_crop' or 'random_resized_crop'"),
         (
             ["training.augmentation=random_resized_crop", "training.focus=0.5"],
@@ -86,6 +86,85 @@ def test_overrides(task_file):
 def test_wrong_overrides(task_file, overrides, message):
     with pytest.raises(ConfigError, match=message):
         load_task(task_file, overrides)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.crop=100000", "training.crop: 100000 is too large; the maximum is 4096"),
+        ("training.batch=1000000", "training.batch: 1e+06 is too large; the maximum is 4096"),
+        ("training.epochs=[30, 1000000]", "training.epochs: 1e+06 is too large; the maximum is 10000"),
+        ("training.scale=[0.001, 2]", "training.scale: 0.001 is too small; the minimum is 0.05"),
+        ("training.scale=[0.5, 100]", "training.scale: 100 is too large; the maximum is 10"),
+        ("training.workers=5000", "training.workers: 5000 is too large; the maximum is 256"),
+        ("training.lr=[50, 1]", "training: lr 50 is too large for sgd; the maximum is 2"),
+        ("method.lr={mib: [0.1, 3]}", "lr 3 is too large for sgd; the maximum is 2"),
+        ("network.head_width=8000", "network.head_width: 8000 is too large; the maximum is 2048"),
+        ("network.blocks=[1, 1, 900, 1]", "network.blocks: 900 is too large; the maximum is 100"),
+        ("data.test_crop=9999", "data.test_crop: 9999 is too large; the maximum is 4096"),
+        ("data.scale=0.0001", "greater than or equal to 0.01"),
+        ("seed=99999999999", "seed: 99999999999 is too large"),
+    ],
+)
+def test_absurd_values_are_refused(task_file, override, message):
+    with pytest.raises(ConfigError) as error:
+        load_task(task_file, [override])
+    assert message in str(error.value) and error.value.message.startswith((f"--set {override}:", str(task_file)))
+
+
+def test_the_limit_of_the_learning_rate_depends_on_the_optimiser(task_file):
+    load_task(task_file, ["training.lr=[0.5, 0.5]"])
+    with pytest.raises(ConfigError, match=r"lr 0.5 is too large for adamw; the maximum is 0.1"):
+        load_task(task_file, ["training.lr=[0.5, 0.5]", "training.optimiser=adamw"])
+
+
+LINES = """\
+recipe: paper
+data: {root: site}
+protocol:
+  steps: [[ball]]
+
+training:
+  crop: 64
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("crop: 64", "crop: 100000"), "line 7: training.crop: 100000 is too large"),
+        (("crop: 64", "corp: 64"), "line 7: unknown key 'training.corp'"),
+        (("crop: 64", "crop: 64\n  scale: [2, 1]"), "line 8: training: scale must be (smallest, largest)"),
+        (("crop: 64", "lr:\n  - 0.1\n  - fast"), "line 9: training.lr.1: Input should be a valid number"),
+        (("{root: site}", "{}"), "line 2: data.root: Field required"),
+        (("  steps: [[ball]]", "  order: voc-b"), "line 3: protocol: give exactly one of"),
+        (("training:\n", "training: [\n"), " is not YAML: line 8: "),
+    ],
+)
+def test_errors_name_the_line(tmp_path, change, message):
+    path = tmp_path / "task.yaml"
+    path.write_text(LINES)
+    load_task(path)
+    path.write_text(LINES.replace(*change))
+    with pytest.raises(ConfigError) as error:
+        load_task(path)
+    assert message in error.value.message and str(path) in error.value.message
+
+
+def test_an_error_is_about_what_was_written_and_not_what_follows_from_it(tmp_path):
+    """The recipe for sites derives the pooling window from the crop."""
+    path = tmp_path / "task.yaml"
+    path.write_text(LINES.replace("recipe: paper", "recipe: site").replace("crop: 64", "crop: 100000"))
+    with pytest.raises(ConfigError, match=r"line 7: training\.crop: 100000 is too large"):
+        load_task(path)
+
+
+def test_an_override_has_no_line(tmp_path):
+    path = tmp_path / "task.yaml"
+    path.write_text(LINES)
+    with pytest.raises(ConfigError) as error:
+        load_task(path, ["training.crop=8"])
+    assert error.value.message.startswith("--set training.crop=8: training.crop: ")
 
 
 def test_a_memory_is_for_steps_of_classes(task_file):

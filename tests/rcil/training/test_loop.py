@@ -25,7 +25,8 @@ from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
 from rcil.tasks.task import TrainingSection, load_task
 from rcil.training import loop
-from rcil.training.loop import StepJob, _groups, _learn, _new_state, _placed, _schedule
+from rcil.training.loop import StepJob, _learn, _new_state, _placed
+from rcil.training.optimiser import make_schedule, parameter_groups
 from rcil.training.run import check_pieces, run_task
 from rcil.training.run_record import record_task
 
@@ -262,7 +263,7 @@ def test_the_classifier_may_learn_faster():
 def rates(epochs, warmup, total=20):
     settings = TrainingSection(epochs=(epochs, epochs), warmup=warmup)
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    schedule = _schedule(optimiser, settings, total, round(total * warmup / epochs))
+    schedule = make_schedule(optimiser, settings, total, round(total * warmup / epochs))
     seen = []
     for _ in range(total):
         seen.append(schedule.get_last_lr()[0])
@@ -284,7 +285,7 @@ def test_without_warmup_the_decay_starts_at_once():
 def test_learning_rates_of_backbone_head_and_classifier():
     model = build(small_arch("resnet18"), [["background", "ball"]])
     settings = TrainingSection(lr=(0.1, 0.01), backbone_lr=0.5, classifier_lr=4)
-    groups = _groups(model, settings, later=1)
+    groups = parameter_groups(model, settings, later=1)
     assert [group["lr"] for group in groups] == pytest.approx([0.005, 0.01, 0.04])
     counts = [sum(p.numel() for p in part.parameters()) for part in (model.backbone, model.head, model.classifier)]
     assert [sum(p.numel() for p in group["params"]) for group in groups] == counts
