@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from rcil import defaults
 from rcil.core.documents import write_json
 from rcil.core.drawing import legend, lut_of, overlay
-from rcil.core.files import building, check_writable, replacing, write_file
+from rcil.core.files import building, check_writable, replacing
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
 from rcil.core.log import DryRun, Progress
 from rcil.core.masks import write_mask
 from rcil.core.reading import DataError, existing_folder, readable, require_free
+from rcil.data.site import palette_of, write_classes
 from rcil.data.types import IGNORE
 from rcil.hardware.devices import choose_device
 from rcil.inference import Model, load
-from rcil.model.metadata import ClassInfo, colour_of
+from rcil.model.metadata import ClassInfo
 
 UNSURE = (255, 0, 255)
 """Colour of ignored pixels in overlays."""
@@ -110,21 +110,6 @@ def find_images(folder: Path) -> dict[str, Path]:
     return found
 
 
-def write_classes(site: Path, classes: Sequence[ClassInfo]) -> str:
-    """Write the class names and return the name of the file.
-
-    This is classes.txt, or dataset.yaml if a class does not have its default colour, which classes.txt cannot store.
-    """
-    if all(c.colour == colour_of(row) for row, c in enumerate(classes)):
-        name, text = "classes.txt", "".join(f"{c.name}\n" for c in classes)
-    else:
-        document = {"names": [c.name for c in classes], "colours": {c.name: list(c.colour) for c in classes}}
-        name = "dataset.yaml"
-        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
-    write_file(site / name, text)
-    return name
-
-
 def _label(
     model: Model,
     name: str,
@@ -140,7 +125,7 @@ def _label(
     mask = np.where(confidence < min_confidence, np.uint8(IGNORE), rows)
     with replacing(site / "images" / f"{name}{path.suffix.lower()}") as part:
         shutil.copyfile(path, part)
-    write_mask(site / "masks" / f"{name}.png", mask)
+    write_mask(site / "masks" / f"{name}.png", mask, palette_of(model.classes))
     if overlays:
         write_image(site / "overlays" / f"{name}.png", draw(image, mask, model.classes))
     shares = np.bincount(mask.ravel(), minlength=256) / mask.size

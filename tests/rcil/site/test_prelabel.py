@@ -13,9 +13,9 @@ from rcil.core.images import read_rgb, write_image
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.data.check import check_site
-from rcil.data.site import read_classes, read_site
+from rcil.data.site import read_classes, read_site, write_classes
 from rcil.model.metadata import ClassInfo, Metadata, class_table
-from rcil.site.prelabel import UNSURE, find_images, prelabel, write_classes
+from rcil.site.prelabel import UNSURE, find_images, prelabel
 
 NAMES = ["background", "a", "b"]
 
