@@ -93,9 +93,9 @@ def test_split_folders(tmp_path):
     annotate(tmp_path / "in" / "train" / "cam", box)
     annotate(tmp_path / "in" / "val", box)
     assert convert("labelme", tmp_path / "in", tmp_path / "site").images == {"train": 1, "val": 1}
-    assert (tmp_path / "site/masks/train/a.png").is_file()
+    assert (tmp_path / "site/masks/train/cam/a.png").is_file()
     assert convert("labelme", tmp_path / "in", tmp_path / "two", split="test").images == {"test": 2}
-    assert (tmp_path / "two/masks/test/train__cam__a.png").is_file()
+    assert (tmp_path / "two/masks/test/train/cam/a.png").is_file()
 
 
 def test_where_images_are_looked_for(tmp_path):
