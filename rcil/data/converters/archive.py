@@ -16,9 +16,9 @@ from rcil.core.reading import DataError
 
 MAX_FILES = 200_000
 MAX_BYTES = 50 * 2**30
-MAX_RATIO = 1000
+MAX_RATIO = 200
 """How many times larger than the archive its content may be; beyond that, it was made to fill the disk."""
-_FREE = 2**20
+SMALL = 64 * 2**20
 """Bytes that any archive may unpack to, whatever its ratio."""
 _BLOCK = 2**20
 
@@ -67,8 +67,7 @@ def _is_content(entry: zipfile.ZipInfo) -> bool:
 def _check(path: Path, entries: list[zipfile.ZipInfo]) -> None:
     """Raise for archives that are too large, before anything is written."""
     size = sum(entry.file_size for entry in entries)
-    packed = sum(entry.compress_size for entry in entries)
-    if len(entries) > MAX_FILES or size > min(MAX_BYTES, max(_FREE, MAX_RATIO * packed)):
+    if len(entries) > MAX_FILES or size > min(MAX_BYTES, max(SMALL, MAX_RATIO * path.stat().st_size)):
         raise DataError(
             f"{path} would unpack to {len(entries)} files with {size / 2**20:.0f} MiB",
             "Unpack it yourself, and give the folder.",

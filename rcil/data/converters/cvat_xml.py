@@ -42,11 +42,11 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
     """Read an annotations.xml, or the folder that holds it with its images."""
     path = source / FILE if source.is_dir() else source
     root = _parse(path)
-    colours = _labels(root, path)
-    classes, values = class_table(colours, path)
     found = root.findall("image")
     if not found:
         raise DataError(f"{path} lists no images", f"{_HINT} Tracks of videos are not read.")
+    colours = _labels(root, path)
+    classes, values = class_table(colours, path)
     subsets = split_names(dict.fromkeys(_subset(image) for image in found), split, "cvat")
     folders = [images] if images else [path.parent / "images", path.parent]
     pictures = tuple(_pictures(found, path, folders, subsets, values))

@@ -133,8 +133,8 @@ def _names(path: Path, results: list[_Result]) -> tuple[list[str], dict[str, Col
     if config.is_file():
         labels = list(parse_xml(read_text(config, _HINT), config, _HINT).iter("Label"))
         names = [(label.get("value") or "").strip() for label in labels]
-        for name, label in zip(names, labels, strict=True):
-            colour = parse_colour(label.get("background") or "")
+        for name, element in zip(names, labels, strict=True):
+            colour = parse_colour(element.get("background") or "")
             colours |= {name: colour} if colour else {}
         listing = config
     elif listing.is_file():
@@ -161,10 +161,10 @@ def _pictures(
         name = _image_name(task, where, path)
         recorded = task.data.get("split")
         own = recorded if isinstance(recorded, str) and recorded else ""
-        image = _find(name, folders, path)
-        inside = without_top(without_top(name, "images"), own)
-        named = inside.with_name(image.name)
-        yield Picture(split or own or "train", named, image, partial(_draw, f"{where} ({name})", annotation, values))
+        end = _end_found(name, folders)
+        inside = without_top(without_top(end, "images"), own)
+        image = find_image(end, folders, path)
+        yield Picture(split or own or "train", inside, image, partial(_draw, f"{where} ({name})", annotation, values))
 
 
 def _image_name(task: _Task, where: str, path: Path) -> PurePosixPath:
@@ -183,14 +183,12 @@ def _image_name(task: _Task, where: str, path: Path) -> PurePosixPath:
     return safe_path(PurePosixPath(unquote(parts.path)).name, path)
 
 
-def _find(name: PurePosixPath, folders: list[Path], path: Path) -> Path:
-    """Look for the whole path, then for its ends; an upload also by its name without the prefix."""
+def _end_found(name: PurePosixPath, folders: list[Path]) -> PurePosixPath:
+    """The longest end of a path that is in one of the folders; an upload also without its prefix."""
     ends = [PurePosixPath(*name.parts[start:]) for start in range(len(name.parts))]
     upload = _UPLOAD.fullmatch(name.name)
-    for end in [*ends, *([PurePosixPath(upload[1])] if upload else [])]:
-        if any((folder / end).is_file() for folder in folders):
-            return find_image(end, folders, path)
-    return find_image(name, folders, path)  # raises
+    ends += [PurePosixPath(upload[1])] if upload else []
+    return next((end for end in ends if any((folder / end).is_file() for folder in folders)), name)
 
 
 def _draw(where: str, annotation: _Annotation, values: dict[str, int], height: int, width: int) -> Mask:

@@ -38,8 +38,8 @@ def write(folder: Path, export: Export) -> None:
 
 
 def _shape(label: str, kind: str, points: list[Any], mask: str | None = None) -> dict[str, Any]:
-    common = {"group_id": None, "description": "", "shape_type": kind, "flags": {}}
-    return {"label": label, "points": points, **common, "mask": mask}
+    common = {"group_id": None, "description": "", "shape_type": kind, "mask": mask}
+    return {"label": label, "points": points, **common, "flags": {}}
 
 
 def _masks(mask: Mask, export: Export) -> list[dict[str, Any]]:

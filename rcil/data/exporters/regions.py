@@ -35,7 +35,8 @@ def run_lengths(pixels: npt.NDArray[np.bool_]) -> list[int]:
     """Alternating run lengths of pixels [N], which start with those outside the region, possibly 0 of them."""
     changes = np.flatnonzero(np.diff(pixels)) + 1
     edges = np.concatenate([[0], changes, [pixels.size]])
-    return ([0] if pixels[0] else []) + np.diff(edges).tolist()
+    runs: list[int] = np.diff(edges).tolist()
+    return [0, *runs] if pixels[0] else runs
 
 
 def polygons(mask: Mask) -> list[tuple[int, Points]]:
