@@ -26,19 +26,30 @@ _HINT = "Export the annotation again, as JSON."
 def encode_brush(region: npt.NDArray[np.bool_]) -> list[int]:
     """The bytes of a region [height, width]."""
     pixels = region.ravel()
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(pixels)) + 1, [pixels.size]])
-    bits = [f"{pixels.size * CHANNELS:032b}{_VALUE_BITS - 1:05b}", *(f"{size - 1:04b}" for size in _LENGTH_BITS)]
-    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        value = f"{_INSIDE if pixels[start] else 0:0{_VALUE_BITS}b}"
-        left = (end - start) * CHANNELS
-        while left:
-            count = min(left, 1 << _LENGTH_BITS[-1])
-            index = next(i for i, size in enumerate(_LENGTH_BITS) if count <= 1 << size)
-            bits.append(f"1{index:02b}{count - 1:0{_LENGTH_BITS[index]}b}{value}")
-            left -= count
-    text = np.frombuffer("".join(bits).encode(), np.uint8) - ord("0")
-    packed: list[int] = np.packbits(text).tolist()
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(pixels)) + 1])
+    runs = np.diff(np.append(starts, pixels.size)) * CHANNELS
+    longest = 1 << _LENGTH_BITS[-1]
+    blocks = -(-runs // longest)
+    counts = np.full(blocks.sum(), longest)
+    counts[np.cumsum(blocks) - 1] = runs - (blocks - 1) * longest
+    values = np.repeat(np.where(pixels[starts], _INSIDE, 0), blocks)
+    index = np.searchsorted(1 << np.array(_LENGTH_BITS), counts)
+    length = np.array(_LENGTH_BITS)[index]
+    codes = ((4 + index) << length | (counts - 1)) << _VALUE_BITS | values
+    header = f"{pixels.size * CHANNELS:032b}{_VALUE_BITS - 1:05b}" + "".join(f"{size - 1:04b}" for size in _LENGTH_BITS)
+    bits = np.concatenate([np.array(list(header), np.uint8), _bits(codes, 3 + length + _VALUE_BITS)])
+    packed: list[int] = np.packbits(bits).tolist()
     return packed
+
+
+def _bits(codes: npt.NDArray[np.int64], widths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """The bits of numbers one after another, each with its own width, the highest bit first."""
+    ends = np.cumsum(widths)
+    bits = np.zeros(ends[-1], np.uint8)
+    for bit in range(int(widths.max())):
+        wide = widths > bit
+        bits[ends[wide] - 1 - bit] = codes[wide] >> bit & 1
+    return bits
 
 
 def decode_brush(data: Sequence[int], size: tuple[int, int], source: str) -> npt.NDArray[np.bool_]:
@@ -47,30 +58,51 @@ def decode_brush(data: Sequence[int], size: tuple[int, int], source: str) -> npt
     Raises:
         DataError: The data is damaged, or was drawn on an image of another size.
     """
-    if not all(0 <= byte < 256 for byte in data):
-        raise DataError(f"{source}: the brush stroke holds numbers that are not bytes", _HINT)
-    bits = np.unpackbits(np.array(data, np.uint8))
-    text = (bits + ord("0")).tobytes().decode()
-    if len(text) < _HEADER:
+    try:
+        stream = bytes(data)
+    except ValueError as error:
+        raise DataError(f"{source}: the brush stroke holds numbers that are not bytes", _HINT) from error
+    if 8 * len(stream) < _HEADER:
         raise DataError(f"{source}: the brush stroke ends early", _HINT)
-    total, value_bits = int(text[:32], 2), int(text[32:37], 2) + 1
+    total, value_bits = _word(stream, 0), (_word(stream, 32) >> 27) + 1
     if total != size[0] * size[1] * CHANNELS or value_bits != _VALUE_BITS:
         pixels = f"{total // CHANNELS} pixels with {value_bits} bits"
         raise DataError(
             f"{source}: the brush stroke covers {pixels}, the image has {size[1]} x {size[0]} pixels",
             "Use the images that were annotated.",
         )
-    lengths = [int(text[at : at + 4], 2) + 1 for at in range(37, _HEADER, 4)]
-    values = np.zeros(total, np.uint8)
+    lengths = [(_word(stream, at) >> 28) + 1 for at in range(37, _HEADER, 4)]
+    values = _values(stream, lengths, total)
+    if values is None:
+        raise DataError(f"{source}: the brush stroke is damaged", _HINT)
+    return np.asarray(values.reshape(*size, CHANNELS)[..., -1] > 0)
+
+
+def _word(stream: bytes, at: int) -> int:
+    """The 32 bits from a bit on; the stream continues with zeros."""
+    first = at >> 3
+    return int.from_bytes(stream[first : first + 5].ljust(5, b"\0")) >> (8 - (at & 7)) & 0xFFFFFFFF
+
+
+def _values(stream: bytes, lengths: list[int], total: int) -> npt.NDArray[np.uint8] | None:
+    """The values of all blocks [total]; None if the blocks end early or hold more."""
+    counts: list[int] = []
+    values: list[int] = []
     done, at = 0, _HEADER
     while done < total:
-        start = at + 3 + lengths[int(text[at + 1 : at + 3] or "0", 2)]
-        count = int(text[at + 3 : start] or "0", 2) + 1
-        repeated = text[at : at + 1] == "1"
+        word = _word(stream, at)
+        length = lengths[word >> 29 & 3]
+        count = (word >> (29 - length) & (1 << length) - 1) + 1
+        start = at + 3 + length
+        repeated = word >> 31
         at = start + _VALUE_BITS * (1 if repeated else count)
-        if at > len(text) or done + count > total:
-            raise DataError(f"{source}: the brush stroke is damaged", _HINT)
-        found = np.packbits(bits[start:at])
-        values[done : done + count] = found
+        if at > 8 * len(stream) or done + count > total:
+            return None
+        if repeated:
+            counts.append(count)
+            values.append(word >> (21 - length) & 255)
+        else:
+            counts += [1] * count
+            values += [_word(stream, bit) >> 24 for bit in range(start, at, _VALUE_BITS)]
         done += count
-    return np.asarray(values.reshape(*size, CHANNELS)[..., -1] > 0)
+    return np.repeat(np.array(values, np.uint8), counts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import stat
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -21,6 +22,10 @@ MAX_RATIO = 200
 SMALL = 64 * 2**20
 """Bytes that any archive may unpack to, whatever its ratio."""
 _BLOCK = 2**20
+_UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, LookupError, NotImplementedError, RuntimeError, ValueError
+)  # fmt: skip
+"""What `zipfile` raises for damaged, encrypted and odd archives, such as an IndexError for an empty name."""
 
 
 @contextlib.contextmanager
@@ -51,7 +56,7 @@ def _unpack(path: Path, folder: Path) -> None:
             _check(path, entries)
             for entry in entries:
                 _extract(archive, entry, folder, path)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except _UNREADABLE as error:
         raise DataError(f"{path} cannot be unpacked ({error})", "Download or copy it again.") from error
     except OSError as error:
         raise DataError(
