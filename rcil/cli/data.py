@@ -1,4 +1,4 @@
-"""The `rcil data` commands: check, show, convert and generate images with masks."""
+"""The `rcil data` commands: check, show, convert, export and generate images with masks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import typer
 from rcil import defaults
 from rcil.cli.completion import one_of
 from rcil.cli.console import print_dry_run, print_json, progress_line
+from rcil.cli.labelling import SOURCES, LabellingTool, print_next_steps
 from rcil.cli.options import AsJson, DryRunFlag, MaxImages, NewSite, SiteArgument
 
 if TYPE_CHECKING:
     from rcil.data.check import CheckReport
 
-app = typer.Typer(name="data", help="Check, show, convert and generate images with masks.", no_args_is_help=True)
+app = typer.Typer(
+    name="data", help="Check, show, convert, export and generate images with masks.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -103,12 +106,18 @@ def convert(
     kind: Annotated[
         str,
         typer.Argument(
-            help="cvat (Segmentation mask 1.1), coco, labelme or yolo (segmentation).",
-            autocompletion=one_of("cvat", "coco", "labelme", "yolo"),
+            metavar="FORMAT",
+            help=f"{', '.join(SOURCES[:-1])} or {SOURCES[-1]}. It may be omitted.",
+            autocompletion=one_of(*SOURCES, "auto"),
         ),
     ],
-    source: Annotated[Path, typer.Argument(help="The unpacked export, or a JSON file for coco.")],
-    target: NewSite,
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="The export: a folder, a ZIP or an annotation file.")
+    ],
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="TARGET", help="The site folder to create; must not exist or must be empty."),
+    ] = None,
     images: Annotated[Path | None, typer.Option(help="Folder with the images, if the export has none.")] = None,
     split: Annotated[str | None, typer.Option(help="Split for exports that record none.")] = None,
     dry_run: DryRunFlag = False,
@@ -116,11 +125,26 @@ def convert(
 ) -> None:
     """Convert an annotation export into a site folder.
 
+    With two arguments, SOURCE and TARGET, or with the format 'auto', the format is recognised by the files.
+
+    Formats: cvat (CVAT for images 1.1, Segmentation mask 1.1), coco (polygons and run lengths), label-studio (JSON:
+    brush, polygons), labelme, roboflow (semantic masks), via (2.x, JSON or CSV) and yolo (segmentation).
+
     Example: `rcil data convert coco annotations.json my_site --images photos`
+
+    Example: `rcil data convert cvat_export.zip my_site`
     """
+    from rcil.core.errors import ConfigError
+    from rcil.data.converters import AUTO
     from rcil.data.converters import convert as run
     from rcil.data.converters import dry_run as dry
 
+    if target is None:  # the format is optional, although it comes first
+        if kind in (*SOURCES, AUTO) and not Path(kind).exists():
+            raise ConfigError(
+                "the site folder to create is missing", f"Write: rcil data convert {kind} {source} TARGET"
+            )
+        kind, source, target = AUTO, Path(kind), source
     if dry_run:
         print_dry_run(dry(kind, source, target, images=images, split=split), as_json=as_json)
         return
@@ -136,6 +160,42 @@ def convert(
     for what, count in summary.skipped.items():
         typer.echo(f"skipped: {count} {what}")
     typer.echo(f"next: rcil data check {target}")
+
+
+@app.command()
+def export(
+    folder: SiteArgument,
+    target: Annotated[Path, typer.Argument(help="The folder to create; must not exist or must be empty.")],
+    kind: LabellingTool,
+    polygons: Annotated[
+        bool, typer.Option("--polygons", help="Write outlines instead of masks; holes become further outlines.")
+    ] = False,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the images and masks of a site folder for a labelling tool; `rcil data convert` reads them back unchanged.
+
+    Formats: cvat (CVAT for images 1.1), cvat-masks (Segmentation mask 1.1), coco, labelme and label-studio. Ignored
+    pixels have the label 'ignore'.
+
+    Example: `rcil data export my_site for_cvat --to cvat`
+
+    Example: `rcil data export my_site for_labelme --to labelme --polygons`
+    """
+    from rcil.data.exporters import dry_run as dry
+    from rcil.data.exporters import export_site
+
+    if dry_run:
+        print_dry_run(dry(folder, target, kind, polygons=polygons), as_json=as_json)
+        return
+    with progress_line("exporting") as progress:
+        summary = export_site(folder, target, kind, polygons=polygons, progress=progress)
+    if as_json:
+        print_json({**asdict(summary), "target": str(target)})
+        return
+    counts = ", ".join(f"{number} {name}" for name, number in summary.images.items())
+    typer.echo(f"{target}: {len(summary.labels)} labels, images: {counts}")
+    print_next_steps(target, kind)
 
 
 @app.command("make-site")

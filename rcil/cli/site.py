@@ -10,6 +10,7 @@ import typer
 from rcil import defaults
 from rcil.cli.completion import METHODS, one_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json, progress_line
+from rcil.cli.labelling import TARGETS, print_next_steps
 from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scale, SiteData, Start, with_device
 from rcil.core.errors import ConfigError, GateError
 from rcil.core.log import is_quiet
@@ -139,22 +140,34 @@ def prelabel(
     ] = defaults.MIN_CONFIDENCE,
     scale: Scale = defaults.SCALE,
     overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="|".join(TARGETS),
+            help="Write for a labelling tool instead of a site folder.",
+            autocompletion=one_of(*TARGETS),
+        ),
+    ] = None,
     device: Device = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
     """Label new images with the predictions of a model, as a site folder to correct and extend with a new class.
 
-    prelabel.json lists the images, least confident first.
+    prelabel.json lists the images, least confident first. With --to, the labels can be corrected in a labelling tool
+    and come back with `rcil data convert`.
 
     Example: `rcil prelabel --from deployed.safetensors --images photos -o my_site --overlays`
+
+    Example: `rcil prelabel --from deployed.safetensors --images photos -o for_cvat --to cvat`
     """
     announce_device(device, make_notifier(as_json=as_json))
     from rcil.site.prelabel import dry_run as dry
     from rcil.site.prelabel import prelabel as run
 
     if dry_run:
-        print_dry_run(dry(model, images, output, overlays=overlays), as_json=as_json)
+        print_dry_run(dry(model, images, output, overlays=overlays, kind=kind), as_json=as_json)
         return
     with progress_line("labelling") as progress:
         document = run(
@@ -164,6 +177,7 @@ def prelabel(
             min_confidence=min_confidence,
             scale=scale,
             overlays=overlays,
+            kind=kind,
             device=device or "auto",
             progress=progress,
         )
@@ -173,6 +187,9 @@ def prelabel(
     typer.echo(f"{output}: {len(document['images'])} images; review first:")
     for entry in document["images"][:5]:
         typer.echo(f"  {entry['image']}: {entry['mean_confidence']:.1%} confident, {entry['unsure']:.1%} ignored")
+    if kind is not None:
+        print_next_steps(output, kind)
+        return
     typer.echo(f"next: name the new class in {output / document['classes_file']}, correct the masks and label it, then")
     typer.echo(
         f"  rcil add-class --from CHECKPOINT --data {output} --class NAME -o NAME   (CHECKPOINT must not be folded)"

@@ -110,8 +110,11 @@ def _lineage_row(entry: LineageEntry) -> Row:
 
 def print_check(report: CheckReport, sheet: Path | None) -> None:
     """Print the classes of a site folder, its problems and a verdict."""
-    rows = [(str(count.id), count.name, f"{count.pixels:,}", str(count.images)) for count in report.counts]
-    print_rows(("id", "class", "pixels", "images"), rows, str(report.root), left=("class",))
+    rows = [
+        (str(count.id), count.name, f"{count.pixels:,}", str(count.images), str(count.training_images))
+        for count in report.counts
+    ]
+    print_rows(("id", "class", "pixels", "images", "training images"), rows, str(report.root), left=("class",))
     console = Console(markup=False)
     for problem in report.problems[:MAX_CHECK_PROBLEMS]:
         _print_problem(console, problem)
@@ -119,8 +122,8 @@ def print_check(report: CheckReport, sheet: Path | None) -> None:
         console.print(f"... and {len(report.problems) - MAX_CHECK_PROBLEMS} more; --json lists all")
     errors = sum(p.severity == "error" for p in report.problems)
     images = ", ".join(f"{count} {split}" for split, count in report.images.items()) or "none"
-    verdict = "fit for training" if report.ok else "not fit for training"
-    console.print(f"images: {images}; {errors} errors, {len(report.problems) - errors} warnings: {verdict}")
+    warnings = len(report.problems) - errors
+    console.print(f"images: {images}; {errors} errors, {warnings} warnings: {report.verdict}", soft_wrap=True)
     if sheet is not None:
         console.print(f"look at {sheet}", soft_wrap=True)
 

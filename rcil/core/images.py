@@ -90,7 +90,11 @@ _NO_IMAGE = "Give a PNG or JPEG; the file may be cut off, or of another format t
 
 def read_rgb(path: Path) -> Image:
     """An image as [H, W, 3] RGB."""
-    data = read_bytes(path, "Check the path.")
+    return decode_rgb(read_bytes(path, "Check the path."), path)
+
+
+def decode_rgb(data: bytes, path: Path) -> Image:
+    """`read_rgb` for bytes in memory; `path` names them in errors."""
     check_encoded(path, data)
     pixels = decoded(data)
     if pixels is None:

@@ -67,12 +67,39 @@ def decode_mask(data: bytes, source: str) -> Mask:
     return values if header.depth >= 8 else _unpack(values, header)
 
 
-def write_mask(path: Path, mask: Mask) -> None:
-    """Write class ids as an 8-bit grey PNG."""
+def write_mask(path: Path, mask: Mask, palette: Mask | None = None) -> None:
+    """Write class ids as an 8-bit PNG.
+
+    Args:
+        path: The file to write.
+        mask: Class ids, uint8 [height, width].
+        palette: Colour of each id, uint8 [256, 3]; image viewers show it, and the stored numbers stay the ids. Without
+            it the file is grey.
+    """
     if mask.dtype != np.uint8 or mask.ndim != 2 or mask.size == 0:
         raise DataError(f"cannot write {path}: the mask is {mask.dtype} {mask.shape}", "Give uint8 [height, width].")
-    encoded = cv2.imencode(".png", mask)[1].tobytes()
-    write_file(path, encoded)
+    write_file(path, encode_mask(mask, palette))
+
+
+def encode_mask(mask: Mask, palette: Mask | None = None) -> bytes:
+    """`write_mask` into memory.
+
+    OpenCV cannot write palettes. It compresses the ids as a grey image, and the same scanlines are valid as indices.
+    """
+    grey = cv2.imencode(".png", mask)[1].tobytes()
+    if palette is None:
+        return grey
+    height, width = mask.shape
+    pixels = b"".join(body for kind, body in _chunks(grey, "the encoded mask") if kind == b"IDAT")
+    size = struct.pack(">IIBBBBB", width, height, 8, _PALETTE, 0, 0, 0)
+    return _joined((b"IHDR", size), (b"PLTE", palette.tobytes()), (b"IDAT", pixels), (b"IEND", b""))
+
+
+def _joined(*chunks: tuple[bytes, bytes]) -> bytes:
+    """A PNG of these chunks, each given as kind and body."""
+    return PNG + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
+    )
 
 
 def _chunks(data: bytes, source: str) -> Iterator[tuple[bytes, bytes]]:
@@ -130,14 +157,8 @@ def _unfilter(rows: bytes, header: _Header, source: str) -> npt.NDArray[np.gener
     if np.frombuffer(rows, np.uint8)[:: header.row_bytes + 1].max() > 4:
         raise DataError(f"{source} uses an unknown PNG filter", _DAMAGED)
     size = (header.width, header.height, 16) if header.depth == 16 else (header.row_bytes, header.height, 8)
-    parts = (
-        (b"IHDR", struct.pack(">IIBBBBB", *size, _GREY, 0, 0, 0)),
-        (b"IDAT", zlib.compress(rows, 0)),
-        (b"IEND", b""),
-    )
-    grey = PNG + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
-    )
+    header_body = struct.pack(">IIBBBBB", *size, _GREY, 0, 0, 0)
+    grey = _joined((b"IHDR", header_body), (b"IDAT", zlib.compress(rows, 0)), (b"IEND", b""))
     with contextlib.suppress(cv2.error):
         decoded = cv2.imdecode(np.frombuffer(grey, np.uint8), cv2.IMREAD_UNCHANGED)
         if decoded is not None:

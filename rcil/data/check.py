@@ -22,6 +22,8 @@ from rcil.data.types import IGNORE, ClassSpec, Sample, SegmentationData
 
 FEW_PIXELS, FEW_IMAGES = 1000, 5
 """A class with fewer pixels or images is unlikely to be learned."""
+ENOUGH_IMAGES = 20
+"""Number of training images per class below which the check does not call a folder fit for training."""
 ALPHA = 0.55
 """Opacity of the class colours."""
 
@@ -44,6 +46,8 @@ class ClassCount:
     name: str
     pixels: int
     images: int
+    training_images: int
+    """Images in the split `train`, or all images if there are no splits."""
 
 
 @dataclass
@@ -66,6 +70,23 @@ class CheckReport:
         """Whether there are no errors; warnings do not count."""
         return not any(p.severity == "error" for p in self.problems)
 
+    @property
+    def scarce(self) -> list[str]:
+        """Labelled classes with fewer training images than `ENOUGH_IMAGES`; background does not count."""
+        return [c.name for c in self.counts[1:] if c.images and c.training_images < ENOUGH_IMAGES]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the folder is fit for training, in words."""
+        if not self.ok:
+            return "not fit for training"
+        if not any(count.images for count in self.counts[1:]):
+            return "no errors, but no class is labelled"
+        if self.scarce:
+            few = ", ".join(self.scarce[:5]) + (f" and {len(self.scarce) - 5} more" if len(self.scarce) > 5 else "")
+            return f"no errors, but fewer than {ENOUGH_IMAGES} training images of {few}"
+        return "fit for training"
+
     def add(self, severity: Literal["error", "warning"], place: str | Path, message: str) -> None:
         """Add a problem."""
         self.problems.append(Problem(severity, str(place), message))
@@ -75,6 +96,7 @@ class CheckReport:
         return {
             "root": str(self.root),
             "ok": self.ok,
+            "verdict": self.verdict,
             "images": self.images,
             "classes": [asdict(c) for c in self.counts],
             "ignored_pixels": self.ignored,
@@ -94,18 +116,19 @@ def check_site(root: Path, progress: Progress = lambda done, total: None) -> Che
     report.problems.extend(Problem("error", str(path), message) for path, message in pairing.problems)
     report.problems.extend(Problem("warning", str(path), message) for path, message in pairing.doubtful)
     report.images = {split or "(no split)": len(samples) for split, samples in pairing.splits.items()}
-    samples = [sample for group in pairing.splits.values() for sample in group]
+    samples = [(split, sample) for split, group in pairing.splits.items() for sample in group]
     data = SegmentationData(root, report.classes, {})
-    pixels, images = np.zeros(256, np.int64), np.zeros(256, np.int64)
-    for done, sample in enumerate(samples, 1):
+    pixels, images, training = np.zeros((3, 256), np.int64)
+    for done, (split, sample) in enumerate(samples, 1):
         content = _check_sample(data, sample, report)
         if content is not None:
             pixels += content.pixels
             images += content.pixels > 0
+            training += (content.pixels > 0) & (split in ("", "train"))
         progress(done, len(samples))
     if not samples:
         report.add("error", root, "there are no images with masks")
-    _count(report, pixels, images)
+    _count(report, pixels, images, training)
     return report
 
 
@@ -141,15 +164,24 @@ def _check_sample(data: SegmentationData, sample: Sample, report: CheckReport) -
     return content
 
 
-def _count(report: CheckReport, pixels: NDArray[np.int64], images: NDArray[np.int64]) -> None:
-    """Count the pixels and images of every class, and warn about rare classes."""
+def _count(
+    report: CheckReport, pixels: NDArray[np.int64], images: NDArray[np.int64], training: NDArray[np.int64]
+) -> None:
+    """Count the pixels and images of every class, each array [256], and warn about rare classes."""
     report.ignored = int(pixels[IGNORE])
     for index, spec in enumerate(report.classes):
-        count = ClassCount(index, spec.name, int(pixels[index]), int(images[index]))
+        count = ClassCount(index, spec.name, int(pixels[index]), int(images[index]), int(training[index]))
         report.counts.append(count)
-        if count.images < FEW_IMAGES or count.pixels < FEW_PIXELS:
-            text = f"only {count.pixels} pixels in {count.images} images" if count.images else "no pixels"
-            report.add("warning", f"class {spec.name}", text)
+        if not count.images:
+            text = "no pixels"
+        elif count.images < FEW_IMAGES or count.pixels < FEW_PIXELS:
+            text = f"only {count.pixels} pixels in {count.images} images"
+        elif index and count.training_images < ENOUGH_IMAGES:
+            text = f"only {count.training_images} training images"
+        else:
+            continue
+        advice = f"; label at least {ENOUGH_IMAGES}" if count.images and index else ""
+        report.add("warning", f"class {spec.name}", f"{text}{advice}")
 
 
 def _without_path(error: DataError, path: Path) -> str:

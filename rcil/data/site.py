@@ -11,15 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rcil.core.documents import parse_json, parse_yaml
-from rcil.core.files import replacing
+from rcil.core.drawing import Colour, Image, lut_of
+from rcil.core.files import replacing, write_file
 from rcil.core.images import SUFFIXES
 from rcil.core.reading import DataError, existing_folder, is_text, printable, read_lines
-from rcil.data.types import ClassSpec, Sample, SegmentationData
+from rcil.data.types import IGNORE, ClassSpec, Sample, SegmentationData
 from rcil.model.metadata import colour_of
 
 LAYOUT = (
@@ -29,6 +31,20 @@ RECORD = "splits.json"
 HELD_OUT = 0.2
 """Share of `val` in a random split."""
 _NOT_TEXT = "the name is not UTF-8; rename the file and its mask or image"
+
+
+class NamedColour(Protocol):
+    """A class with its name and colour, from a dataset or a model."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        ...
+
+    @property
+    def colour(self) -> Colour:
+        """RGB."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,28 @@ def read_classes(root: Path) -> tuple[ClassSpec, ...]:
         what = f"names {', '.join(doubled)} twice" if doubled else f"names {len(names)} classes"
         raise DataError(f"{root} {what}", "Name background and 1 to 254 classes, each once.")
     return tuple(ClassSpec(name, colours.get(name, colour_of(index))) for index, name in enumerate(names))
+
+
+def write_classes(site: Path, classes: Sequence[NamedColour]) -> str:
+    """Write the class names and return the name of the file.
+
+    This is classes.txt, or dataset.yaml if a class does not have its default colour, which classes.txt cannot store.
+    """
+    import yaml
+
+    if all(c.colour == colour_of(row) for row, c in enumerate(classes)):
+        name, text = "classes.txt", "".join(f"{c.name}\n" for c in classes)
+    else:
+        document = {"names": [c.name for c in classes], "colours": {c.name: list(c.colour) for c in classes}}
+        name = "dataset.yaml"
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    write_file(site / name, text)
+    return name
+
+
+def palette_of(classes: Sequence[NamedColour]) -> Image:
+    """Colours for `write_mask`, [256, 3]; ignored pixels have PASCAL VOC's colour for 255."""
+    return lut_of({**{row: c.colour for row, c in enumerate(classes)}, IGNORE: colour_of(IGNORE)})
 
 
 def pair_files(root: Path) -> Pairing:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from rcil import defaults
 from rcil.core.documents import write_json
 from rcil.core.drawing import legend, lut_of, overlay
-from rcil.core.files import building, check_writable, replacing, write_file
+from rcil.core.files import building, check_writable, replacing, scratch
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
 from rcil.core.log import DryRun, Progress
 from rcil.core.masks import write_mask
 from rcil.core.reading import DataError, existing_folder, readable, require_free
+from rcil.data.exporters import check_format, export_predictions
+from rcil.data.site import palette_of, write_classes
 from rcil.data.types import IGNORE
 from rcil.hardware.devices import choose_device
 from rcil.inference import Model, load
-from rcil.model.metadata import ClassInfo, colour_of
+from rcil.model.metadata import ClassInfo
 
 UNSURE = (255, 0, 255)
 """Colour of ignored pixels in overlays."""
@@ -35,6 +37,7 @@ def prelabel(
     min_confidence: float = defaults.MIN_CONFIDENCE,
     scale: float = defaults.SCALE,
     overlays: bool = False,
+    kind: str | None = None,
     device: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Any]:
@@ -43,38 +46,56 @@ def prelabel(
     Args:
         model: A checkpoint of any form.
         images: A folder of images, or a site folder, whose splits are kept.
-        output: The site folder, which is created atomically.
+        output: The site folder, or the folder for the labelling tool, which is created atomically.
         min_confidence: Pixels with a lower probability become 255 (ignore).
         scale: Factor by which images are resized for the network.
         overlays: Also draw the masks over the images.
+        kind: Write for a labelling tool instead: one of `rcil.data.exporters.FORMATS`.
         device: Device of the network: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of finished images and their total.
     """
     chosen = choose_device(device)
     require_free(output)
+    if kind is not None:
+        check_format(kind, polygons=False)
     found = find_images(images)
     loaded = load(model).folded.to(chosen)
     entries = []
     try:
-        with building(output) as site:
+        with building(output) as folder, _site_for(folder, kind) as site:
             for done, (name, path) in enumerate(found.items(), 1):
                 entries.append(_label(loaded, name, path, site, min_confidence, scale, overlays))
                 progress(done, len(found))
-            classes_file = write_classes(site, loaded.classes)
             document = {
                 "model": str(model),
                 "min_confidence": min_confidence,
-                "classes_file": classes_file,
+                "classes_file": write_classes(site, loaded.classes),
                 "images": sorted(entries, key=lambda entry: (entry["mean_confidence"], entry["image"])),
             }
-            write_json(site / "prelabel.json", document)
+            if kind is not None:
+                export_predictions(site, folder, kind)
+                if overlays:
+                    (site / "overlays").replace(folder / "overlays")
+            write_json(folder / "prelabel.json", document)
     except OSError as error:
         raise DataError(f"cannot write {output}: {error.strerror or error}", "Check space and permissions.") from error
     return document
 
 
-def dry_run(model: Path, images: Path, output: Path, *, overlays: bool) -> DryRun:
+@contextlib.contextmanager
+def _site_for(folder: Path, kind: str | None) -> Iterator[Path]:
+    """The folder of the site: the output itself, or one that exists until it is exported."""
+    if kind is None:
+        yield folder
+        return
+    with scratch(folder.parent, f"{folder.name}-site") as site:
+        yield site
+
+
+def dry_run(model: Path, images: Path, output: Path, *, overlays: bool, kind: str | None = None) -> DryRun:
     """Report what `prelabel` would do."""
+    if kind is not None:
+        check_format(kind, polygons=False)
     require_free(output)
     check_writable(output)
     found = find_images(images)
@@ -83,7 +104,7 @@ def dry_run(model: Path, images: Path, output: Path, *, overlays: bool) -> DryRu
     made = "image, mask and overlay" if overlays else "image and mask"
     return DryRun(
         {str(model): f"step {metadata.step}, {len(metadata.classes)} classes", str(images): f"{len(found)} images"},
-        {str(output): f"{made} for each of {len(found)}, class names, prelabel.json"},
+        {str(output): f"{made} for each of {len(found)}, class names, prelabel.json{f', for {kind}' if kind else ''}"},
         {"disk": f"{size / 2**20:.1f} MiB for the copied images"},
     )
 
@@ -110,21 +131,6 @@ def find_images(folder: Path) -> dict[str, Path]:
     return found
 
 
-def write_classes(site: Path, classes: Sequence[ClassInfo]) -> str:
-    """Write the class names and return the name of the file.
-
-    This is classes.txt, or dataset.yaml if a class does not have its default colour, which classes.txt cannot store.
-    """
-    if all(c.colour == colour_of(row) for row, c in enumerate(classes)):
-        name, text = "classes.txt", "".join(f"{c.name}\n" for c in classes)
-    else:
-        document = {"names": [c.name for c in classes], "colours": {c.name: list(c.colour) for c in classes}}
-        name = "dataset.yaml"
-        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
-    write_file(site / name, text)
-    return name
-
-
 def _label(
     model: Model,
     name: str,
@@ -140,7 +146,7 @@ def _label(
     mask = np.where(confidence < min_confidence, np.uint8(IGNORE), rows)
     with replacing(site / "images" / f"{name}{path.suffix.lower()}") as part:
         shutil.copyfile(path, part)
-    write_mask(site / "masks" / f"{name}.png", mask)
+    write_mask(site / "masks" / f"{name}.png", mask, palette_of(model.classes))
     if overlays:
         write_image(site / "overlays" / f"{name}.png", draw(image, mask, model.classes))
     shares = np.bincount(mask.ravel(), minlength=256) / mask.size

@@ -56,6 +56,7 @@ COMMANDS = {
     "rcil data check": "@site --sheet %sheet.png",
     "rcil data show": "@site -o %overlays",
     "rcil data convert": "coco @coco.json %converted --images @photos",
+    "rcil data export": "@site %labelling --to cvat",
     "rcil data make-site": "%yard --count 5 --size 48x64 --frames 0",
     "rcil presets": "",
     "rcil presets show": "voc-15-1-overlapped",

@@ -13,26 +13,41 @@ Everywhere, a class called background or _background_ is class 0, and one called
 
 from __future__ import annotations
 
+import contextlib
 import re
-import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.core.files import building, check_writable, replacing, write_file
-from rcil.core.images import read_rgb
+from rcil.core.files import building, check_writable, write_file
+from rcil.core.images import decode_rgb
 from rcil.core.log import DryRun
-from rcil.core.masks import write_mask
+from rcil.core.masks import Mask, write_mask
 from rcil.core.reading import DataError, readable, require_free
-from rcil.data.converters import coco, cvat, labelme, yolo
+from rcil.data.converters import coco, cvat, label_studio, labelme, roboflow, via, yolo
 from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture
+from rcil.data.converters.archive import unpacked
+from rcil.data.converters.detect import detect_format
+from rcil.data.site import palette_of, write_classes
+from rcil.data.types import ClassSpec
+from rcil.model.metadata import colour_of
 
-__all__ = ["FORMATS", "ConvertSummary", "convert", "dry_run"]
+__all__ = ["AUTO", "FORMATS", "ConvertSummary", "convert", "dry_run"]
 
-FORMATS = {"cvat": cvat.read, "coco": coco.read, "labelme": labelme.read, "yolo": yolo.read}
+FORMATS = {
+    "cvat": cvat.read,
+    "coco": coco.read,
+    "label-studio": label_studio.read,
+    "labelme": labelme.read,
+    "roboflow": roboflow.read,
+    "via": via.read,
+    "yolo": yolo.read,
+}
 """Readers by name."""
+AUTO = "auto"
+"""The format is recognised by its files."""
 
 
 def convert(
@@ -41,8 +56,9 @@ def convert(
     """Convert an annotation export into a site folder, which is created atomically.
 
     Args:
-        kind: `cvat` (Segmentation mask 1.1), `coco`, `labelme` or `yolo` (segmentation).
-        source: The unpacked export; for COCO also a single json file.
+        kind: `cvat` (CVAT for images 1.1 or Segmentation mask 1.1), `coco`, `label-studio`, `labelme`, `roboflow`
+            (semantic masks), `via` (2.x) or `yolo` (segmentation); `auto` recognises the format.
+        source: The export: a folder, a ZIP file, or the annotation file itself where the format has a single one.
         target: The site folder; must not exist, or be empty.
         images: Folder with the images, if the export has none.
         split: The split for exports that record none (labelme, a single COCO file, images
@@ -52,30 +68,37 @@ def convert(
         ConfigError: The kind is unknown, or a split is given for an export that has its own.
         DataError: Something in the export is missing or wrong, or the target is in use.
     """
-    return write_site(_read(kind, source, target, images, split), target)
+    with _opened(kind, source, target, images, split) as (_, annotations):
+        return write_site(annotations, target)
 
 
 def dry_run(kind: str, source: Path, target: Path, *, images: Path | None = None, split: str | None = None) -> DryRun:
     """Report what `convert` would do; annotations are read, images are not."""
-    annotations = _read(kind, source, target, images, split)
-    check_writable(target)
-    size = sum(picture.image.stat().st_size for picture in annotations.pictures)
+    with _opened(kind, source, target, images, split) as (found, annotations):
+        check_writable(target)
+        size = sum(0 if picture.embedded else picture.image.stat().st_size for picture in annotations.pictures)
     counts = Counter(picture.split for picture in annotations.pictures)
+    listed = ", ".join(f"{number} {name}" for name, number in counts.items())
     return DryRun(
-        {str(source): f"{len(annotations.classes)} classes, {', '.join(f'{n} {name}' for name, n in counts.items())}"},
+        {str(source): f"{found}, {len(annotations.classes)} classes, {listed}"},
         {str(target): f"{counts.total()} images with masks, classes.txt"},
         {"disk": f"{size / 2**20:.1f} MiB for the copied images"},
     )
 
 
-def _read(kind: str, source: Path, target: Path, images: Path | None, split: str | None) -> Annotations:
-    if kind not in FORMATS:
-        raise ConfigError(f"unknown annotation format '{kind}'", did_you_mean(kind, FORMATS))
+@contextlib.contextmanager
+def _opened(
+    kind: str, source: Path, target: Path, images: Path | None, split: str | None
+) -> Iterator[tuple[str, Annotations]]:
+    """The format and its annotations; files of an archive exist inside the block only."""
+    if kind not in (*FORMATS, AUTO):
+        raise ConfigError(f"unknown annotation format '{kind}'", did_you_mean(kind, (*FORMATS, AUTO)))
     require_free(target)
     if not source.exists():
-        raise DataError(f"no annotations at {source}", "Give the unpacked export.")
-    with readable(source):
-        return FORMATS[kind](source, images, split)
+        raise DataError(f"no annotations at {source}", "Give the export: a folder, a ZIP file or an annotation file.")
+    with readable(source), unpacked(source) as folder:
+        found = detect_format(folder) if kind == AUTO else kind
+        yield found, FORMATS[found](folder, images, split)
 
 
 @dataclass(frozen=True)
@@ -94,17 +117,12 @@ class ConvertSummary:
 
 def _clean(text: str) -> str:
     """`text` as a safe file or folder name."""
-    return re.sub(r"[^\w.\- ]", "_", text).strip(" .") or "_"
+    return re.sub(r'[\x00-\x1f\x7f\ud800-\udfff<>:"/\\|?*]', "_", text).strip(" .") or "_"
 
 
 def _site_names(paths: Sequence[PurePosixPath]) -> list[str]:
-    """File names without suffix; equal names are prefixed with their folders, joined by `__`."""
-    stems = [_clean(path.stem) for path in paths]
-    often = Counter(stem.casefold() for stem in stems)
-    names = [
-        stem if often[stem.casefold()] == 1 else "__".join(map(_clean, path.with_suffix("").parts))
-        for stem, path in zip(stems, paths, strict=True)
-    ]
+    """Names in the site folder: the paths without suffix, so that the folders of an export are kept."""
+    names = ["/".join(map(_clean, path.with_suffix("").parts)) for path in paths]
     name, count = Counter(name.casefold() for name in names).most_common(1)[0]
     if count > 1:
         clash = [str(path) for path, other in zip(paths, names, strict=True) if other.casefold() == name]
@@ -115,6 +133,10 @@ def _site_names(paths: Sequence[PurePosixPath]) -> list[str]:
 def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
     """Build the site folder under a temporary name, then rename it."""
     images = Counter(_clean(picture.split) for picture in annotations.pictures)
+    classes = [
+        ClassSpec(name, annotations.colours.get(name, colour_of(row))) for row, name in enumerate(annotations.classes)
+    ]
+    palette = palette_of(classes)
     marked = 0
     try:
         with building(target) as site:
@@ -122,8 +144,8 @@ def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
                 pictures = [picture for picture in annotations.pictures if _clean(picture.split) == split]
                 names = _site_names([picture.name for picture in pictures])
                 for name, picture in zip(names, pictures, strict=True):
-                    marked += _write_picture(picture, site, split, name)
-            write_file(site / "classes.txt", "".join(f"{name}\n" for name in annotations.classes))
+                    marked += _write_picture(picture, site, split, name, palette)
+            write_classes(site, classes)
     except OSError as error:
         raise DataError(
             f"cannot write {target}: {error.strerror or error}", "Check free space and permissions."
@@ -132,17 +154,16 @@ def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
     return ConvertSummary(target, annotations.classes, dict(images), background_only, annotations.skipped)
 
 
-def _write_picture(picture: Picture, site: Path, split: str, name: str) -> bool:
-    """Copy the image and write its mask; returns whether it has annotations."""
-    height, width, _ = read_rgb(picture.image).shape
+def _write_picture(picture: Picture, site: Path, split: str, name: str, palette: Mask) -> bool:
+    """Write the bytes of the image, and its mask; returns whether it has annotations."""
+    data = picture.read()
+    height, width, _ = decode_rgb(data, picture.image).shape
     mask = picture.draw(height, width)
     if mask.shape != (height, width):
         raise DataError(
             f"{picture.image} is {width} x {height} pixels, its mask {mask.shape[1]} x {mask.shape[0]}",
             "Image and annotation do not belong together.",
         )
-    suffix = SUFFIXES[picture.image.suffix.lower()]
-    with replacing(site / "images" / split / f"{name}{suffix}") as part:
-        shutil.copyfile(picture.image, part)
-    write_mask(site / "masks" / split / f"{name}.png", mask)
+    write_file(site / "images" / split / f"{name}{SUFFIXES[picture.image.suffix.lower()]}", data)
+    write_mask(site / "masks" / split / f"{name}.png", mask, palette)
     return bool(mask.any())

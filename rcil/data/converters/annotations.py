@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
+from rcil.core.drawing import Colour
 from rcil.core.errors import ConfigError
 from rcil.core.masks import Mask
 from rcil.core.reading import DataError, read_bytes
@@ -38,6 +39,12 @@ class Picture:
     image: Path
     draw: Callable[[int, int], Mask]
     """(height, width) of the decoded image -> its mask."""
+    embedded: Callable[[], bytes] | None = None
+    """The encoded image, if the annotation file holds it; `image` is then only its name."""
+
+    def read(self) -> bytes:
+        """The bytes of the encoded image."""
+        return self.embedded() if self.embedded else read_bytes(self.image, "Check the image folder.")
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,8 @@ class Annotations:
     classes: tuple[str, ...]
     pictures: tuple[Picture, ...]
     skipped: dict[str, int] = field(default_factory=dict)
+    colours: dict[str, Colour] = field(default_factory=dict)
+    """RGB by class name, where the format stores colours."""
 
 
 def no_split(split: str | None, kind: str) -> None:
@@ -66,11 +75,21 @@ def split_names(recorded: Iterable[str], asked: str | None, kind: str) -> dict[s
     return {name: (asked or "train") if name == _NO_SUBSET else name for name in names}
 
 
+def is_background(name: str) -> bool:
+    """Whether a label of this name means background."""
+    return name.casefold() in _BACKGROUND
+
+
+def is_ignored(name: str) -> bool:
+    """Whether a label of this name marks pixels to ignore."""
+    return name.casefold() in _IGNORED
+
+
 def class_table(names: Iterable[str], source: Path) -> tuple[tuple[str, ...], dict[str, int]]:
     """The class names of the site folder, and the mask value of each name in the export."""
     given = [name.strip() for name in names]
-    special = {name: 0 for name in given if name.casefold() in _BACKGROUND}
-    special |= {name: IGNORE for name in given if name.casefold() in _IGNORED}
+    special = {name: 0 for name in given if is_background(name)}
+    special |= {name: IGNORE for name in given if is_ignored(name)}
     kept = [name for name in given if name not in special]
     if not 0 < len(kept) < IGNORE:
         raise DataError(f"{source} names {len(kept)} classes besides background", f"Use 1 to {IGNORE - 1} classes.")
@@ -89,6 +108,11 @@ def safe_path(text: str, source: Path) -> PurePosixPath:
             "Correct the name, or give the folder with the images.",
         )
     return path
+
+
+def without_top(name: PurePosixPath, folder: str) -> PurePosixPath:
+    """A path below a folder that repeats its split; other paths are returned as they are."""
+    return PurePosixPath(*name.parts[1:]) if len(name.parts) > 1 and name.parts[0] == folder else name
 
 
 def below(folder: Path, name: PurePosixPath, source: Path) -> Path:
@@ -121,6 +145,11 @@ def find_by_stem(stem: PurePosixPath, folder: Path, source: Path) -> Path:
     raise DataError(f"{source} names '{stem}', but {folder} has no such JPEG or PNG", "Give the image folder.")
 
 
+def json_files(folder: Path) -> list[Path]:
+    """The JSON files below a folder, without the list of confidences that `rcil prelabel` writes."""
+    return sorted(path for path in folder.rglob("*.json") if path != folder / "prelabel.json")
+
+
 def read_json(path: Path, model: type[_Model], hint: str) -> _Model:
     """Read and validate a JSON file; the error names the first invalid entry."""
     try:
@@ -136,3 +165,12 @@ def fill_polygon(mask: Mask, points: npt.NDArray[np.float64], value: int, source
     if len(points) < 3 or not np.all(np.abs(points) <= _MAX_COORDINATE):
         raise DataError(f"{source}: an outline of {len(points)} points cannot be filled", "Correct or delete it.")
     cv2.fillPoly(mask, [points.astype(np.int32)], value)
+
+
+def check_size(where: str, declared: tuple[int | None, int | None], actual: tuple[int, int]) -> None:
+    """Raise if an image does not have the height and width that its annotation states."""
+    if any(told not in (None, size) for told, size in zip(declared, actual, strict=True)):
+        raise DataError(
+            f"{where}: the image is {actual[1]} x {actual[0]} pixels, annotated as {declared[1]} x {declared[0]}",
+            "Use the images that were annotated, or remove their EXIF rotation.",
+        )

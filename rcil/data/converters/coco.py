@@ -10,16 +10,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from rcil.core.drawing import Colour
 from rcil.core.masks import Mask
 from rcil.core.reading import DataError
 from rcil.data.converters.annotations import (
     Annotations,
     Picture,
+    check_size,
     class_table,
     fill_polygon,
     find_image,
@@ -27,6 +30,7 @@ from rcil.data.converters.annotations import (
     safe_path,
     split_names,
 )
+from rcil.data.converters.shapes import expand_runs
 from rcil.data.types import IGNORE
 
 _HINT = "Expected a COCO instances file, with images, annotations and categories."
@@ -47,6 +51,8 @@ class _Image(_Entry):
 class _Category(_Entry):
     id: int
     name: str
+    color: Any = None
+    """RGB, which panoptic files and our own have."""
 
 
 class _RunLengths(_Entry):
@@ -78,6 +84,7 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
     categories: dict[int, str] = {}
     pictures: list[Picture] = []
     skipped: Counter[str] = Counter()
+    colours: dict[str, Colour] = {}
     for name, path in files.items():
         content = read_json(path, _File, _HINT)
         found = {category.id: category.name.strip() for category in content.categories}
@@ -88,10 +95,19 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
         values = {key: ids[label] for key, label in categories.items()}
         folders = [images / name, images] if images else [base / "images" / name, base / "images", base / name]
         pictures += _pictures(content, path, name, folders, values)
+        colours |= {c.name.strip(): colour for c in content.categories if (colour := _colour(c.color))}
         skipped["annotations without a region"] += sum(not a.segmentation for a in content.annotations)
     if not pictures:
         raise DataError(f"{source} lists no images", _HINT)
-    return Annotations(classes, tuple(pictures), dict(+skipped))
+    kept = {name: colour for name, colour in colours.items() if name in classes}
+    return Annotations(classes, tuple(pictures), dict(+skipped), kept)
+
+
+def _colour(value: Any) -> Colour | None:
+    """RGB if this is a list of three bytes."""
+    if not isinstance(value, list) or len(value) != 3 or not all(type(v) is int and 0 <= v < 256 for v in value):
+        return None
+    return value[0], value[1], value[2]
 
 
 def decode_counts(text: str, source: str) -> list[int]:
@@ -155,11 +171,7 @@ def _draw(
     height: int,
     width: int,
 ) -> Mask:
-    if any(told not in (None, size) for told, size in zip(declared, (height, width), strict=True)):
-        raise DataError(
-            f"{where}: the image is {width} x {height} pixels, annotated as {declared[1]} x {declared[0]}",
-            "Use the images that were annotated, or remove their EXIF rotation.",
-        )
+    check_size(where, declared, (height, width))
     mask = np.zeros((height, width), np.uint8)
     marked = [annotation for annotation in annotations if annotation.segmentation]
     # Every region is drawn twice, to measure and to fill it, so that they need not all be kept in memory.
@@ -186,7 +198,6 @@ def _region(annotation: _Annotation, height: int, width: int, where: str) -> npt
 def _runs(rle: _RunLengths, height: int, width: int, where: str) -> npt.NDArray[np.bool_]:
     """Decode column-major run lengths, which start with pixels outside the region."""
     counts = decode_counts(rle.counts, where) if isinstance(rle.counts, str) else rle.counts
-    if rle.size != (height, width) or sum(counts) != height * width or min(counts) < 0:
+    if rle.size != (height, width):
         raise DataError(f"{where}: the run lengths do not cover {width} x {height} pixels", _RLE_HINT)
-    inside = np.arange(len(counts)) % 2 == 1
-    return np.repeat(inside, counts).reshape(width, height).T
+    return expand_runs(counts, (height, width), where, _RLE_HINT).reshape(width, height).T

@@ -11,9 +11,11 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from rcil.core.drawing import Colour
 from rcil.core.images import read_rgb
 from rcil.core.masks import Mask
 from rcil.core.reading import DataError, existing_folder, read_lines
+from rcil.data.converters import cvat_xml
 from rcil.data.converters.annotations import (
     Annotations,
     Picture,
@@ -22,16 +24,19 @@ from rcil.data.converters.annotations import (
     find_by_stem,
     safe_path,
     split_names,
+    without_top,
 )
 
-_HINT = "Export from CVAT as 'Segmentation mask 1.1' and unpack the archive."
+_HINT = "Export from CVAT as 'Segmentation mask 1.1' or 'CVAT for images 1.1'."
 _BLACK = 0
 
 
 def read(source: Path, images: Path | None, split: str | None) -> Annotations:
-    """Read the masks named by the lists in `ImageSets/Segmentation`, one split per list."""
+    """Read the masks named by the lists in `ImageSets/Segmentation`, one split per list; or CVAT's own XML."""
+    if source.suffix.lower() == ".xml" or (source / cvat_xml.FILE).is_file():
+        return cvat_xml.read(source, images, split)
     existing_folder(source, _HINT)
-    classes, values = _label_map(source / "labelmap.txt")
+    classes, values, colours = _label_map(source / "labelmap.txt")
     folder = images or source / "JPEGImages"
     existing_folder(folder, "Export with images, or give the folder that holds them.")
     lists = sorted(existing_folder(source / "ImageSets" / "Segmentation", _HINT).glob("*.txt"))
@@ -41,11 +46,13 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
     )
     if not pictures:
         raise DataError(f"the lists in {source / 'ImageSets' / 'Segmentation'} name no images", _HINT)
-    return Annotations(classes, pictures)
+    return Annotations(classes, pictures, colours=colours)
 
 
-def _label_map(path: Path) -> tuple[tuple[str, ...], dict[int, int]]:
-    """Class names, and mask value by colour (0xRRGGBB). Black is background unless the file says otherwise."""
+def _label_map(path: Path) -> tuple[tuple[str, ...], dict[int, int], dict[str, Colour]]:
+    """Class names, mask value by colour (0xRRGGBB), and RGB by class. Black is background unless the file says
+    otherwise.
+    """
     colours: dict[str, int] = {}
     for number, line in enumerate(read_lines(path, _HINT), 1):
         if not line or line.startswith("#"):
@@ -61,7 +68,12 @@ def _label_map(path: Path) -> tuple[tuple[str, ...], dict[int, int]]:
         colours[name] = colour
     classes, ids = class_table(colours, path)
     values = {colour: ids[name.strip()] for name, colour in colours.items()}
-    return classes, values if 0 in values.values() else {_BLACK: 0} | values
+    shown = {classes[value]: _rgb(colour) for colour, value in values.items() if value < len(classes)}
+    return classes, values if 0 in values.values() else {_BLACK: 0} | values, shown
+
+
+def _rgb(colour: int) -> Colour:
+    return colour >> 16, colour >> 8 & 255, colour & 255
 
 
 def _pictures(source: Path, listing: Path, split: str, images: Path, values: dict[int, int]) -> Iterator[Picture]:
@@ -74,7 +86,8 @@ def _pictures(source: Path, listing: Path, split: str, images: Path, values: dic
             raise DataError(f"{listing} names '{line}', but there is no {mask}", _HINT)
         below(source / "SegmentationClass", PurePosixPath(f"{name}.png"), listing)
         image = find_by_stem(name, images, listing)
-        yield Picture(split, PurePosixPath(f"{name}{image.suffix}"), image, partial(_draw, mask, values))
+        inside = without_top(PurePosixPath(f"{name}{image.suffix}"), listing.stem)
+        yield Picture(split, inside, image, partial(_draw, mask, values))
 
 
 def _draw(path: Path, values: dict[int, int], height: int, width: int) -> Mask:
@@ -89,7 +102,7 @@ def _draw(path: Path, values: dict[int, int], height: int, width: int) -> Mask:
         first = int(unknown[0])
         count = int(np.count_nonzero(unknown == first))
         raise DataError(
-            f"{path}: {count} pixels have the colour {first >> 16},{first >> 8 & 255},{first & 255}",
+            f"{path}: {count} pixels have the colour {','.join(map(str, _rgb(first)))}",
             "Add it to labelmap.txt, or export masks and labelmap together.",
         )
     return np.array([values[colour] for colour in known.tolist()], np.uint8)[index]

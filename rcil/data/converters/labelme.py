@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from rcil.core.errors import did_you_mean
+from rcil.core.images import JPEG, PNG
 from rcil.core.masks import Mask, decode_mask
 from rcil.core.reading import DataError, existing_folder, read_lines
 from rcil.data.converters.annotations import (
@@ -24,8 +27,10 @@ from rcil.data.converters.annotations import (
     fill_polygon,
     find_by_stem,
     find_image,
+    json_files,
     read_json,
     safe_path,
+    without_top,
 )
 
 _HINT = "Expected the folder with labelme's json files."
@@ -53,15 +58,23 @@ class _File(BaseModel):
     image_path: str | None = Field(None, alias="imagePath")
     height: int | None = Field(None, alias="imageHeight")
     width: int | None = Field(None, alias="imageWidth")
+    embedded: Annotated[bool, BeforeValidator(bool)] = Field(False, alias="imageData")
+    """Whether the file holds the image itself. The data is read when it is needed, because it may be large."""
+    split: str | None = None
+    """Written by `rcil data export`; labelme keeps it."""
+
+
+class _Embedded(BaseModel):
+    data: str = Field(alias="imageData")
 
 
 def read(source: Path, images: Path | None, split: str | None) -> Annotations:
     """Read every JSON file below a folder.
 
-    Top-level folders called train, val and test are splits, if there are no others and no split is given. Class ids
-    follow `labels.txt` if it exists, otherwise alphabetical order.
+    A split is the one that was asked for or that the file names. Otherwise top-level folders called train, val and test
+    are splits, if there are no others. Class ids follow `labels.txt` if it exists, otherwise alphabetical order.
     """
-    paths = sorted(existing_folder(source, _HINT).rglob("*.json"))
+    paths = json_files(existing_folder(source, _HINT))
     if not paths:
         raise DataError(f"no json files in {source}", _HINT)
     files = {path: read_json(path, _File, _HINT) for path in paths}
@@ -71,10 +84,11 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
     pictures = []
     for path, content in files.items():
         relative = PurePosixPath(path.relative_to(source).as_posix())
-        top = relative.parts[0] if by_folder else split or "train"
-        image = _image(path, content, images)
-        folders = relative.parent.relative_to(top) if by_folder else relative.parent
-        pictures.append(Picture(top, folders / image.name, image, partial(_draw, path, content, values)))
+        top = split or content.split or (relative.parts[0] if by_folder else "train")
+        image, embedded = _image(path, content, images)
+        name = relative.parent / image.name
+        name = without_top(name, top) if by_folder or content.split == top else name
+        pictures.append(Picture(top, name, image, partial(_draw, path, content, values), embedded))
     skipped = Counter(shape.kind for content in files.values() for shape in content.shapes if shape.kind not in _DRAWN)
     return Annotations(classes, tuple(pictures), dict(skipped))
 
@@ -94,14 +108,31 @@ def _names(source: Path, files: dict[Path, _File]) -> list[str]:
     return names
 
 
-def _image(path: Path, content: _File, images: Path | None) -> Path:
-    """Find the image of a JSON file: by `imagePath`, in the image folder, or next to the JSON file."""
+def _image(path: Path, content: _File, images: Path | None) -> tuple[Path, Callable[[], bytes] | None]:
+    """Find the image of a JSON file: by `imagePath`, in the image folder, next to the JSON file, or inside it."""
     folder = images or path.parent
-    if content.image_path:
-        told = content.image_path.replace("\\", "/")
-        name = safe_path(PurePosixPath(told).name if images else told, path)
-        return find_image(name, [folder], path)
-    return find_by_stem(PurePosixPath(path.stem), folder, path)
+    told = PurePosixPath((content.image_path or "").replace("\\", "/"))
+    try:
+        if content.image_path:
+            return find_image(safe_path(told.name if images else str(told), path), [folder], path), None
+        return find_by_stem(PurePosixPath(path.stem), folder, path), None
+    except DataError:
+        if not content.embedded:
+            raise
+    data = _embedded(path)
+    suffix = ".png" if data.startswith(PNG) else ".jpg"
+    return path.with_name(f"{told.stem or path.stem}{suffix}"), partial(_embedded, path)
+
+
+def _embedded(path: Path) -> bytes:
+    """The image inside a JSON file."""
+    try:
+        data = base64.b64decode(read_json(path, _Embedded, _HINT).data, validate=True)
+    except ValueError as error:
+        raise DataError(f"{path}: imageData is not base64", "Save it again in labelme, or give the image.") from error
+    if not data.startswith((PNG, JPEG)):
+        raise DataError(f"{path}: imageData is neither JPEG nor PNG", "Give the folder with the image.")
+    return data
 
 
 def _draw(path: Path, content: _File, values: dict[str, int], height: int, width: int) -> Mask:

@@ -194,6 +194,16 @@ def test_written_masks_are_grey_and_read_back(tmp_path):
     np.testing.assert_array_equal(cv2.imread(str(tmp_path / "new" / "a.png"), cv2.IMREAD_UNCHANGED), mask)
 
 
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (64, 33)])
+def test_a_palette_colours_the_ids_and_keeps_them(tmp_path, size):
+    mask = np.random.default_rng(1).integers(0, 256, size, dtype=np.uint8)
+    palette = np.random.default_rng(2).integers(0, 256, (256, 3), dtype=np.uint8)
+    write_mask(tmp_path / "a.png", mask, palette)
+    np.testing.assert_array_equal(read_mask(tmp_path / "a.png"), mask)
+    shown = cv2.imread(str(tmp_path / "a.png"))[..., ::-1]
+    np.testing.assert_array_equal(shown, palette[mask])
+
+
 @pytest.mark.parametrize(
     "mask", [np.zeros((2, 2), np.int64), np.zeros((2, 2, 3), np.uint8), np.zeros((0, 2), np.uint8)]
 )

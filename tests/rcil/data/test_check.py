@@ -26,15 +26,37 @@ def messages(root, severity="error"):
 
 
 def test_a_good_site(tmp_path):
-    report = check_site(make_site(tmp_path))
-    assert report.ok
+    report = check_site(make_site(tmp_path, images=20))
+    assert report.ok and report.verdict == "fit for training"
     assert report.problems == []
-    assert report.images == {"train": 6, "val": 6}
-    assert [(c.name, c.pixels, c.images) for c in report.counts] == [
-        ("background", 12 * (64 * 96 - 3200), 12),
-        ("ball", 12 * 1600, 12),
-        ("cone", 12 * 1600, 12),
+    assert report.images == {"train": 20, "val": 20}
+    assert [(c.name, c.pixels, c.images, c.training_images) for c in report.counts] == [
+        ("background", 40 * (64 * 96 - 3200), 40, 20),
+        ("ball", 40 * 1600, 40, 20),
+        ("cone", 40 * 1600, 40, 20),
     ]
+
+
+@pytest.mark.parametrize(("images", "enough"), [(3, False), (19, False), (20, True)])
+def test_few_images_are_not_called_fit_for_training(tmp_path, images, enough):
+    report = check_site(make_site(tmp_path, splits=("",), images=images))
+    assert report.ok
+    assert (report.verdict == "fit for training") == enough
+    assert ("fewer than 20 training images of ball, cone" in report.verdict) == (not enough)
+    advice = [p.message for p in report.problems if p.place == "class ball"]
+    assert all("label at least 20" in text for text in advice) and len(advice) == (not enough)
+
+
+def test_images_for_validation_do_not_train(tmp_path):
+    report = check_site(make_site(tmp_path, splits=("train", "val"), images=12))
+    assert report.scarce == ["ball", "cone"]
+    assert "only 12 training images; label at least 20" in [p.message for p in report.problems]
+
+
+def test_a_site_without_labels_is_not_fit_for_training(tmp_path):
+    make_site(tmp_path, images=0)
+    write_sample(tmp_path, "train", "empty", np.zeros((64, 96)))
+    assert check_site(tmp_path).verdict == "no errors, but no class is labelled"
 
 
 DAMAGES = {
@@ -104,9 +126,9 @@ def test_scan_applies_the_id_table(tmp_path):
 
 class TestCommandLine:
     def test_good(self, tmp_path):
-        done = call("check", make_site(tmp_path))
+        done = call("check", make_site(tmp_path, images=20))
         assert done.returncode == 0, done.stderr
-        assert "fit for training" in done.stdout
+        assert "0 warnings: fit for training" in done.stdout
         assert cv2.imread(str(tmp_path / "contact_sheet.png")).shape[1] > 900
 
     def test_bad_exits_with_a_list_and_json_holds_all(self, tmp_path):
@@ -118,7 +140,7 @@ class TestCommandLine:
         assert "not fit for training" in done.stdout
         document = json.loads(call("check", tmp_path, "--json").stdout)
         assert document["ok"] is False
-        assert len(document["problems"]) == 1
+        assert len([p for p in document["problems"] if p["severity"] == "error"]) == 1
 
     def test_not_a_site(self, tmp_path):
         done = call("check", tmp_path)
@@ -150,7 +172,7 @@ def test_findings_are_shown_where_no_contact_sheet_can_be_written(tmp_path):
     result = CliRunner().invoke(app, ["data", "check", str(site)])
     assert result.exit_code == 0, result.output
     shown = result.stdout.replace("\n", "")  # the length of the path decides where its line is broken
-    assert "fit for training" in shown and "a[/b]c" in shown
+    assert "fewer than 20 training images" in shown and "a[/b]c" in shown
     assert json.loads(CliRunner().invoke(app, ["data", "check", str(site), "--json"]).stdout)["contact_sheet"] is None
     asked = CliRunner().invoke(app, ["data", "check", str(site), "--sheet", str(site / "contact_sheet.png")])
     assert isinstance(asked.exception, RcilError)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rcil.core.errors import ConfigError, RcilError
-from rcil.core.masks import write_mask
+from rcil.core.masks import read_mask, write_mask
 from rcil.core.reading import DataError
 from rcil.scenes import CLASSES, DOMAINS, clip, make_clip, make_scene, make_site, site
 
@@ -54,7 +54,7 @@ def test_description(root):
 
 def test_pixels_are_those_of_the_scenes(root):
     scene = make_scene(3, 7, size=(64, 96))
-    assert np.array_equal(cv2.imread(str(root / "masks/val/000007.png"), cv2.IMREAD_UNCHANGED), scene.mask)
+    assert np.array_equal(read_mask(root / "masks/val/000007.png"), scene.mask)
     image = cv2.imread(str(root / "images/val/000007.jpg"))[..., ::-1]
     assert np.abs(image.astype(int) - scene.image).mean() < 8
     assert np.abs(image.astype(int) - scene.image[..., ::-1]).mean() > np.abs(image.astype(int) - scene.image).mean()
@@ -120,7 +120,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
 def test_nothing_is_left_behind_after_an_error(tmp_path, monkeypatch, error):
     calls = []
 
-    def fail_later(path, mask):
+    def fail_later(path, mask, palette=None):
         calls.append(path)
         if len(calls) == 4:
             raise error

@@ -7,15 +7,17 @@ from networks import at_step, small_arch
 from sites import make_site
 
 from rcil.checkpoint.file import save
-from rcil.core.errors import CheckpointError
+from rcil.core.errors import CheckpointError, ConfigError
 from rcil.core.files import sha256_of
 from rcil.core.images import read_rgb, write_image
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.data.check import check_site
-from rcil.data.site import read_classes, read_site
+from rcil.data.converters import convert
+from rcil.data.exporters import FORMATS
+from rcil.data.site import read_classes, read_site, write_classes
 from rcil.model.metadata import ClassInfo, Metadata, class_table
-from rcil.site.prelabel import UNSURE, find_images, prelabel, write_classes
+from rcil.site.prelabel import UNSURE, find_images, prelabel
 
 NAMES = ["background", "a", "b"]
 
@@ -146,3 +148,26 @@ def test_a_deployed_model_labels_the_same(model, photos, tmp_path):
         b = prelabel(tmp_path / "folded.safetensors", photos, tmp_path / "b")
     assert [e["image"] for e in a["images"]] == [e["image"] for e in b["images"]]
     assert a["images"][0]["mean_confidence"] == pytest.approx(b["images"][0]["mean_confidence"], abs=1e-5)
+
+
+class TestLabellingTools:
+    @pytest.mark.parametrize("kind", FORMATS)
+    def test_predictions_come_back_as_they_are(self, model, photos, tmp_path, kind):
+        document = prelabel(model, photos, tmp_path / "site", min_confidence=0.4)
+        prelabel(model, photos, tmp_path / "tool", min_confidence=0.4, kind=kind, overlays=True)
+        assert {path.name for path in tmp_path.iterdir()} == {"photos", "site", "tool"}
+        assert json.loads((tmp_path / "tool/prelabel.json").read_text()) == document
+        assert (tmp_path / "tool/overlays/one.png").is_file()
+        convert("auto", tmp_path / "tool", tmp_path / "back")
+        for entry in document["images"]:
+            before, after = tmp_path / "site/masks", tmp_path / "back/masks/train"
+            np.testing.assert_array_equal(*(read_mask(path / f"{entry['image']}.png") for path in (before, after)))
+
+    def test_label_studio_gets_predictions_to_review(self, model, photos, tmp_path):
+        prelabel(model, photos, tmp_path / "tool", kind="label-studio")
+        tasks = json.loads((tmp_path / "tool/tasks.json").read_text())
+        assert all("predictions" in task and "annotations" not in task for task in tasks)
+
+    def test_an_unknown_format_ends_before_the_work(self, model, photos, tmp_path):
+        with pytest.raises(ConfigError, match="unknown annotation format 'cvta'"):
+            prelabel(model, photos, tmp_path / "tool", kind="cvta")

@@ -84,7 +84,7 @@ def make_cvat(random: Random) -> Case:
         "export/SegmentationClass/a.png": _coloured(),
         "export/SegmentationClass/sub/b.png": _coloured(),
     }
-    return _spoilt(random, files)
+    return spoilt(random, files)
 
 
 def make_labelme(random: Random) -> Case:
@@ -95,7 +95,7 @@ def make_labelme(random: Random) -> Case:
     if random.random() < 0.2:
         shapes = [{**SHAPES[-1], "mask": base64.b64encode(damaged_image(random, mask_png())).decode()}]
         files["export/a.json"] = json.dumps({**LABELME, "shapes": shapes}).encode()
-    return _spoilt(random, files) if random.random() < 0.2 else files
+    return spoilt(random, files) if random.random() < 0.2 else files
 
 
 def make_yolo(random: Random) -> Case:
@@ -110,10 +110,10 @@ def make_yolo(random: Random) -> Case:
         files[random.choice(("export/data.yaml", "export/data.yml"))] = random.choice(DATA_YAML)
     else:
         files["export/classes.txt"] = b"ball\ncone\npole\n"
-    return _spoilt(random, files)
+    return spoilt(random, files)
 
 
-def _spoilt(random: Random, files: Case) -> Case:
+def spoilt(random: Random, files: Case) -> Case:
     """Damage, move or delete one or two of the files."""
     for _ in range(random.choice((1, 1, 2))):
         name = random.choice(list(files))

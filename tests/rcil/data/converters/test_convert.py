@@ -89,7 +89,7 @@ def test_the_same_name_in_two_folders(tmp_path):
         annotate(source / folder, "1")
     annotate(source / "south", "2")
     convert("labelme", source, tmp_path / "site")
-    assert tree(tmp_path / "site" / "masks") == ["train/2.png", "train/north__1.png", "train/south__1.png"]
+    assert tree(tmp_path / "site" / "masks") == ["train/north/1.png", "train/south/1.png", "train/south/2.png"]
 
 
 def test_names_that_cannot_be_told_apart(tmp_path):

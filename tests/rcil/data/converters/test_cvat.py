@@ -6,6 +6,7 @@ from rcil.core.errors import ConfigError
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.data.converters import convert
+from rcil.data.site import read_classes
 
 LABELS = (
     "# label:color_rgb:parts:actions\nbackground:0,0,0::\ncar:250,50,83::\nsign: left:51,221,255::\nignore:1,2,3::\n"
@@ -39,7 +40,10 @@ def test_colours_become_ids(export, tmp_path):
     assert summary.images == {"train": 1, "val": 1} and summary.background_only == 1
     assert read_mask(tmp_path / "site/masks/train/f1.png").tolist() == [[0, 1], [2, 255]]
     assert (tmp_path / "site/images/train/f1.jpg").read_bytes() == (export / "JPEGImages/f1.JPG").read_bytes()
-    assert (tmp_path / "site/masks/val/f.2.png").is_file()
+    assert (tmp_path / "site/masks/val/cam/f.2.png").is_file()
+    assert [(c.name, c.colour) for c in read_classes(tmp_path / "site")] == list(
+        zip(summary.classes, COLOURS, strict=False)
+    )
 
 
 def test_palette_masks_go_by_their_colours(export, tmp_path):
@@ -126,10 +130,7 @@ def test_missing_files(export, tmp_path):
         convert("cvat", export, tmp_path / "site")
 
 
-def test_archives_and_splits_are_refused(export, tmp_path):
-    (tmp_path / "export.zip").write_bytes(b"PK")
-    with pytest.raises(DataError, match=r"no folder at .*export\.zip\n.*unpack"):
-        convert("cvat", tmp_path / "export.zip", tmp_path / "site")
+def test_splits_are_refused(export, tmp_path):
     with pytest.raises(ConfigError, match="record their splits"):
         convert("cvat", export, tmp_path / "site", split="val")
 

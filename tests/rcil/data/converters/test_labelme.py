@@ -93,9 +93,9 @@ def test_split_folders(tmp_path):
     annotate(tmp_path / "in" / "train" / "cam", box)
     annotate(tmp_path / "in" / "val", box)
     assert convert("labelme", tmp_path / "in", tmp_path / "site").images == {"train": 1, "val": 1}
-    assert (tmp_path / "site/masks/train/a.png").is_file()
+    assert (tmp_path / "site/masks/train/cam/a.png").is_file()
     assert convert("labelme", tmp_path / "in", tmp_path / "two", split="test").images == {"test": 2}
-    assert (tmp_path / "two/masks/test/train__cam__a.png").is_file()
+    assert (tmp_path / "two/masks/test/train/cam/a.png").is_file()
 
 
 def test_where_images_are_looked_for(tmp_path):
@@ -148,4 +148,29 @@ def test_sizes_and_missing_files(tmp_path):
         convert("labelme", tmp_path / "in", tmp_path / "site")
     (tmp_path / "in" / "a.json").unlink()
     with pytest.raises(DataError, match="no json files"):
+        convert("labelme", tmp_path / "in", tmp_path / "site")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+@pytest.mark.parametrize("told", ["gone.bmp", "..\\photos\\gone.bmp", "/home/me/gone.bmp", None])
+def test_embedded_images_replace_missing_files(tmp_path, suffix, told):
+    data = cv2.imencode(suffix, np.full((6, 7, 3), 90, np.uint8))[1].tobytes()
+    content = {"imagePath": told, "imageData": base64.b64encode(data).decode()}
+    content["shapes"] = [shape("rectangle", [[0, 0], [1, 1]])]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.v1.json").write_text(json.dumps(content))
+    convert("labelme", tmp_path / "in", tmp_path / "site")
+    name = "gone" if told else "a.v1"
+    assert (tmp_path / f"site/images/train/{name}{suffix}").read_bytes() == data
+    assert read_mask(tmp_path / f"site/masks/train/{name}.png").sum() == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "message"), [("!", "imageData is not base64"), ("QUJD", "imageData is neither JPEG nor PNG")]
+)
+def test_damaged_embedded_images(tmp_path, data, message):
+    content = {"imagePath": "gone.png", "imageData": data, "shapes": [shape("rectangle", [[0, 0], [1, 1]])]}
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=rf"a\.json: {message}"):
         convert("labelme", tmp_path / "in", tmp_path / "site")

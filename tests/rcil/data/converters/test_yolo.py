@@ -35,7 +35,7 @@ def test_outlines_are_scaled_and_small_ones_stay_visible(root, tmp_path):
     expected = np.ones((10, 20), np.uint8)
     expected[1:4, 5:11] = 2  # x: floor(5.2) to floor(10.2), y: floor(1.0) to floor(3.9)
     np.testing.assert_array_equal(read_mask(tmp_path / "site/masks/train/a.png"), expected)
-    assert not read_mask(tmp_path / "site/masks/val/b.png").any()
+    assert not read_mask(tmp_path / "site/masks/val/cam/b.png").any()
 
 
 def test_names_from_a_text_file_and_what_is_left_out(root, tmp_path):
