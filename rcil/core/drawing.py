@@ -9,8 +9,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.core.palette import Colour
+
 Image = NDArray[np.uint8]
-Colour = tuple[int, int, int]
 
 
 def lut_of(colours: Mapping[int, Colour]) -> Image:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.drawing import Colour, blend, legend
+from rcil.core.drawing import blend, legend
 from rcil.core.images import Image
+from rcil.core.palette import Colour
 from rcil.core.reading import DataError
 
 

@@ -18,9 +18,9 @@ from typing import Any
 from rcil.core.documents import parse_json, parse_yaml
 from rcil.core.files import replacing
 from rcil.core.images import SUFFIXES
+from rcil.core.palette import colours_for
 from rcil.core.reading import DataError, existing_folder, is_text, printable, read_lines
 from rcil.data.types import ClassSpec, Sample, SegmentationData
-from rcil.model.metadata import colour_of
 
 LAYOUT = (
     "A site folder has images/<split>/*.jpg, masks/<split>/*.png and classes.txt, one name per line, background first."
@@ -68,7 +68,7 @@ def read_site(root: Path, *, seed: int = 0, record: bool = True) -> Segmentation
 
 
 def read_classes(root: Path) -> tuple[ClassSpec, ...]:
-    """Read class names and colours from dataset.yaml or classes.txt; the default colour is used if none is given."""
+    """Read class names and colours from dataset.yaml or classes.txt; a name without a colour has its default colour."""
     described = root / "dataset.yaml"
     if described.exists():
         names, colours = _described_classes(described)
@@ -79,7 +79,8 @@ def read_classes(root: Path) -> tuple[ClassSpec, ...]:
     if doubled or len(names) < 2 or len(names) > 255:
         what = f"names {', '.join(doubled)} twice" if doubled else f"names {len(names)} classes"
         raise DataError(f"{root} {what}", "Name background and 1 to 254 classes, each once.")
-    return tuple(ClassSpec(name, colours.get(name, colour_of(index))) for index, name in enumerate(names))
+    shown = colours_for(names, {name: colours[name] for name in names if name in colours})
+    return tuple(map(ClassSpec, names, shown))
 
 
 def pair_files(root: Path) -> Pairing:

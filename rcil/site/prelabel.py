@@ -17,11 +17,12 @@ from rcil.core.files import building, check_writable, replacing, write_file
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
 from rcil.core.log import DryRun, Progress
 from rcil.core.masks import write_mask
+from rcil.core.palette import colours_for
 from rcil.core.reading import DataError, existing_folder, readable, require_free
 from rcil.data.types import IGNORE
 from rcil.hardware.devices import choose_device
 from rcil.inference import Model, load
-from rcil.model.metadata import ClassInfo, colour_of
+from rcil.model.metadata import ClassInfo
 
 UNSURE = (255, 0, 255)
 """Colour of ignored pixels in overlays."""
@@ -115,7 +116,7 @@ def write_classes(site: Path, classes: Sequence[ClassInfo]) -> str:
 
     This is classes.txt, or dataset.yaml if a class does not have its default colour, which classes.txt cannot store.
     """
-    if all(c.colour == colour_of(row) for row, c in enumerate(classes)):
+    if tuple(c.colour for c in classes) == colours_for([c.name for c in classes]):
         name, text = "classes.txt", "".join(f"{c.name}\n" for c in classes)
     else:
         document = {"names": [c.name for c in classes], "colours": {c.name: list(c.colour) for c in classes}}
