@@ -251,15 +251,16 @@ def _write_frame(images: Path, frame: Frame) -> Path:
 
 
 def _cell(image: Image, title: str) -> Image:
-    """A picture of the contact sheet [*CELL, 3]: the image in proportion, with its title."""
+    """A picture of the contact sheet [*CELL, 3]: the image in proportion, with its title on a bar."""
     factor = min(CELL[0] / image.shape[0], CELL[1] / image.shape[1])
     size = max(1, round(image.shape[1] * factor)), max(1, round(image.shape[0] * factor))
     small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     cell = np.full((*CELL, 3), 225, np.uint8)
     top, left = (CELL[0] - size[1]) // 2, (CELL[1] - size[0]) // 2
     cell[top : top + size[1], left : left + size[0]] = small
-    for colour, width in (((0, 0, 0), 3), ((255, 255, 255), 1)):
-        cv2.putText(cell, drawable(title), (6, 16), cv2.FONT_HERSHEY_SIMPLEX, 0.42, colour, width, cv2.LINE_AA)
+    cell[-20:] = 32
+    place = (6, CELL[0] - 6)
+    cv2.putText(cell, drawable(title), place, cv2.FONT_HERSHEY_SIMPLEX, 0.42, (255, 255, 255), 1, cv2.LINE_AA)
     return cell
 
 

@@ -83,7 +83,7 @@ def _answer(
         case "rows":
             drawn = found.mask if len(model.classes) <= 2**8 else found.mask.astype(np.uint16)
         case "overlay":
-            drawn = Painter(model.classes, alpha).paint(image, found.mask)
+            drawn = Painter(model.classes, alpha).paint(image, found.mask, found.grid_size)
     return Response(encode_png(drawn), media_type="image/png")
 
 

@@ -189,7 +189,9 @@ class FileSink:
         """See `Sink.write`."""
         mask = self._smoother.smooth(seen.found.mask)
         if self._movie is not None:
-            self._movie.draw(lambda: self._painter.paint(seen.frame.pixels, mask), seen.frame, self._stages)
+            self._movie.draw(
+                lambda: self._painter.paint(seen.frame.pixels, mask, seen.found.grid_size), seen.frame, self._stages
+            )
         if self._masks is not None:
             self._masks.write(self._ids.of(mask), seen.frame)
         if self._records is not None or self._targets.timeline is not None:
