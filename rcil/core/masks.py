@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from rcil.core.files import write_file
 from rcil.core.images import MAX_PIXELS, PNG, is_too_large
+from rcil.core.mask_classes import insert_chunk
 from rcil.core.reading import DataError, read_bytes
 
 Mask = npt.NDArray[np.uint8]
@@ -67,12 +68,12 @@ def decode_mask(data: bytes, source: str) -> Mask:
     return values if header.depth >= 8 else _unpack(values, header)
 
 
-def write_mask(path: Path, mask: Mask) -> None:
-    """Write class ids as an 8-bit grey PNG."""
+def write_mask(path: Path, mask: Mask, *, chunk: bytes = b"") -> None:
+    """Write class ids as an 8-bit grey PNG; `chunk`, of `rcil.core.mask_classes`, records their names."""
     if mask.dtype != np.uint8 or mask.ndim != 2 or mask.size == 0:
         raise DataError(f"cannot write {path}: the mask is {mask.dtype} {mask.shape}", "Give uint8 [height, width].")
     encoded = cv2.imencode(".png", mask)[1].tobytes()
-    write_file(path, encoded)
+    write_file(path, insert_chunk(encoded, chunk))
 
 
 def _chunks(data: bytes, source: str) -> Iterator[tuple[bytes, bytes]]:

@@ -178,7 +178,7 @@ class FileSink:
             if targets.video is not None:
                 self._movie = Movie(targets.video, info, offset=offset, crf=crf)
             if targets.masks is not None:
-                self._masks = open_masks(targets.masks, info, wide=self._ids.wide, offset=offset)
+                self._masks = open_masks(targets.masks, info, self._ids, offset=offset)
             if targets.records is not None:
                 self._records = Records(targets.records, [c.name for c in self._classes])
         except BaseException:
