@@ -93,7 +93,7 @@ def _blend_smoothly(
 def _look_up(mask: NDArray[Any], table: Image) -> Image:
     """`table[mask]` for a table [rows] or [rows, 3]; OpenCV's look-ups are several times faster than numpy's."""
     if mask.dtype != np.uint8:
-        return table[mask]
+        return np.asarray(table[mask], np.uint8)
     if table.ndim == 1:
         return np.asarray(cv2.LUT(mask, table[:256]), np.uint8)
     return np.asarray(cv2.applyColorMap(mask, np.ascontiguousarray(table[:256, None])), np.uint8)
