@@ -17,6 +17,9 @@ MAX_DROP = 5.0
 # rcil prelabel
 MIN_CONFIDENCE = 0.5
 
+# rcil pick
+PICKED = 50
+
 # rcil eval
 SPLIT = "val"
 

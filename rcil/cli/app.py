@@ -21,7 +21,7 @@ from rcil.cli.options import (
     Trust,
 )
 from rcil.cli.resumable import resumable
-from rcil.cli.site import add_class, prelabel
+from rcil.cli.site import add_class, pick, prelabel
 from rcil.cli.training import classify, compare, presets_app, train
 from rcil.core.errors import ConfigError, TrustError
 from rcil.hardware.cpu import tune_process
@@ -30,6 +30,7 @@ from rcil.hardware.devices import announce_device
 app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
 app.add_typer(data_app)
 app.command("add-class")(resumable()(add_class))
+app.command()(pick)
 app.command()(prelabel)
 app.command()(resumable()(train))
 app.command()(resumable(flag=None)(compare))

@@ -16,6 +16,10 @@ METHODS = (
 )  # fmt: skip
 
 
+RULES = ("mixed", "uncertain", "diverse", "disagree")
+"""Rules of `rcil pick`."""
+
+
 def one_of(*names: str) -> Completer:
     """Complete one of the names."""
 

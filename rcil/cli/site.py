@@ -1,14 +1,15 @@
-"""The `rcil prelabel` and `rcil add-class` commands."""
+"""The `rcil pick`, `rcil prelabel` and `rcil add-class` commands."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from rcil import defaults
-from rcil.cli.completion import METHODS, one_of
+from rcil.cli.completion import CHECKPOINTS, METHODS, RULES, files, one_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json, progress_line
 from rcil.cli.labelling import TARGETS, print_next_steps
 from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scale, SiteData, Start, with_device
@@ -18,6 +19,7 @@ from rcil.hardware.devices import announce_device
 
 if TYPE_CHECKING:
     from rcil.site.request import Request
+    from rcil.site.selection import Rule
 
 Method = Annotated[
     str | None,
@@ -127,6 +129,76 @@ def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> No
             f"Look at {output / 'report.html'}; more images, a lower --lr or --strict forget less.",
         )
     leave()
+
+
+def pick(
+    source: Annotated[Path, typer.Argument(help="A video file, a folder of images or a site folder.")],
+    model: Start,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The folder to create; must not exist or must be empty.")
+    ],
+    count: Annotated[int, typer.Option(min=1, help="Maximum number of images.")] = defaults.PICKED,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="mixed|uncertain|diverse|disagree",
+            help="What makes a frame valuable; mixed means uncertain and different from those picked before.",
+            autocompletion=one_of(*RULES),
+        ),
+    ] = "mixed",
+    against: Annotated[
+        Path | None,
+        typer.Option(help="A second checkpoint, for frames where both disagree.", autocompletion=files(*CHECKPOINTS)),
+    ] = None,
+    every: Annotated[
+        int | None,
+        typer.Option(min=1, help="Look at every Nth frame (default: all images, and up to two frames/s of a video)."),
+    ] = None,
+    scale: Scale = defaults.SCALE,
+    device: Device = None,
+    dry_run: DryRunFlag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the frames of a video or of a folder that are worth labelling next, without near-duplicates.
+
+    pick.json lists them with scores and reasons, most valuable first; contact_sheet.jpg shows them.
+
+    Example: `rcil pick drive.mp4 --from deployed.safetensors -o picked --count 50`
+
+    Example: `rcil pick photos --from new.safetensors --against old.safetensors --by disagree -o disputed`
+    """
+    announce_device(device, make_notifier(as_json=as_json))
+    from rcil.site.pick import dry_run as dry
+    from rcil.site.pick import pick as run
+
+    rule = cast("Rule", by)
+    if dry_run:
+        plan = dry(source, model, output, count=count, by=rule, against=against, every=every)
+        print_dry_run(plan, as_json=as_json)
+        return
+    with progress_line("looking at frames") as progress:
+        document = run(
+            source,
+            model,
+            output,
+            count=count,
+            by=rule,
+            against=against,
+            every=every,
+            scale=scale,
+            device=device or "auto",
+            progress=progress,
+        )
+    if as_json:
+        print_json(document)
+        return
+    picked, left_out = document["picked"], document["near_duplicates"]
+    typer.echo(f"{output}: {len(picked)} of {document['frames']} frames; {left_out} near-duplicates left out; first:")
+    for entry in picked[:5]:
+        typer.echo(f"  {entry['image']}: {entry['reason']}")
+    words = ["rcil", "prelabel", "--from", str(model), "--images", str(output), "-o", f"{output}_labelled"]
+    words += ["--scale", f"{scale:g}"] if scale != defaults.SCALE else []
+    typer.echo(f"look at {output / 'contact_sheet.jpg'}, then\n  {shlex.join(words)}")
 
 
 def prelabel(

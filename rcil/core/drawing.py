@@ -9,8 +9,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.core.palette import Colour
+
 Image = NDArray[np.uint8]
-Colour = tuple[int, int, int]
+
+EDGE_SIGMA = 0.6
+"""Blur of the edges of enlarged masks, in pixels of the small mask; enough to hide its blocks."""
 
 
 def lut_of(colours: Mapping[int, Colour]) -> Image:
@@ -40,7 +44,14 @@ def overlay(
     return blend(image, mask, lut, untouched, alpha)
 
 
-def blend(image: Image, mask: NDArray[Any], colours: Image, untouched: Image, alpha: float) -> Image:
+def blend(
+    image: Image,
+    mask: NDArray[Any],
+    colours: Image,
+    untouched: Image,
+    alpha: float,
+    grid_size: tuple[int, int] | None = None,
+) -> Image:
     """A new image with class colours blended in, from tables that are prepared once for many images.
 
     Args:
@@ -49,14 +60,43 @@ def blend(image: Image, mask: NDArray[Any], colours: Image, untouched: Image, al
         colours: RGB by class row, [rows, 3]; at least 256 rows.
         untouched: By class row, [rows]: 255 where the image stays as it is, 0 elsewhere.
         alpha: Weight of the colour, 0 to 1.
+        grid_size: Height and width of the mask before it was enlarged to the image. Its pixels are blocks in the mask;
+            their edges are drawn smoothly.
     """
-    if mask.dtype == np.uint8:  # OpenCV's table look-ups are several times faster than numpy's
-        painted, keep = cv2.applyColorMap(mask, colours[:256, None]), cv2.LUT(mask, untouched[:256])
-    else:
-        painted, keep = colours[mask], untouched[mask]
+    if grid_size is not None and grid_size[0] < mask.shape[0] and grid_size[1] < mask.shape[1]:
+        return _blend_smoothly(image, mask, colours, untouched, alpha, grid_size)
+    painted, keep = _look_up(mask, colours), _look_up(mask, untouched)
     drawn = np.asarray(cv2.addWeighted(image, 1 - alpha, painted, alpha, 0), np.uint8)
     cv2.copyTo(image, keep, drawn)
     return drawn
+
+
+def _blend_smoothly(
+    image: Image, mask: NDArray[Any], colours: Image, untouched: Image, alpha: float, grid_size: tuple[int, int]
+) -> Image:
+    """`blend` for an enlarged mask: its colours and its opacity are enlarged with interpolation.
+
+    The nearest pixel to the centre of a block gives the mask before it was enlarged, so that smoothing over time, which
+    happens at full size, is kept. Painting at the small size also saves what the interpolation costs.
+    """
+    small = np.asarray(cv2.resize(mask, grid_size[::-1], interpolation=cv2.INTER_NEAREST_EXACT))
+    kept = (255 - np.rint((255 - untouched.astype(np.float64)) * alpha)).astype(np.uint8)
+    added = np.where(untouched[:, None] > 0, 0, np.rint(colours * alpha)).astype(np.uint8)
+    planes = _look_up(small, added), _look_up(small, kept)
+    blurred = (cv2.GaussianBlur(plane, (3, 3), EDGE_SIGMA) for plane in planes)
+    light, weight = (cv2.resize(plane, image.shape[1::-1], interpolation=cv2.INTER_LINEAR) for plane in blurred)
+    weights = cv2.merge((weight, weight, weight))
+    cv2.multiply(image, weights, dst=weights, scale=1 / 255)  # in place: new memory for a frame costs more than this
+    return np.asarray(cv2.add(weights, light, dst=light), np.uint8)
+
+
+def _look_up(mask: NDArray[Any], table: Image) -> Image:
+    """`table[mask]` for a table [rows] or [rows, 3]; OpenCV's look-ups are several times faster than numpy's."""
+    if mask.dtype != np.uint8:
+        return np.asarray(table[mask], np.uint8)
+    if table.ndim == 1:
+        return np.asarray(cv2.LUT(mask, table[:256]), np.uint8)
+    return np.asarray(cv2.applyColorMap(mask, np.ascontiguousarray(table[:256, None])), np.uint8)
 
 
 def drawable(text: str) -> str:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from rcil.core.files import write_file
 from rcil.core.images import MAX_PIXELS, PNG, is_too_large
+from rcil.core.mask_classes import insert_chunk
 from rcil.core.reading import DataError, read_bytes
 
 Mask = npt.NDArray[np.uint8]
@@ -67,7 +68,7 @@ def decode_mask(data: bytes, source: str) -> Mask:
     return values if header.depth >= 8 else _unpack(values, header)
 
 
-def write_mask(path: Path, mask: Mask, palette: Mask | None = None) -> None:
+def write_mask(path: Path, mask: Mask, palette: Mask | None = None, *, chunk: bytes = b"") -> None:
     """Write class ids as an 8-bit PNG.
 
     Args:
@@ -75,10 +76,11 @@ def write_mask(path: Path, mask: Mask, palette: Mask | None = None) -> None:
         mask: Class ids, uint8 [height, width].
         palette: Colour of each id, uint8 [256, 3]; image viewers show it, and the stored numbers stay the ids. Without
             it the file is grey.
+        chunk: A chunk of `rcil.core.mask_classes` that records the names of the classes.
     """
     if mask.dtype != np.uint8 or mask.ndim != 2 or mask.size == 0:
         raise DataError(f"cannot write {path}: the mask is {mask.dtype} {mask.shape}", "Give uint8 [height, width].")
-    write_file(path, encode_mask(mask, palette))
+    write_file(path, insert_chunk(encode_mask(mask, palette), chunk))
 
 
 def encode_mask(mask: Mask, palette: Mask | None = None) -> bytes:

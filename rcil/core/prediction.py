@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.drawing import Colour, blend, legend
+from rcil.core.drawing import blend, legend
 from rcil.core.images import Image
+from rcil.core.palette import Colour
 from rcil.core.reading import DataError
 
 
@@ -39,6 +40,8 @@ class Prediction:
     """Class names by row."""
     colours: tuple[Colour, ...] = field(repr=False)
     """Class colours by row, RGB."""
+    grid_size: tuple[int, int] | None = field(default=None, repr=False)
+    """Height and width at which the network segmented the image, if the mask was enlarged from them."""
 
     @property
     def shares(self) -> dict[str, float]:
@@ -56,7 +59,7 @@ class Prediction:
         rows = max(256, len(self.colours))
         colours, untouched = np.zeros((rows, 3), np.uint8), np.zeros(rows, np.uint8)
         colours[: len(self.colours)], untouched[0] = self.colours, 255
-        picture = blend(self.image, self.mask, colours, untouched, alpha)
+        picture = blend(self.image, self.mask, colours, untouched, alpha, self.grid_size)
         if not with_legend:
             return picture
         seen = [(name, self.colours[row]) for row, name in enumerate(self.names) if row and name in self.shares]

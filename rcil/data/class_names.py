@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.palette import Colour, colours_for, voc_colour
 
 VOC = [
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
@@ -15,6 +17,13 @@ CITYSCAPES = [
     "sky", "person", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle",
 ]  # fmt: skip
 KNOWN = {"voc": VOC, "cityscapes": CITYSCAPES}
+
+
+def published_colours(names: Sequence[str]) -> tuple[Colour, ...]:
+    """The colours of PASCAL VOC if all names are its classes, otherwise the default colours."""
+    if set(names) <= set(VOC):
+        return tuple(voc_colour(VOC.index(name)) for name in names)
+    return colours_for(names)
 
 
 def read_names(source: str) -> list[str]:

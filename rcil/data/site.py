@@ -20,9 +20,9 @@ from rcil.core.documents import parse_json, parse_yaml
 from rcil.core.drawing import Colour, Image, lut_of
 from rcil.core.files import replacing, write_file
 from rcil.core.images import SUFFIXES
+from rcil.core.palette import colours_for, voc_colour
 from rcil.core.reading import DataError, existing_folder, is_text, printable, read_lines
 from rcil.data.types import IGNORE, ClassSpec, Sample, SegmentationData
-from rcil.model.metadata import colour_of
 
 LAYOUT = (
     "A site folder has images/<split>/*.jpg, masks/<split>/*.png and classes.txt, one name per line, background first."
@@ -84,7 +84,7 @@ def read_site(root: Path, *, seed: int = 0, record: bool = True) -> Segmentation
 
 
 def read_classes(root: Path) -> tuple[ClassSpec, ...]:
-    """Read class names and colours from dataset.yaml or classes.txt; the default colour is used if none is given."""
+    """Read class names and colours from dataset.yaml or classes.txt; a name without a colour has its default colour."""
     described = root / "dataset.yaml"
     if described.exists():
         names, colours = _described_classes(described)
@@ -95,7 +95,8 @@ def read_classes(root: Path) -> tuple[ClassSpec, ...]:
     if doubled or len(names) < 2 or len(names) > 255:
         what = f"names {', '.join(doubled)} twice" if doubled else f"names {len(names)} classes"
         raise DataError(f"{root} {what}", "Name background and 1 to 254 classes, each once.")
-    return tuple(ClassSpec(name, colours.get(name, colour_of(index))) for index, name in enumerate(names))
+    shown = colours_for(names, {name: colours[name] for name in names if name in colours})
+    return tuple(map(ClassSpec, names, shown))
 
 
 def write_classes(site: Path, classes: Sequence[NamedColour]) -> str:
@@ -105,7 +106,7 @@ def write_classes(site: Path, classes: Sequence[NamedColour]) -> str:
     """
     import yaml
 
-    if all(c.colour == colour_of(row) for row, c in enumerate(classes)):
+    if tuple(c.colour for c in classes) == colours_for([c.name for c in classes]):
         name, text = "classes.txt", "".join(f"{c.name}\n" for c in classes)
     else:
         document = {"names": [c.name for c in classes], "colours": {c.name: list(c.colour) for c in classes}}
@@ -117,7 +118,7 @@ def write_classes(site: Path, classes: Sequence[NamedColour]) -> str:
 
 def palette_of(classes: Sequence[NamedColour]) -> Image:
     """Colours for `write_mask`, [256, 3]; ignored pixels have PASCAL VOC's colour for 255."""
-    return lut_of({**{row: c.colour for row, c in enumerate(classes)}, IGNORE: colour_of(IGNORE)})
+    return lut_of({**{row: c.colour for row, c in enumerate(classes)}, IGNORE: voc_colour(IGNORE)})
 
 
 def pair_files(root: Path) -> Pairing:

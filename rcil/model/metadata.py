@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
 from rcil.core.errors import CheckpointError
+from rcil.core.palette import Colour, colours_for
 from rcil.model.architecture import Architecture, FrozenModel
-
-
-def colour_of(index: int) -> tuple[int, int, int]:
-    """The colour of a class id as PASCAL VOC assigns it: bits of the id spread over R, G and B; 0 is black."""
-    channels = [0, 0, 0]
-    for bit in range(8):
-        for channel in range(3):
-            channels[channel] |= (index >> channel & 1) << (7 - bit)
-        index >>= 3
-    return channels[0], channels[1], channels[2]
-
 
 FORMAT_VERSION = 1
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -157,9 +148,13 @@ class ClassifierMetadata(Metadata):
         return self
 
 
-def class_table(names_by_step: list[list[str]]) -> tuple[ClassInfo, ...]:
-    """A class table with ids in row order and the default colours."""
+def class_table(
+    names_by_step: list[list[str]], colours: Callable[[list[str]], Iterable[Colour]] = colours_for
+) -> tuple[ClassInfo, ...]:
+    """A class table with ids in row order; `colours` gives the colours of all names, background first."""
     flat = [(step, name) for step, names in enumerate(names_by_step) for name in names]
+    shown = colours([name for _, name in flat])
     return tuple(
-        ClassInfo(name=name, id=index, colour=colour_of(index), step=step) for index, (step, name) in enumerate(flat)
+        ClassInfo(name=name, id=index, colour=colour, step=step)
+        for index, ((step, name), colour) in enumerate(zip(flat, shown, strict=True))
     )

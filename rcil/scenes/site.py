@@ -19,10 +19,10 @@ from rcil.core.files import building, check_writable, write_file
 from rcil.core.images import write_image
 from rcil.core.log import DryRun
 from rcil.core.masks import write_mask
+from rcil.core.palette import colours_for
 from rcil.core.reading import require_free
 from rcil.data.site import palette_of
 from rcil.data.types import ClassSpec
-from rcil.model.metadata import colour_of
 from rcil.scenes.clip import FPS, make_clip, write_clip
 from rcil.scenes.domains import DOMAINS
 from rcil.scenes.occurrence import CLASSES
@@ -153,7 +153,7 @@ def _write_images(
 ) -> dict[str, int]:
     """Write every listed image with its mask; returns how many images show each class."""
     seen = dict.fromkeys(CLASSES, 0)
-    palette = palette_of([ClassSpec(name, colour_of(row)) for row, name in enumerate(CLASSES)])
+    palette = palette_of(list(map(ClassSpec, CLASSES, colours_for(CLASSES))))
     for index, (name, domain) in enumerate(listing.items()):
         scene = make_scene(seed, index, size=size, domain=domain)
         write_image(root / "images" / f"{name}.{image_format}", scene.image, quality=QUALITY)

@@ -16,6 +16,7 @@ from rcil.core.drawing import legend, lut_of, overlay
 from rcil.core.files import building, check_writable, replacing, scratch
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
 from rcil.core.log import DryRun, Progress
+from rcil.core.mask_classes import names_chunk
 from rcil.core.masks import write_mask
 from rcil.core.reading import DataError, existing_folder, readable, require_free
 from rcil.data.exporters import check_format, export_predictions
@@ -146,7 +147,8 @@ def _label(
     mask = np.where(confidence < min_confidence, np.uint8(IGNORE), rows)
     with replacing(site / "images" / f"{name}{path.suffix.lower()}") as part:
         shutil.copyfile(path, part)
-    write_mask(site / "masks" / f"{name}.png", mask, palette_of(model.classes))
+    names = {row: c.name for row, c in enumerate(model.classes)}
+    write_mask(site / "masks" / f"{name}.png", mask, palette_of(model.classes), chunk=names_chunk(names))
     if overlays:
         write_image(site / "overlays" / f"{name}.png", draw(image, mask, model.classes))
     shares = np.bincount(mask.ravel(), minlength=256) / mask.size

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rcil.core.errors import did_you_mean
 from rcil.core.files import sha256_of
+from rcil.core.palette import free_colour
 from rcil.data.check import FEW_IMAGES, FEW_PIXELS, Problem
 from rcil.data.types import ClassSpec
-from rcil.model.metadata import ClassInfo, Metadata, colour_of
+from rcil.model.metadata import ClassInfo, Metadata
 
 MAX_CLASSES = 255
 """Class rows are bytes, and 255 means ignore."""
@@ -109,7 +110,7 @@ def new_classes(
     for index, name in enumerate(wanted):
         colour = colours[name]
         if colour in taken:
-            colour = next(c for n in range(first, 2**12) if (c := colour_of(n)) not in taken)
+            colour = free_colour(name, taken)
             text = f"its colour is used by another class of the model; the new colour is {' '.join(map(str, colour))}"
             problems.append(Problem("warning", f"class {name}", text))
         taken.add(colour)

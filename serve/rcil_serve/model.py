@@ -125,7 +125,7 @@ class Model:
             image: RGB uint8 [H, W, 3] of any size; the mask has the same size.
         """
         found = self._predictor.segment(check_image(image))
-        return Prediction(image, found.mask, found.confidence, self._names, self._colours)
+        return Prediction(image, found.mask, found.confidence, self._names, self._colours, found.grid_size)
 
     def stream(
         self,

@@ -60,6 +60,7 @@ COMMANDS = {
     "info": (rcil, "info {pth}"),
     "info, other ending": (rcil, "info {safetensors}"),
     "add-class --from": (rcil, "add-class --from {safetensors} --data {site} --class b -o {out}"),
+    "pick --from": (rcil, "pick {site} --from {pth} -o {out}"),
     "prelabel --from": (rcil, "prelabel --from {pth} --images {site}/images -o {out}"),
     "eval": (rcil, "eval {safetensors} --data {site} -o {out}.json"),
     "export": (rcil_export, "{safetensors} -o {out} --target onnx"),

@@ -7,8 +7,8 @@ from commands import COMMANDS, SCRIPTS, all_commands
 
 FOUND = all_commands()
 LONG = """
-    rcil train, rcil compare, rcil classify, rcil add-class, rcil prelabel, rcil data convert, rcil data export,
-    rcil data make-site, rcil-export export, rcil-serve video, rcil-serve diff
+    rcil train, rcil compare, rcil classify, rcil add-class, rcil pick, rcil prelabel, rcil data convert,
+    rcil data export, rcil data make-site, rcil-export export, rcil-serve video, rcil-serve diff
 """
 SILENT = {"rcil-serve http"}
 """Serve until they are stopped and have no result."""

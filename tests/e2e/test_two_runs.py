@@ -42,7 +42,7 @@ def test_a_place_in_use_is_refused(name, place, here):
     assert after == before
 
 
-@pytest.mark.parametrize("name", ["rcil prelabel", "rcil data convert", "rcil data make-site"])
+@pytest.mark.parametrize("name", ["rcil pick", "rcil prelabel", "rcil data convert", "rcil data make-site"])
 def test_a_folder_that_appears_meanwhile_stays_as_it_is(name, here, monkeypatch):
     """These build a folder beside its place: of two that end one after the other, the second finds it taken."""
     place = next(word[1:] for word in COMMANDS[name].split() if word.startswith("%"))

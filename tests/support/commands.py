@@ -50,6 +50,7 @@ COMMANDS = {
     "rcil classify": "@classify.yaml -o %run",
     "rcil eval": "@model.safetensors --data @site -o %report.json",
     "rcil add-class": f"--from @model.safetensors --data @site --class cone -o %taught {QUICK}",
+    "rcil pick": "@clip.mp4 --from @model.safetensors -o %picked --count 2",
     "rcil prelabel": "--from @model.safetensors --images @site -o %labelled",
     "rcil doctor": "",
     "rcil demo": "-o %demo --quick",

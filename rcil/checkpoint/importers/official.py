@@ -18,6 +18,7 @@ from rcil import defaults
 from rcil.checkpoint.file import check_tensors, convert_norms
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
+from rcil.data.class_names import published_colours
 from rcil.model.architecture import BOTTLENECK, RC, RESNET_BLOCKS, Architecture, NormKind
 from rcil.model.metadata import LineageEntry, Metadata, class_table
 from rcil.nn.build import build, build_form
@@ -124,7 +125,7 @@ def segmenter_of(
     )
     metadata = Metadata(
         architecture=arch,
-        classes=class_table(steps),
+        classes=class_table(steps, published_colours),
         method="single-branch (MiB, PLOP)" if shape.rc == "none" else "rcil-official",
         step=step,
         lineage=(lineage,),

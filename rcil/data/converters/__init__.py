@@ -25,6 +25,7 @@ from rcil.core.files import building, check_writable, write_file
 from rcil.core.images import decode_rgb
 from rcil.core.log import DryRun
 from rcil.core.masks import Mask, write_mask
+from rcil.core.palette import colours_for
 from rcil.core.reading import DataError, readable, require_free
 from rcil.data.converters import coco, cvat, label_studio, labelme, roboflow, via, yolo
 from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture
@@ -32,7 +33,6 @@ from rcil.data.converters.archive import unpacked
 from rcil.data.converters.detect import detect_format
 from rcil.data.site import palette_of, write_classes
 from rcil.data.types import ClassSpec
-from rcil.model.metadata import colour_of
 
 __all__ = ["AUTO", "FORMATS", "ConvertSummary", "convert", "dry_run"]
 
@@ -133,9 +133,7 @@ def _site_names(paths: Sequence[PurePosixPath]) -> list[str]:
 def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
     """Build the site folder under a temporary name, then rename it."""
     images = Counter(_clean(picture.split) for picture in annotations.pictures)
-    classes = [
-        ClassSpec(name, annotations.colours.get(name, colour_of(row))) for row, name in enumerate(annotations.classes)
-    ]
+    classes = list(map(ClassSpec, annotations.classes, colours_for(annotations.classes, annotations.colours)))
     palette = palette_of(classes)
     marked = 0
     try:

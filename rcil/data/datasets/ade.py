@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rcil.core.palette import colours_for
 from rcil.core.reading import DataError, existing_folder, read_lines
 from rcil.data.datasets.samples import checked_split
 from rcil.data.types import ClassSpec, Sample, SegmentationData
-from rcil.model.metadata import colour_of
 
 CLASSES = 150
 _FOLDERS = {"train": "training", "val": "validation"}
@@ -28,7 +28,7 @@ def read_ade(root: Path) -> SegmentationData:
     base = inner if inner.is_dir() else root
     splits = {split: _split(base, folder) for split, folder in _FOLDERS.items()}
     names = ("background", *_names(base / "objectInfo150.txt"))
-    classes = tuple(ClassSpec(name, colour_of(index)) for index, name in enumerate(names))
+    classes = tuple(map(ClassSpec, names, colours_for(names)))
     return SegmentationData(base, classes, splits)
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from rcil.core.palette import voc_colour
 from rcil.core.reading import DataError, read_lines
 from rcil.data.class_names import VOC
 from rcil.data.datasets.samples import checked_split
 from rcil.data.types import ClassSpec, Sample, SegmentationData
-from rcil.model.metadata import colour_of
 
 _AUGMENTED = ("train_aug.txt", "trainaug.txt")
 _HINT = (
@@ -38,7 +38,7 @@ def read_voc(root: Path) -> SegmentationData:
     splits["val"] = _split(base, lists / "val.txt", "SegmentationClass")
     if (lists / "trainval.txt").is_file():
         splits["trainval"] = _split(base, lists / "trainval.txt", "SegmentationClass")
-    classes = tuple(ClassSpec(name, colour_of(index)) for index, name in enumerate(VOC))
+    classes = tuple(ClassSpec(name, voc_colour(index)) for index, name in enumerate(VOC))
     return SegmentationData(base, classes, splits)
 
 

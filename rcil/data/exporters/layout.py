@@ -9,11 +9,11 @@ from pathlib import Path
 from rcil.core.drawing import Colour
 from rcil.core.images import read_rgb
 from rcil.core.masks import Mask, read_mask
+from rcil.core.palette import voc_colour
 from rcil.core.reading import DataError
 from rcil.data.converters.annotations import is_background, is_ignored
 from rcil.data.site import LAYOUT, pair_files, read_classes
 from rcil.data.types import IGNORE, ClassSpec, Sample
-from rcil.model.metadata import colour_of
 
 NO_SUBSET = "default"
 """The subset of images without a split, as CVAT calls it."""
@@ -124,7 +124,7 @@ def _labels(classes: Sequence[ClassSpec]) -> Iterator[Label]:
 def _free_colour(classes: Sequence[ClassSpec]) -> Colour:
     """The default colour of 255, or the next one that no class uses."""
     taken = {spec.colour for spec in classes}
-    return next(colour for value in range(IGNORE, 2**12) if (colour := colour_of(value)) not in taken)
+    return next(colour for value in range(IGNORE, 2**12) if (colour := voc_colour(value)) not in taken)
 
 
 def hex_colour(colour: Colour) -> str:

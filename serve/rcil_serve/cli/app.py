@@ -10,7 +10,6 @@ import typer
 from rcil.cli.completion import CHECKPOINTS, files
 from rcil.cli.console import make_app, print_json, run
 from rcil.cli.options import AsJson
-from rcil.core.reading import DataError
 from rcil_serve.cli.options import AlphaOption, TrustOption
 from rcil_serve.diff.command import diff
 from rcil_serve.http.command import http
@@ -41,29 +40,20 @@ def overlay(
 ) -> None:
     """Draw a mask over its image in the colours of the model's classes.
 
+    Masks of our commands record their class names, and classes are matched by name. A class that the model lacks is
+    an error.
+
     Example: `rcil-serve overlay street.jpg street_mask.png --model deployed.safetensors -o street_overlay.png`
     """
-    import numpy as np
-
-    from rcil.core import drawing
-    from rcil.core.images import read_rgb, write_image
-    from rcil.core.masks import read_mask
+    from rcil.core.images import write_image
     from rcil.core.signing import verify
     from rcil.model.header import read_header
+    from rcil_serve.images.overlay import draw_overlay
 
     if trust:
         verify(model, trust)
     classes = read_header(model).metadata.classes
-    pixels, ids = read_rgb(image), read_mask(mask)
-    if pixels.shape[:2] != ids.shape:
-        raise DataError(
-            f"{mask} is {ids.shape[1]}x{ids.shape[0]} pixels, {image} is {pixels.shape[1]}x{pixels.shape[0]}",
-            "Pass the mask that belongs to this image, at the same size.",
-        )
-    drawn = drawing.overlay(pixels, ids, drawing.lut_of({c.id: c.colour for c in classes}), alpha)
-    if with_legend:
-        drawn = np.vstack([drawn, drawing.legend([(c.name, c.colour) for c in classes], drawn.shape[1])])
-    write_image(output, drawn)
+    write_image(output, draw_overlay(image, mask, classes, alpha, with_legend=with_legend))
     if as_json:
         print_json({"overlay": str(output)})
     else:

@@ -9,11 +9,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.drawing import Colour
 from rcil.core.errors import ConfigError
 from rcil.core.images import Image
+from rcil.core.palette import Colour, free_colour
 from rcil.model.class_match import Rows, match_classes
-from rcil.model.metadata import ClassInfo, colour_of
+from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import BACKGROUND
 from rcil_serve.runtime.predictor import Predictor, Segmentation
@@ -60,8 +60,8 @@ def common_classes(old: Sequence[ClassInfo], new: Sequence[ClassInfo]) -> Common
     table = list(new)
     for gone in (old[row] for row in match.gone_rows):
         used = {c.colour for c in table}
-        colours = (gone.colour, *map(colour_of, range(1, 256)))
-        table.append(gone.model_copy(update={"colour": next((c for c in colours if c not in used), gone.colour)}))
+        colour = free_colour(gone.name, used) if gone.colour in used else gone.colour
+        table.append(gone.model_copy(update={"colour": colour}))
     removed = np.arange(len(new), len(table))
     from_old = np.empty(len(old), np.intp)
     from_old[match.old_rows], from_old[match.gone_rows] = match.new_rows, removed

@@ -59,8 +59,8 @@ def segment_images(
         start = time.perf_counter()
         found = predictor.segment(pixels)
         seconds = time.perf_counter() - start
-        write_image(out / "overlays" / f"{stem}.jpg", painter.paint(pixels, found.mask))
-        write_mask(out / "masks" / f"{stem}.png", ids.of(found.mask))
+        write_image(out / "overlays" / f"{stem}.jpg", painter.paint(pixels, found.mask, found.grid_size))
+        write_mask(out / "masks" / f"{stem}.png", ids.of(found.mask), ids.chunk)
         parts = shares(found.mask, len(names))
         result.images.append(
             {

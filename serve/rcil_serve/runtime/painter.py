@@ -47,9 +47,12 @@ class Painter:
         self._with_legend = with_legend
         self._legends: dict[int, Image] = {}
 
-    def paint(self, image: Image, mask: Mask) -> Image:
-        """Paint class rows [H, W] over an RGB image [H, W, 3]; returns a new image."""
-        drawn = blend(image, mask, self._colours, self._untouched, self._alpha)
+    def paint(self, image: Image, mask: Mask, grid_size: tuple[int, int] | None = None) -> Image:
+        """Paint class rows [H, W] over an RGB image [H, W, 3]; returns a new image.
+
+        `grid_size` is that of the `Segmentation`: the edges of an enlarged mask are drawn smoothly.
+        """
+        drawn = blend(image, mask, self._colours, self._untouched, self._alpha, grid_size)
         if self._with_legend and self._entries:
             self._add_legend(drawn)
         return drawn

@@ -24,6 +24,8 @@ class Segmentation(NamedTuple):
     """Class rows [H, W]."""
     confidence: float | None
     """Mean probability of the predicted classes; None if the model does not output it."""
+    grid_size: tuple[int, int] | None = None
+    """Height and width at which the network segmented the image, if the mask was enlarged from them."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class Predictor:
             Segmentation(
                 box.undo(outputs.mask[index]),
                 None if outputs.confidence is None else float(box.cut(outputs.confidence[index]).mean()),
+                box.inner if box.inner[0] < box.image[0] else None,
             )
             for index, (_, box) in enumerate(batch)
         ]

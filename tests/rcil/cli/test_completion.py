@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from typer.main import get_command
@@ -12,6 +13,7 @@ from rcil.cli import completion
 from rcil.cli.completion import files, one_of, presets, some_of, tasks
 from rcil.methods import METHODS
 from rcil.presets import preset_names
+from rcil.site.selection import Rule
 from rcil_export.cli import app as export_cli
 from rcil_serve.cli import app as serve_cli
 
@@ -108,6 +110,7 @@ def test_completion_is_quick_because_it_imports_little():
 
 def test_all_methods_are_offered():
     assert sorted(completion.METHODS) == sorted(METHODS)
+    assert get_args(Rule) == completion.RULES
 
 
 def test_names():

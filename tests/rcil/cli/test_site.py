@@ -80,3 +80,19 @@ def test_prelabel(model, tmp_path):
     assert len(json.loads(done.stdout)["images"]) == 4
     checked = CliRunner().invoke(app, ["data", "check", str(tmp_path / "b")])
     assert checked.exit_code == 0
+
+
+def test_pick(model, tmp_path):
+    site = make_site(tmp_path / "site", images=2)
+    arguments = ["pick", str(site), "--from", str(model), "--count", "2"]
+    done = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "a"), "--scale", "0.5"], env={"COLUMNS": "120"})
+    assert done.exit_code == 0
+    assert "1 of 4 frames; 3 near-duplicates left out" in done.stdout
+    following = done.stdout.splitlines()[-1].split()
+    assert following[:2] == ["rcil", "prelabel"] and following[-2:] == ["--scale", "0.5"]
+    labelled = CliRunner().invoke(app, following[1:])
+    assert labelled.exit_code == 0 and (tmp_path / "a_labelled" / "masks").is_dir()
+    done = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "b"), "--json"])
+    assert len(json.loads(done.stdout)["picked"]) == 1
+    done = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "c"), "--dry-run"])
+    assert done.exit_code == 0 and not (tmp_path / "c").exists()

@@ -1,7 +1,8 @@
 import pytest
 
 from rcil.core.errors import ConfigError
-from rcil.data.class_names import CITYSCAPES, VOC, read_names
+from rcil.core.palette import colours_for
+from rcil.data.class_names import CITYSCAPES, VOC, published_colours, read_names
 
 
 def test_known_datasets():
@@ -25,3 +26,8 @@ def test_bad_files(tmp_path, content):
 def test_a_typo_gets_a_suggestion():
     with pytest.raises(ConfigError, match="Did you mean 'cityscapes'"):
         read_names("cityscape")
+
+
+def test_voc_keeps_its_colours_in_any_order():
+    assert published_colours(["background", "person", "car"]) == ((0, 0, 0), (192, 128, 128), (128, 128, 128))
+    assert published_colours(["background", "person", "crate"]) == colours_for(["background", "person", "crate"])

@@ -13,7 +13,7 @@ from rcil.data.site import pair_files, read_classes, read_site
 def test_splits_and_classes(tmp_path):
     data = read_site(make_site(tmp_path))
     assert data.names == ("background", "ball", "cone")
-    assert data.classes[1].colour == (128, 0, 0)
+    assert [c.colour for c in data.classes] == [(0, 0, 0), (120, 15, 255), (230, 159, 0)]
     assert {split: len(samples) for split, samples in data.splits.items()} == {"train": 6, "val": 6}
     first = data.splits["train"][0]
     assert (first.name, first.image.name, first.mask.name) == ("train_0", "train_0.jpg", "train_0.png")

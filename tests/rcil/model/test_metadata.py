@@ -2,7 +2,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from rcil.model.metadata import colour_of, recorded
+from rcil.core.palette import colours_for
+from rcil.model.metadata import class_table, recorded
 
 
 class Request(BaseModel):
@@ -19,10 +20,7 @@ def test_what_is_recorded_is_the_same_wherever_it_lay(tmp_path):
     assert here == there == {"data": "yard", "crop": [8, 9], "starts": {"a": "m.safetensors", "b": "imagenet"}}
 
 
-def test_the_voc_colours():
-    assert [colour_of(i) for i in (0, 1, 2, 3, 15, 20)] == [
-        (0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0), (192, 128, 128), (0, 64, 128)]  # fmt: skip
-
-
-def test_all_different():
-    assert len({colour_of(i) for i in range(256)}) == 256
+def test_a_class_table_has_the_colours_of_its_names():
+    table = class_table([["background", "road"], ["car"]])
+    assert [(c.name, c.id, c.step) for c in table] == [("background", 0, 0), ("road", 1, 0), ("car", 2, 1)]
+    assert tuple(c.colour for c in table) == colours_for(["background", "road", "car"])

@@ -10,6 +10,7 @@ from networks import at_step, small_arch
 from served import write_model
 
 from rcil.checkpoint.file import save
+from rcil.model.header import read_header
 from rcil.model.metadata import Metadata, class_table
 
 
@@ -34,7 +35,7 @@ def test_overlay(files):
     assert done.returncode == 0, done.stderr
     drawn = cv2.imread(str(files / "out.png"))[..., ::-1]
     assert drawn.shape == (40, 60, 3)
-    assert drawn[15, 15].tolist() == [128, 0, 0]
+    assert drawn[15, 15].tolist() == list(read_header(files / "m.safetensors").metadata.classes[1].colour)
     assert drawn[0, 0].tolist() == [30, 20, 10], "colours stay in order"
 
 

@@ -14,12 +14,13 @@ from playwright.sync_api import expect, sync_playwright
 from servers import ANY_SIZE, NAMES, client_of, picture, png, rows_of, running, write_model
 from triton_server import metadata_of
 
+from rcil.core.palette import colours_for
 from rcil_serve.http.app import make_app
 from rcil_serve.http.options import HttpOptions
 
 CHROMIUM, NODE = shutil.which("chromium"), shutil.which("node")
 IMAGE = picture(2, 96, 160)
-COLOURS = np.array([(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0)])
+COLOURS = np.array(colours_for(["background", "road", "cone", "ball"]))
 ALPHA = 0.55
 """Where the page's slider stands at first."""
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")

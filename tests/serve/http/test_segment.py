@@ -58,7 +58,7 @@ def test_numbers(client):
     assert (answer["height"], answer["width"], answer["step"]) == (24, 40, 2)
     assert [c["name"] for c in answer["classes"]] == ["background", "road", "cone", "ball"]
     assert [c["share"] for c in answer["classes"]] == [pytest.approx((rows == row).mean()) for row in range(4)]
-    assert answer["classes"][1]["colour"] == [128, 0, 0]
+    assert answer["classes"][1]["colour"] == [51, 34, 136], "the colour of a road"
 
 
 def test_images_of_another_size_come_back_at_their_own(client):

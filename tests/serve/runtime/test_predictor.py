@@ -1,3 +1,4 @@
+import cv2
 import numpy as np
 import pytest
 from exports import photographs
@@ -41,6 +42,17 @@ def test_a_fixed_model_gets_letterboxes_and_full_batches():
     np.testing.assert_array_equal(found.mask[middles], expected(image)[middles])
     with pytest.raises(ConfigError, match="accepts batches of 2 to 2 images, not 3"):
         Predictor(backend, Layout(batch=3))
+
+
+def test_the_size_before_enlarging_is_told_and_recovers_the_small_mask():
+    backend, image = Threshold(InputShape.of(48, 64)), blocks(145, 190)
+    found = Predictor(backend).segment(image)
+    assert found.grid_size == (48, 63) and found.mask.shape == (145, 190)
+    small = cv2.resize(found.mask, found.grid_size[::-1], interpolation=cv2.INTER_NEAREST_EXACT)
+    again = cv2.resize(small, (190, 145), interpolation=cv2.INTER_NEAREST_EXACT)
+    np.testing.assert_array_equal(again, found.mask)
+    assert Predictor(backend).segment(blocks(24, 32)).grid_size is None
+    assert Predictor(Threshold()).segment(image).grid_size is None
 
 
 def test_bars_around_a_picture_have_the_mean_colour():

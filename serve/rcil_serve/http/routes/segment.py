@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rcil.core.images import Image
+from rcil.core.mask_classes import insert_chunk
 from rcil_serve.http.models import Model
 from rcil_serve.http.protocol.answers import BYTES, Numbers, refusals
 from rcil_serve.http.protocol.body import Body, decode_image, encode_png
@@ -79,11 +80,12 @@ def _answer(
         return JSONResponse(_numbers(model, found, milliseconds))
     match output:
         case "mask":
-            drawn = IdTable(model.classes).of(found.mask)
+            ids = IdTable(model.classes)
+            return Response(insert_chunk(encode_png(ids.of(found.mask)), ids.chunk), media_type="image/png")
         case "rows":
             drawn = found.mask if len(model.classes) <= 2**8 else found.mask.astype(np.uint16)
         case "overlay":
-            drawn = Painter(model.classes, alpha).paint(image, found.mask)
+            drawn = Painter(model.classes, alpha).paint(image, found.mask, found.grid_size)
     return Response(encode_png(drawn), media_type="image/png")
 
 

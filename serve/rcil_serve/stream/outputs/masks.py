@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 
 from rcil.core.files import replacing
+from rcil.core.mask_classes import insert_chunk, names_chunk
 from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.backends import Mask
 from rcil_serve.stream.frames import Frame, SourceInfo
@@ -27,6 +28,8 @@ class IdTable:
         self.wide = max(ids) > 255
         self._table = np.array(ids, np.uint16 if self.wide else np.uint8)
         self._same = not self.wide and ids == list(range(len(ids)))
+        self.chunk = names_chunk({c.id: c.name for c in classes})
+        """Records the class names in PNG files."""
 
     def of(self, mask: Mask) -> Mask:
         """Convert class rows [H, W] to class ids: uint8, or uint16 if any id exceeds 255."""
@@ -34,10 +37,15 @@ class IdTable:
 
 
 class MaskFiles:
-    """A folder with one PNG per frame, named after the frame's file or its index."""
+    """A folder with one PNG per frame, named after the frame's file or its index.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Args:
+        folder: The folder.
+        chunk: Records the class names; see `IdTable`.
+    """
+
+    def __init__(self, folder: Path, chunk: bytes) -> None:
+        self._folder, self._chunk = folder, chunk
         self._names: set[str] = set()
 
     def write(self, ids: Mask, frame: Frame) -> None:
@@ -47,7 +55,7 @@ class MaskFiles:
             own = Path(frame.name).stem
             stem = f"{stem}_{own}" if own in self._names else own
             self._names.add(own)
-        write_mask(self._folder / f"{stem}.png", ids)
+        write_mask(self._folder / f"{stem}.png", ids, self._chunk)
 
     def finish(self) -> None:
         """See `Movie.finish`. Every file is complete as soon as it is written."""
@@ -56,11 +64,11 @@ class MaskFiles:
         """See `Movie.abandon`."""
 
 
-def open_masks(path: Path, info: SourceInfo, *, wide: bool, offset: float) -> MaskFiles | Movie:
+def open_masks(path: Path, info: SourceInfo, ids: IdTable, *, offset: float) -> MaskFiles | Movie:
     """Open a video for `masks.mkv`, or a folder for a name without a suffix."""
     if is_folder(path):
-        return MaskFiles(path)
-    return Movie(path, info, lossless=True, wide=wide, offset=offset)
+        return MaskFiles(path, ids.chunk)
+    return Movie(path, info, lossless=True, wide=ids.wide, offset=offset)
 
 
 def is_folder(path: Path) -> bool:
@@ -70,8 +78,8 @@ def is_folder(path: Path) -> bool:
     return not path.suffix
 
 
-def write_mask(path: Path, ids: Mask) -> None:
-    """Write a PNG of class ids [H, W] atomically."""
+def write_mask(path: Path, ids: Mask, chunk: bytes) -> None:
+    """Write a PNG of class ids [H, W] atomically, with the chunk of their `IdTable`."""
     data = cv2.imencode(".png", ids, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1]
     with replacing(path) as part:
-        part.write_bytes(data.tobytes())
+        part.write_bytes(insert_chunk(data.tobytes(), chunk))

@@ -178,7 +178,7 @@ class FileSink:
             if targets.video is not None:
                 self._movie = Movie(targets.video, info, offset=offset, crf=crf)
             if targets.masks is not None:
-                self._masks = open_masks(targets.masks, info, wide=self._ids.wide, offset=offset)
+                self._masks = open_masks(targets.masks, info, self._ids, offset=offset)
             if targets.records is not None:
                 self._records = Records(targets.records, [c.name for c in self._classes])
         except BaseException:
@@ -189,7 +189,9 @@ class FileSink:
         """See `Sink.write`."""
         mask = self._smoother.smooth(seen.found.mask)
         if self._movie is not None:
-            self._movie.draw(lambda: self._painter.paint(seen.frame.pixels, mask), seen.frame, self._stages)
+            self._movie.draw(
+                lambda: self._painter.paint(seen.frame.pixels, mask, seen.found.grid_size), seen.frame, self._stages
+            )
         if self._masks is not None:
             self._masks.write(self._ids.of(mask), seen.frame)
         if self._records is not None or self._targets.timeline is not None:
