@@ -83,7 +83,7 @@ def add_class(
         ['background', 'cone', 'ball', 'forklift']
 
     Args:
-        model: The checkpoint to start from; it must not be folded.
+        model: The checkpoint to start from. The norms of a folded one are fitted to training images of the site.
         data: The site folder with images and masks.
         classes: Names of the classes to teach, as in the site folder.
         output: Folder for the new model, the report and pictures.

@@ -100,7 +100,8 @@ class Model:
     def fold(self) -> Model:
         """The deployed form: one conv for every RC block and no norm layers; it computes the same masks faster.
 
-        This model is not changed. A folded model cannot learn further classes, so keep the original.
+        This model is not changed. `rcil.add_class` accepts both forms; the original keeps the statistics of its norms,
+        which a folded start replaces by those of the new images.
         """
         if self.metadata.architecture.folded:
             return self

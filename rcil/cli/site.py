@@ -174,6 +174,4 @@ def prelabel(
     for entry in document["images"][:5]:
         typer.echo(f"  {entry['image']}: {entry['mean_confidence']:.1%} confident, {entry['unsure']:.1%} ignored")
     typer.echo(f"next: name the new class in {output / document['classes_file']}, correct the masks and label it, then")
-    typer.echo(
-        f"  rcil add-class --from CHECKPOINT --data {output} --class NAME -o NAME   (CHECKPOINT must not be folded)"
-    )
+    typer.echo(f"  rcil add-class --from {model} --data {output} --class NAME -o NAME")

@@ -56,8 +56,9 @@ class LineageEntry(FrozenModel):
     seed: int | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
-    """Measurements: `training_images` and `held_out_images` count images, `iou NAME` is the IoU of a class in
-    percent, `drop NAME` the points that an old class lost."""
+    """Measurements: `training_images`, `held_out_images` and `norm_images` (which the norms of a folded start were
+    fitted to) count images, `iou NAME` is the IoU of a class in percent, `drop NAME` the points that an old class
+    lost."""
 
 
 def recorded(request: BaseModel) -> dict[str, Any]:
