@@ -149,7 +149,7 @@ def evaluate(
     data: str | Path,
     *,
     split: str = defaults.SPLIT,
-    scale: float = defaults.SCALE,
+    scale: float | None = None,
     test_crop: int | None = None,
     void_background: bool = False,
     device: str = "auto",
@@ -168,7 +168,7 @@ def evaluate(
         model: The checkpoint, of any form.
         data: The site folder; classes are matched by name.
         split: Name of the split.
-        scale: The network sees images at this multiple of their size.
+        scale: The network sees images at this multiple of their size, by default as in its training.
         test_crop: Side of the square in the middle that is evaluated, after the shorter side was resized to it; None
             evaluates whole images.
         void_background: Whether background in the masks means "unlabelled" and is ignored, as in CamVid.

@@ -10,7 +10,19 @@ import typer
 from rcil import defaults
 from rcil.cli.completion import METHODS, one_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json, progress_line
-from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scale, SiteData, Start, with_device
+from rcil.cli.options import (
+    AsJson,
+    Device,
+    DryRunFlag,
+    Overrides,
+    Resume,
+    Scale,
+    SiteData,
+    Start,
+    TrainingScale,
+    announce_scale,
+    with_device,
+)
 from rcil.core.errors import ConfigError, GateError
 from rcil.core.log import is_quiet
 from rcil.hardware.devices import announce_device
@@ -137,7 +149,7 @@ def prelabel(
     min_confidence: Annotated[
         float, typer.Option(min=0, max=1, help="Pixels with a lower confidence become 255 (ignore).")
     ] = defaults.MIN_CONFIDENCE,
-    scale: Scale = defaults.SCALE,
+    scale: TrainingScale = None,
     overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
     device: Device = None,
     dry_run: DryRunFlag = False,
@@ -149,7 +161,9 @@ def prelabel(
 
     Example: `rcil prelabel --from deployed.safetensors --images photos -o my_site --overlays`
     """
-    announce_device(device, make_notifier(as_json=as_json))
+    say = make_notifier(as_json=as_json)
+    announce_device(device, say)
+    announce_scale([model], scale, say)
     from rcil.site.prelabel import dry_run as dry
     from rcil.site.prelabel import prelabel as run
 

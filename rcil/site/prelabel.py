@@ -33,7 +33,7 @@ def prelabel(
     output: Path,
     *,
     min_confidence: float = defaults.MIN_CONFIDENCE,
-    scale: float = defaults.SCALE,
+    scale: float | None = None,
     overlays: bool = False,
     device: str = "auto",
     progress: Progress = lambda done, total: None,
@@ -45,7 +45,7 @@ def prelabel(
         images: A folder of images, or a site folder, whose splits are kept.
         output: The site folder, which is created atomically.
         min_confidence: Pixels with a lower probability become 255 (ignore).
-        scale: Factor by which images are resized for the network.
+        scale: Factor by which images are resized for the network; by default that of its training.
         overlays: Also draw the masks over the images.
         device: Device of the network: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of finished images and their total.
@@ -54,6 +54,7 @@ def prelabel(
     require_free(output)
     found = find_images(images)
     loaded = load(model).folded.to(chosen)
+    scale = loaded.metadata.training_scale if scale is None else scale
     entries = []
     try:
         with building(output) as site:
@@ -64,6 +65,7 @@ def prelabel(
             document = {
                 "model": str(model),
                 "min_confidence": min_confidence,
+                "scale": scale,
                 "classes_file": classes_file,
                 "images": sorted(entries, key=lambda entry: (entry["mean_confidence"], entry["image"])),
             }
