@@ -66,7 +66,12 @@ class InputShape(BaseModel):
     @property
     def static(self) -> bool:
         """Whether nothing varies."""
-        return self.batch.fixed and self.height.fixed and self.width.fixed
+        return self.batch.fixed and self.one_size
+
+    @property
+    def one_size(self) -> bool:
+        """Whether all images have the same height and width."""
+        return self.height.fixed and self.width.fixed
 
     @property
     def usual(self) -> tuple[int, int, int]:

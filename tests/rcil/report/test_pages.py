@@ -17,7 +17,7 @@ from rcil.training.compare import compare
 
 STEP0 = [("background", 0, 0.9), ("<b>&", 0, 0.6)]
 STEP1 = [("background", 0, 0.8), ("<b>&", 0, 0.4), ("cone", 1, 0.3)]
-SOURCE = Source(Path("my_site"), "val", 0.5)
+SOURCE = Source(Path("my_site"), "val")
 
 
 def pictures(page):
@@ -63,7 +63,7 @@ def test_one_model(parse, evaluated, tmp_path):
 
 def test_centre_crops_are_stated(parse, evaluated, tmp_path):
     paths = report_paths(tmp_path / "r.json")
-    write_report(paths, [evaluated(0, STEP0)], Source(Path("my_site"), "val", 1.0, 512))
+    write_report(paths, [evaluated(0, STEP0)], Source(Path("my_site"), "val", 512))
     assert "seen at scale 1, centre crops of 512 pixels" in parse(paths.page.read_text()).text
 
 
