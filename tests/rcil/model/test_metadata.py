@@ -1,8 +1,10 @@
 from pathlib import Path
 
+import pytest
+from networks import small_arch
 from pydantic import BaseModel
 
-from rcil.model.metadata import colour_of, recorded
+from rcil.model.metadata import LineageEntry, Metadata, class_table, colour_of, recorded, scale_notice
 
 
 class Request(BaseModel):
@@ -26,3 +28,32 @@ def test_the_voc_colours():
 
 def test_all_different():
     assert len({colour_of(i) for i in range(256)}) == 256
+
+
+def trained(*configs):
+    lineage = tuple(LineageEntry(step=0, source="step", config=config) for config in configs)
+    return Metadata(architecture=small_arch(), classes=class_table([["background", "a"]]), lineage=lineage)
+
+
+@pytest.mark.parametrize(
+    ("configs", "scale"),
+    [
+        ([], 1.0),
+        ([{}], 1.0),
+        ([{"data": {"root": "yard", "scale": 0.5}}], 0.5),
+        ([{"data": {"scale": 0.5}}, {"data": "yard", "scale": 0.75}, {}], 0.75),
+        ([{"scale": 0.75}, {"data": {"scale": 1}}], 1.0),
+        ([{"scale": 0.5}, {"data": {"size": 32}}], 0.5),
+        ([{"scale": "half"}, {"scale": 0}, {"scale": -1}, {"scale": float("nan")}, {"scale": 99}, {"data": []}], 1.0),
+    ],
+)
+def test_the_scale_of_the_last_training(configs, scale):
+    """`rcil train` and `rcil add-class` record it in different places; folds, exports and imports do not."""
+    assert trained(*configs).training_scale == scale
+
+
+def test_a_scale_other_than_1_is_told():
+    half, whole = trained({"scale": 0.5}), trained()
+    assert scale_notice([]) == scale_notice([whole]) == []
+    assert scale_notice([half, half]) == ["scale 0.5 as in the model's training; change with --scale"]
+    assert scale_notice([half, whole]) == ["scale 0.5 and 1 as in the model's training; change with --scale"]

@@ -1,5 +1,6 @@
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,11 @@ def test_first_row_of_the_latest_step(evaluated):
 
 
 def test_one_model(parse, evaluated, tmp_path):
-    model = evaluated(1, STEP1, unknown=("tree",))
+    model = replace(evaluated(1, STEP1, unknown=("tree",)), scale=0.5)
     paths = report_paths(tmp_path / "r.json")
     write_report(paths, [model], SOURCE)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.confusion.png", "r.html", "r.json"]
-    assert json.loads(paths.json.read_text()) == model.report.as_document()
+    assert json.loads(paths.json.read_text()) == {"scale": 0.5, **model.report.as_document()}
     names = ["background", "<b>&", "cone"]
     assert paths.confusion.read_bytes() == confusion_plot(model.report.confusion, names, 2)
     page = parse(paths.page.read_text())
