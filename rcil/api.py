@@ -83,7 +83,7 @@ def add_class(
         ['background', 'cone', 'ball', 'forklift']
 
     Args:
-        model: The checkpoint to start from; it must not be folded.
+        model: The checkpoint to start from. The norms of a folded one are fitted to training images of the site.
         data: The site folder with images and masks.
         classes: Names of the classes to teach, as in the site folder.
         output: Folder for the new model, the report and pictures.
@@ -149,7 +149,7 @@ def evaluate(
     data: str | Path,
     *,
     split: str = defaults.SPLIT,
-    scale: float = defaults.SCALE,
+    scale: float | None = None,
     test_crop: int | None = None,
     void_background: bool = False,
     device: str = "auto",
@@ -168,7 +168,7 @@ def evaluate(
         model: The checkpoint, of any form.
         data: The site folder; classes are matched by name.
         split: Name of the split.
-        scale: The network sees images at this multiple of their size.
+        scale: The network sees images at this multiple of their size, by default as in its training.
         test_crop: Side of the square in the middle that is evaluated, after the shorter side was resized to it; None
             evaluates whole images.
         void_background: Whether background in the masks means "unlabelled" and is ignored, as in CamVid.

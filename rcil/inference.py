@@ -86,12 +86,13 @@ class Model:
         """The device that the network is on."""
         return next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
 
-    def predict(self, image: Image, *, scale: float = 1.0) -> Prediction:
+    def predict(self, image: Image, *, scale: float | None = None) -> Prediction:
         """Segment one image.
 
         Args:
             image: RGB uint8 [H, W, 3] of any size.
-            scale: The network sees the image at this multiple of its size; the mask has the size of the image.
+            scale: The network sees the image at this multiple of its size, by default as in its training; the mask has
+                the size of the image.
         """
         rows, confidence = self.segment_with_confidence(check_image(image), scale=scale)
         names, colours = tuple(c.name for c in self.classes), tuple(c.colour for c in self.classes)
@@ -100,7 +101,8 @@ class Model:
     def fold(self) -> Model:
         """The deployed form: one conv for every RC block and no norm layers; it computes the same masks faster.
 
-        This model is not changed. A folded model cannot learn further classes, so keep the original.
+        This model is not changed. `rcil.add_class` accepts both forms; the original keeps the statistics of its norms,
+        which a folded start replaces by those of the new images.
         """
         if self.metadata.architecture.folded:
             return self
@@ -123,25 +125,29 @@ class Model:
         """`fold()`, computed once, for measuring: its lineage has no entry for the fold."""
         return self if self.network.arch.folded else replace(self, network=fold(self.network)[0])
 
-    def segment(self, image: Image, *, scale: float = 1.0) -> Rows:
-        """Class rows [H, W] of one RGB image [H, W, 3], which the network sees at `scale` times its size."""
+    def segment(self, image: Image, *, scale: float | None = None) -> Rows:
+        """Class rows [H, W] of one RGB image [H, W, 3]; see `logits` for the scale."""
         rows: Rows = self.segment_all([image], scale=scale)[0]
         return rows
 
-    def segment_all(self, images: Sequence[Image], *, scale: float = 1.0) -> Rows:
+    def segment_all(self, images: Sequence[Image], *, scale: float | None = None) -> Rows:
         """Class rows [N, H, W] of RGB images [H, W, 3] of one size; see `segment`."""
         rows: Rows = self.logits(images, scale=scale).argmax(1).to(torch.uint8).cpu().numpy()
         return rows
 
-    def segment_with_confidence(self, image: Image, *, scale: float = 1.0) -> tuple[Rows, NDArray[np.float32]]:
+    def segment_with_confidence(self, image: Image, *, scale: float | None = None) -> tuple[Rows, NDArray[np.float32]]:
         """Class rows [H, W] of one RGB image [H, W, 3] and the probability [H, W] of the class of each pixel."""
         probability, rows = self.logits([image], scale=scale).softmax(1).max(1)
         return rows[0].to(torch.uint8).cpu().numpy(), probability[0].float().cpu().numpy()
 
     @torch.no_grad()
-    def logits(self, images: Sequence[Image], *, scale: float = 1.0) -> Tensor:
-        """Logits [N, classes, H, W] of RGB images [H, W, 3] of one size, which the network sees at `scale` times it."""
+    def logits(self, images: Sequence[Image], *, scale: float | None = None) -> Tensor:
+        """Logits [N, classes, H, W] of RGB images [H, W, 3] of one size.
+
+        The network sees the images at `scale` times their size, by default at the scale of its training.
+        """
         height, width = images[0].shape[:2]
+        scale = self.metadata.training_scale if scale is None else scale
         if scale != 1:
             size = max(1, round(width * scale)), max(1, round(height * scale))
             how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR

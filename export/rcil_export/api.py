@@ -18,6 +18,7 @@ from rcil_export.graph.interface import (
     Precision,
     Runtime,
 )
+from rcil_export.input_size import with_size
 from rcil_export.request import AUTO, MAX_CHECK_IMAGES, Request, Target
 from rcil_export.run import Exported, interface_of, run_export
 from rcil_export.targets import choose_targets
@@ -33,6 +34,7 @@ def export(
     output: str | Path,
     *,
     size: Size | None = None,
+    scale: float | None = None,
     dynamic: tuple[Size, Size, Size] | None = None,
     batch: int | tuple[int, int, int] = DEFAULT_BATCH,
     precision: Precision = DEFAULT_PRECISION,
@@ -65,7 +67,9 @@ def export(
     Args:
         model: The checkpoint of a segmenter or classifier.
         output: Folder to write to.
-        size: Height and width of the input; 512 x 512 by default, or the size of a classifier's training images.
+        size: Height and width of the input. By default 512 x 512, the size of a classifier's training images, or that
+            of `images` in the training of a model that saw them resized.
+        scale: Height and width of the input as a multiple of those of `images`, instead of `size`.
         dynamic: Smallest, usual and largest size, instead of `size`.
         batch: Images at once, or the smallest, usual and largest number.
         precision: Precision of weights and activations.
@@ -92,6 +96,8 @@ def export(
         opset=opset,
         runtime=runtime,
     )
+    folder = _path(images) or _path(calibrate)
+    options = with_size(options, Path(model), folder, scale, say)
     interface = interface_of(Path(model), options)
     chosen = choose_targets(
         AUTO if targets is None else ",".join(targets), interface, flavour=flavour, gpus=tuple(gpus)
@@ -119,6 +125,7 @@ def check(
     second: str | Path,
     *,
     images: str | Path | None = None,
+    scale: float | None = None,
     limits: Mapping[str, float] | None = None,
     max_images: int = MAX_CHECK_IMAGES,
     bisect: bool = True,
@@ -134,6 +141,7 @@ def check(
         first: The reference: a checkpoint, ONNX file or engine.
         second: The artefact that is checked against it.
         images: Folder of images, best a site folder; generated images by default.
+        scale: Factor by which images are resized, if both files take several sizes; by default as in the training.
         limits: Changes to the limits, by name.
         max_images: Number of images to compare on.
         bisect: Also compare layer by layer and name the first layer that differs by itself.
@@ -143,6 +151,7 @@ def check(
         Path(first),
         Path(second),
         images=_path(images),
+        scale=scale,
         limits=dict(limits or {}),
         max_images=max_images,
         bisect=bisect,

@@ -54,6 +54,7 @@ def check_files(
     second: Path,
     *,
     images: Path | None = None,
+    scale: float | None = None,
     limits: dict[str, float] | None = None,
     max_images: int = MAX_CHECK_IMAGES,
     bisect: bool = True,
@@ -69,6 +70,7 @@ def check_files(
         first: The reference.
         second: The file that is checked.
         images: A folder; None: generated images.
+        scale: Factor by which images are resized, where both files take several sizes; None: as in the training.
         limits: Changes to the default limits, by name.
         max_images: Number of images to use.
         bisect: Also compare layer by layer.
@@ -90,7 +92,7 @@ def check_files(
             results.append(description_result(b.name, b.metadata, a.name, a.metadata, hashes))
             chosen = images_for(images, common_shape(a.shape, b.shape), most=max_images)
             allowed = limits_for(a.precision, b.precision, changes)
-            outputs = compare_outputs(a, b, chosen, allowed, progress=progress)
+            outputs = compare_outputs(a, b, chosen, allowed, scale=scale, progress=progress)
             results.append(outputs.as_result())
             if bisect and not any(isinstance(artefact, EngineArtefact) for artefact in (a, b)):
                 results.append(_bisected(a, b, images, allowed.node))

@@ -194,15 +194,24 @@ def _overlap(a: Extent, b: Extent, first: InputShape, second: InputShape) -> Ext
     return Extent(low=low, usual=min(max(a.usual, low), high), high=high)
 
 
-def fit(image: CheckImage, shape: InputShape | None) -> CheckImage:
+def fit(image: CheckImage, shape: InputShape | None, scale: float = 1.0) -> CheckImage:
     """The image at a size that `shape` takes: each side that is too short or too long becomes the nearest that fits.
 
     Photographs are averaged where they shrink and interpolated where they grow; masks take the nearest value.
+
+    Args:
+        image: The image, and its mask where there is one.
+        shape: Sizes that can be used; None: any.
+        scale: Factor by which the sides are multiplied first, where several sizes can be used.
     """
     height, width = image.pixels.shape[:2]
-    if shape is None or shape.takes(height, width):
+    wanted = width, height
+    if shape is None or not shape.one_size:
+        wanted = max(1, round(width * scale)), max(1, round(height * scale))
+    if shape is not None:
+        wanted = _clamp(wanted[0], shape.width), _clamp(wanted[1], shape.height)
+    if wanted == (width, height):
         return image
-    wanted = _clamp(width, shape.width), _clamp(height, shape.height)
     shrinks = wanted[0] * wanted[1] < height * width
     pixels = cv2.resize(image.pixels, wanted, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
     truth = None if image.truth is None else cv2.resize(image.truth, wanted, interpolation=cv2.INTER_NEAREST_EXACT)

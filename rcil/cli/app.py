@@ -13,13 +13,7 @@ from rcil import defaults
 from rcil.cli.completion import CHECKPOINTS, files, one_of
 from rcil.cli.console import make_app, make_notifier, print_json, progress_line, run
 from rcil.cli.data import app as data_app
-from rcil.cli.options import (
-    AsJson,
-    Device,
-    Scale,
-    SiteData,
-    Trust,
-)
+from rcil.cli.options import AsJson, Device, SiteData, TrainingScale, Trust, announce_scale
 from rcil.cli.resumable import resumable
 from rcil.cli.site import add_class, pick, prelabel
 from rcil.cli.training import classify, compare, presets_app, train
@@ -166,7 +160,7 @@ def eval_(
     ],
     data: SiteData,
     split: Annotated[str, typer.Option(help="The split to evaluate.")] = defaults.SPLIT,
-    scale: Scale = defaults.SCALE,
+    scale: TrainingScale = None,
     test_crop: Annotated[
         int | None,
         typer.Option(
@@ -197,7 +191,9 @@ def eval_(
 
     Example: `rcil eval run/step0.safetensors run/step1.safetensors --data my_site -o report.json`
     """
-    announce_device(device, make_notifier(as_json=as_json))
+    say = make_notifier(as_json=as_json)
+    announce_device(device, say)
+    announce_scale(models, scale, say)
     from rcil.cli.tables import print_models
     from rcil.report.models import as_document, evaluate_models
 
@@ -217,7 +213,7 @@ def eval_(
             progress=progress,
         )
     if output is not None:
-        write_report(paths, evaluated, Source(data, split, scale, test_crop))
+        write_report(paths, evaluated, Source(data, split, test_crop))
     if as_json:
         print_json(as_document(evaluated))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from rcil.cli.completion import CHECKPOINTS, files, one_of, tasks
 from rcil.core.device_names import NAMES, check_device_name
+from rcil.core.log import Notify
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON to standard output.")]
 DryRunFlag = Annotated[
@@ -29,6 +31,15 @@ Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of runs per m
 Scale = Annotated[
     float, typer.Option("--scale", min=0.01, max=4, help="Factor by which images are resized for the network.")
 ]
+TrainingScale = Annotated[
+    float | None,
+    typer.Option(
+        "--scale",
+        min=0.01,
+        max=4,
+        help="Factor by which images are resized for the network. [default: that of the model's training]",
+    ),
+]
 SiteData = Annotated[Path, typer.Option("--data", help="A site folder: images/, masks/, classes.txt.")]
 SiteArgument = Annotated[Path, typer.Argument(help="A site folder: images/, masks/, classes.txt.")]
 NewSite = Annotated[Path, typer.Argument(help="The site folder to create; must not exist or must be empty.")]
@@ -47,6 +58,16 @@ Device = Annotated[
     ),
 ]
 MaxImages = Annotated[int, typer.Option("--max-images", min=1, help="Maximum number of images.")]
+
+
+def announce_scale(models: Iterable[Path], scale: float | None, say: Notify) -> None:
+    """Say at which scale the models see images if the user does not choose one and it is not 1."""
+    if scale is None:
+        from rcil.model.header import read_header
+        from rcil.model.metadata import scale_notice
+
+        for line in scale_notice(read_header(path).metadata for path in models):
+            say(line)
 
 
 def with_device(overrides: list[str] | None, device: str | None) -> list[str]:

@@ -12,7 +12,19 @@ from rcil import defaults
 from rcil.cli.completion import CHECKPOINTS, METHODS, RULES, files, one_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json, progress_line
 from rcil.cli.labelling import TARGETS, print_next_steps
-from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scale, SiteData, Start, with_device
+from rcil.cli.options import (
+    AsJson,
+    Device,
+    DryRunFlag,
+    Overrides,
+    Resume,
+    Scale,
+    SiteData,
+    Start,
+    TrainingScale,
+    announce_scale,
+    with_device,
+)
 from rcil.core.errors import ConfigError, GateError
 from rcil.core.log import is_quiet
 from rcil.hardware.devices import announce_device
@@ -210,7 +222,7 @@ def prelabel(
     min_confidence: Annotated[
         float, typer.Option(min=0, max=1, help="Pixels with a lower confidence become 255 (ignore).")
     ] = defaults.MIN_CONFIDENCE,
-    scale: Scale = defaults.SCALE,
+    scale: TrainingScale = None,
     overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
     kind: Annotated[
         str | None,
@@ -234,7 +246,9 @@ def prelabel(
 
     Example: `rcil prelabel --from deployed.safetensors --images photos -o for_cvat --to cvat`
     """
-    announce_device(device, make_notifier(as_json=as_json))
+    say = make_notifier(as_json=as_json)
+    announce_device(device, say)
+    announce_scale([model], scale, say)
     from rcil.site.prelabel import dry_run as dry
     from rcil.site.prelabel import prelabel as run
 
@@ -263,6 +277,4 @@ def prelabel(
         print_next_steps(output, kind)
         return
     typer.echo(f"next: name the new class in {output / document['classes_file']}, correct the masks and label it, then")
-    typer.echo(
-        f"  rcil add-class --from CHECKPOINT --data {output} --class NAME -o NAME   (CHECKPOINT must not be folded)"
-    )
+    typer.echo(f"  rcil add-class --from {model} --data {output} --class NAME -o NAME")

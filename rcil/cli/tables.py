@@ -172,6 +172,10 @@ def print_preflight(found: Preflight) -> None:
     if ready.in_background:
         listed = ", ".join(f"{name} {share:.1%}" for name, share in ready.in_background.items())
         console.print(Text(f"old classes in the masks' background, by the old model: {listed}"), soft_wrap=True)
+    if ready.norm_images:
+        console.print(
+            f"the model is folded: its norms are fitted to {ready.norm_images} images of the site", soft_wrap=True
+        )
     for info in ready.new:
         images, pixels = ready.amounts[info.name]
         console.print(Text(f"new class {info.name}: {pixels:,} pixels in {images} images"), soft_wrap=True)

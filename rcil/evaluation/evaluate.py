@@ -117,7 +117,7 @@ def evaluate(
     samples: Sequence[Sample],
     progress: Progress = lambda done, total: None,
     *,
-    scale: float = 1.0,
+    scale: float | None = None,
     test_crop: int | None = None,
 ) -> EvalReport:
     """IoU per class, and the mean over old, new and all classes. The arguments are those of `measure`."""
@@ -131,7 +131,7 @@ def measure(
     samples: Sequence[Sample],
     progress: Progress = lambda done, total: None,
     *,
-    scale: float = 1.0,
+    scale: float | None = None,
     test_crop: int | None = None,
     dtype: torch.dtype = torch.float32,
     pixels: int | None = None,
@@ -143,7 +143,7 @@ def measure(
         data: The dataset of the samples; its class names map mask values to classifier rows.
         samples: The samples to evaluate.
         progress: Called with the number of finished samples and their total.
-        scale: Factor by which images are resized for the network.
+        scale: Factor by which images are resized for the network; by default that of its training.
         test_crop: Side of the square in the middle that images and masks are cut to, after the shorter side was
             resized to it, as in the published codes; None evaluates whole images.
         dtype: A half-precision type runs the network under autocast.

@@ -22,20 +22,17 @@ class Strict(Method):
     """Unbiased cross entropy on new classifier rows over a frozen network.
 
     The logits of the old classes stay bit-identical: norms keep their statistics, branches are not merged, and the
-    background row is not shared. The new classes can only use existing features.
+    background row is not shared. The new classes can only use existing features. A folded network stays folded.
     """
 
     needs_teacher: ClassVar[bool] = False
+    needs_norms: ClassVar[bool] = False
     rows: ClassVar[RowStart] = "background"
 
     def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
         """The old network, frozen, with rows for the new classes that are copies of the background row."""
         if not new_classes:
             raise ConfigError("method 'strict' has nothing to train without a new class", "Choose another method.")
-        if model.arch.folded:
-            raise ConfigError(
-                "a folded network cannot be extended with classifier rows", "Start from the checkpoint before folding."
-            )
         student = copy.deepcopy(model)
         student.classifier = model.classifier.extended(new_classes, self.rows)
         student.requires_grad_(False).eval()

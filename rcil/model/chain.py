@@ -17,7 +17,7 @@ from rcil.model.metadata import LineageEntry, Metadata
 
 REPORT_NAME = "report.json"
 """The report of a delivered folder; its entry `model` describes the model."""
-IMAGES = {"training_images": "training", "held_out_images": "held out"}
+IMAGES = {"training_images": "training", "held_out_images": "held out", "norm_images": "for norms"}
 """Metrics that count images, and what the images are used for."""
 
 

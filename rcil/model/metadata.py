@@ -21,6 +21,8 @@ Triple = tuple[float, float, float]
 Level = Annotated[float, Field(ge=-1e3, le=1e3)]
 """Mean of a colour channel divided by 255. Values far outside 0 to 1, such as infinity, mean a damaged file."""
 Spread = Annotated[float, Field(ge=1e-6, le=1e3)]
+MAX_SCALE = 4.0
+"""Largest factor by which images can be resized for a network."""
 Byte = Annotated[int, Field(ge=0, le=255)]
 
 
@@ -47,8 +49,9 @@ class LineageEntry(FrozenModel):
     seed: int | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
-    """Measurements: `training_images` and `held_out_images` count images, `iou NAME` is the IoU of a class in
-    percent, `drop NAME` the points that an old class lost."""
+    """Measurements: `training_images`, `held_out_images` and `norm_images` (which the norms of a folded start were
+    fitted to) count images, `iou NAME` is the IoU of a class in percent, `drop NAME` the points that an old class
+    lost."""
 
 
 def recorded(request: BaseModel) -> dict[str, Any]:
@@ -128,6 +131,24 @@ class Metadata(FrozenModel):
         for c in self.classes:
             groups.setdefault(c.step, []).append(c.name)
         return list(groups.values())
+
+    @property
+    def training_scale(self) -> float:
+        """Factor by which images were resized for the network in its last training; 1 if none is recorded."""
+        for entry in reversed(self.lineage):
+            section = entry.config.get("data")  # `rcil train` has it there, `rcil add-class` at the top
+            found = entry.config.get("scale", section.get("scale") if isinstance(section, dict) else None)
+            if isinstance(found, int | float) and 0 < found <= MAX_SCALE:
+                return float(found)
+        return 1.0
+
+
+def scale_notice(models: Iterable[Metadata]) -> list[str]:
+    """A line about the scale at which images are seen where the user names none; no line if it is 1."""
+    scales = sorted({metadata.training_scale for metadata in models})
+    if scales in ([], [1.0]):
+        return []
+    return [f"scale {' and '.join(f'{scale:g}' for scale in scales)} as in the model's training; change with --scale"]
 
 
 class ClassifierMetadata(Metadata):

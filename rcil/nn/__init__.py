@@ -1,10 +1,11 @@
-"""Networks: RC blocks, backbones, DeepLab-v3, the step transition, folding."""
+"""Networks: RC blocks, backbones, DeepLab-v3, the step transition, folding and unfolding."""
 
 from rcil.nn.build import build, plain_twin
 from rcil.nn.cost import Cost, cost
 from rcil.nn.fold import FoldReport, fold
 from rcil.nn.segmenter import Maps, Segmenter
 from rcil.nn.step import begin_step
+from rcil.nn.unfold import unfold
 from rcil.nn.units.rc import RCConv
 from rcil.nn.units.sync import synchronise_norms
 
@@ -20,4 +21,5 @@ __all__ = [
     "fold",
     "plain_twin",
     "synchronise_norms",
+    "unfold",
 ]

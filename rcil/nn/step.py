@@ -30,19 +30,14 @@ def begin_step(
     """The network at the start of the next step; `model` is not changed and can serve as the teacher.
 
     Args:
-        model: The network of the previous step, not folded.
+        model: The network of the previous step; a folded one must be unfolded first.
         new_classes: Names of the classes that this step adds; empty for a domain step, which only adds new scenes.
         rows: How the new classifier rows start, see `IncrementalClassifier.extended`.
         merge: Merge both branches of every RC block into its old branch (the paper). Off for ablations.
         freeze: Freeze the old branches (the paper). Off for ablations.
         preserve: Also start the new branches from the merged convs, so that the function of the network is preserved.
     """
-    if model.arch.folded:
-        raise ConfigError(
-            "a folded network has no branch left to train",
-            "Start the step from the checkpoint before folding.",
-        )
-
+    _check_norms(model)
     how = {"merge": merge, "freeze": freeze, "preserve": preserve}
     student = next_branches(model, **how)
     if new_classes:
@@ -95,21 +90,25 @@ def add_branches(model: Segmenter, rc: RC | None = None) -> Segmenter:
     two gives the same map.
 
     Args:
-        model: A network without RC, not folded.
+        model: A network without RC; a folded one must be unfolded first.
         rc: How the branches are mixed; the paper's way by default.
     """
-    if model.arch.folded:
-        raise ConfigError(
-            "a folded network has no norms left to train",
-            "Start from the checkpoint before folding.",
-        )
+    _check_norms(model)
     if model.arch.rc is not None:
         raise ConfigError("the network already has two branches", "Use it without adding branches.")
-    branched = build(model.arch.replace(rc=rc or RC()), model.classifier.steps)
+    branched = build(model.arch.replace(rc=rc or RC()), model.classifier.steps).to(next(model.parameters()))
     single = model.state_dict()
     fresh = branched.state_dict()  # a learned mix has no counterpart and keeps its initial value
     branched.load_state_dict({key: single.get(single_branch(key), value) for key, value in fresh.items()})
-    return branched.to(next(model.parameters())).train(model.training)
+    return branched.train(model.training)
+
+
+def _check_norms(model: Segmenter) -> None:
+    if model.arch.folded:
+        raise ConfigError(
+            "a folded network has no norms left to train",
+            "Fit norms to some images first, with `rcil.nn.unfold`, or start from the checkpoint before folding.",
+        )
 
 
 def single_branch(key: str) -> str:

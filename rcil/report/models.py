@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rcil import defaults
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.core.log import Progress
 from rcil.data.scan import with_void_background
 from rcil.data.site import read_site
 from rcil.hardware.devices import choose_device
 from rcil.model.header import read_header
-from rcil.model.metadata import Metadata
+from rcil.model.metadata import MAX_SCALE, Metadata
 
 if TYPE_CHECKING:
     from rcil.evaluation.evaluate import EvalReport
@@ -30,6 +29,8 @@ class Evaluated:
     path: Path
     metadata: Metadata
     report: EvalReport
+    scale: float = 1.0
+    """Factor by which images were resized for the network."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def evaluate_models(
     data: Path,
     split: str,
     *,
-    scale: float = defaults.SCALE,
+    scale: float | None = None,
     test_crop: int | None = None,
     void_background: bool = False,
     device: str = "auto",
@@ -60,7 +61,7 @@ def evaluate_models(
         paths: The checkpoints; all headers are read before the first is evaluated.
         data: The site folder; nothing is written to it.
         split: The split to evaluate.
-        scale: Factor by which images are resized for the networks.
+        scale: Factor by which images are resized for the networks; by default that of each network's training.
         test_crop: Side of the centre crop that is evaluated; None evaluates whole images.
         void_background: Ignore background in the masks, where it means "unlabelled".
         device: Device of the networks: `auto`, `cpu`, `cuda` or `cuda:N`.
@@ -69,8 +70,8 @@ def evaluate_models(
     from rcil.evaluation.evaluate import evaluate
     from rcil.inference import load
 
-    if not 0 < scale <= 4:
-        raise ConfigError(f"scale {scale:g} is out of range", "Give a factor above 0, at most 4.")
+    if scale is not None and not 0 < scale <= MAX_SCALE:
+        raise ConfigError(f"scale {scale:g} is out of range", f"Give a factor above 0, at most {MAX_SCALE:g}.")
     if test_crop is not None and test_crop < MIN_TEST_CROP:
         raise ConfigError(f"a centre crop of {test_crop} pixels is too small", f"Give at least {MIN_TEST_CROP}.")
     chosen = choose_device(device)
@@ -81,7 +82,6 @@ def evaluate_models(
     if split not in site.splits:
         raise ConfigError(f"{data} has no split '{split}'", did_you_mean(split, site.splits))
     samples = site.splits[split]
-    how: dict[str, Any] = {"scale": scale, "test_crop": test_crop}
     models = []
     for index, path in enumerate(ordered):
         model = load(path).to(chosen)
@@ -90,15 +90,19 @@ def evaluate_models(
         def tell(done: int, _: int, before: int = before, total: int = total) -> None:
             progress(before + done, total)
 
-        models.append(Evaluated(path, model.metadata, evaluate(model, site, samples, tell, **how)))
+        seen = model.metadata.training_scale if scale is None else scale
+        report = evaluate(model, site, samples, tell, scale=seen, test_crop=test_crop)
+        models.append(Evaluated(path, model.metadata, report, seen))
     return models
 
 
 def as_document(models: Sequence[Evaluated]) -> dict[str, Any]:
     """A JSON-ready document: the report of a single model, or a list of reports with paths."""
+    documents = [{"scale": m.scale, **m.report.as_document()} for m in models]
     if len(models) == 1:
-        return models[0].report.as_document()
-    return {"models": [{"model": str(m.path), "step": m.metadata.step, **m.report.as_document()} for m in models]}
+        return documents[0]
+    named = zip(models, documents, strict=True)
+    return {"models": [{"model": str(m.path), "step": m.metadata.step, **document} for m, document in named]}
 
 
 def labels(models: Sequence[Evaluated]) -> list[str]:

@@ -25,8 +25,6 @@ class Source:
 
     data: Path
     split: str
-    scale: float
-    """Factor by which images were resized for the networks."""
     test_crop: int | None = None
     """Side of the centre crops that were evaluated; None: whole images."""
 
@@ -156,7 +154,7 @@ def _facts(models: Sequence[Evaluated], source: Source) -> TextBlock:
         f"Model: {last.path}, step {last.metadata.step}",
         f"Backbone: {last.metadata.architecture.backbone}",
         *([f"Method: {last.metadata.method}"] if last.metadata.method else []),
-        f"Data: {source.data}, split {source.split}, {last.report.images} images, seen at scale {source.scale:g}{cut}",
+        f"Data: {source.data}, split {source.split}, {last.report.images} images, seen at scale {last.scale:g}{cut}",
         f"Classes: {', '.join(c.name for c in last.report.classes)}",
     ]
     if last.report.unknown:

@@ -18,7 +18,7 @@ from rcil.data.scan import MaskContent, scan
 from rcil.data.site import read_site
 from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.inference import Model
-from rcil.methods import make_method
+from rcil.methods import Method, make_method
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassInfo, Metadata
 from rcil.site.background import left_as_background
@@ -37,6 +37,8 @@ from rcil.training.run import check_pieces, spread
 
 PROBED = 20
 """Number of training images that the old model is run on."""
+NORM_IMAGES = 64
+"""Maximum number of training images that the norms of a folded model are fitted to."""
 NOTEWORTHY = 0.001
 """Minimum share of background pixels at which an old class is reported."""
 
@@ -58,6 +60,8 @@ class Ready:
     """Number of images and pixels of every new class in the training split."""
     in_background: dict[str, float]
     """Share of background pixels that the old model predicts as each old class."""
+    norm_images: int = 0
+    """Number of training images that the norms of a folded model are fitted to; 0 if it needs none."""
 
     @property
     def evaluation(self) -> tuple[str, tuple[Sample, ...]]:
@@ -70,6 +74,7 @@ class Ready:
         return {
             "train_images": len(self.train),
             "held_out_images": len(self.held_out),
+            "norm_images": self.norm_images,
             "new_classes": [
                 {"name": c.name, "id": c.id, "images": self.amounts[c.name][0], "pixels": self.amounts[c.name][1]}
                 for c in self.new
@@ -151,11 +156,16 @@ def preflight(
         problems += name_problems(request.classes, [c.name for c in report.classes], [c.name for c in metadata.classes])
     if not _allowed(problems):
         return Preflight(tuple(problems))
-    return _with_images(request, metadata, report, problems, device)
+    return _with_images(request, method, metadata, report, problems, device)
 
 
 def _with_images(
-    request: Request, metadata: Metadata, report: CheckReport, problems: list[Problem], device: torch.device
+    request: Request,
+    method: Method,
+    metadata: Metadata,
+    report: CheckReport,
+    problems: list[Problem],
+    device: torch.device,
 ) -> Preflight:
     """Check what depends on the content of the images and on the predictions of the old model."""
     data = read_site(request.data, seed=request.seed, record=False)
@@ -182,7 +192,9 @@ def _with_images(
     labelled = frozenset(count.name for count in report.counts if count.pixels and count.name in known)
     held = _held_out(everything, contents, request)
     train, held_out = hold_out([c.sample for c in contents], held)
-    return Preflight(tuple(problems), Ready(model, data, train, held_out, new, labelled, amounts, shares))
+    norm_images = min(NORM_IMAGES, len(train)) if metadata.architecture.folded and method.needs_norms else 0
+    ready = Ready(model, data, train, held_out, new, labelled, amounts, shares, norm_images)
+    return Preflight(tuple(problems), ready)
 
 
 def _held_out(everything: Sequence[MaskContent], contents: Sequence[MaskContent], request: Request) -> frozenset[str]:

@@ -36,7 +36,7 @@ def prelabel(
     output: Path,
     *,
     min_confidence: float = defaults.MIN_CONFIDENCE,
-    scale: float = defaults.SCALE,
+    scale: float | None = None,
     overlays: bool = False,
     kind: str | None = None,
     device: str = "auto",
@@ -49,7 +49,7 @@ def prelabel(
         images: A folder of images, or a site folder, whose splits are kept.
         output: The site folder, or the folder for the labelling tool, which is created atomically.
         min_confidence: Pixels with a lower probability become 255 (ignore).
-        scale: Factor by which images are resized for the network.
+        scale: Factor by which images are resized for the network; by default that of its training.
         overlays: Also draw the masks over the images.
         kind: Write for a labelling tool instead: one of `rcil.data.exporters.FORMATS`.
         device: Device of the network: `auto`, `cpu`, `cuda` or `cuda:N`.
@@ -61,6 +61,7 @@ def prelabel(
         check_format(kind, polygons=False)
     found = find_images(images)
     loaded = load(model).folded.to(chosen)
+    scale = loaded.metadata.training_scale if scale is None else scale
     entries = []
     try:
         with building(output) as folder, _site_for(folder, kind) as site:
@@ -70,6 +71,7 @@ def prelabel(
             document = {
                 "model": str(model),
                 "min_confidence": min_confidence,
+                "scale": scale,
                 "classes_file": write_classes(site, loaded.classes),
                 "images": sorted(entries, key=lambda entry: (entry["mean_confidence"], entry["image"])),
             }

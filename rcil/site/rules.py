@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from rcil.core.errors import did_you_mean
-from rcil.core.files import sha256_of
 from rcil.core.palette import free_colour
 from rcil.data.check import FEW_IMAGES, FEW_PIXELS, Problem
 from rcil.data.types import ClassSpec
@@ -25,22 +24,9 @@ def model_problems(path: Path, metadata: Metadata) -> list[Problem]:
     if metadata.kind == "backbone":
         text = "is a pretrained backbone without classes: train a first step with `rcil train`"
         return [Problem("error", str(path), text)]
-    if metadata.architecture.folded:
-        return [Problem("error", str(path), f"is folded and cannot be trained: {_unfolded(path, metadata)}")]
     if metadata.rejected is not None:
         return [Problem("warning", str(path), f"is marked as rejected: {metadata.rejected}")]
     return []
-
-
-def _unfolded(path: Path, metadata: Metadata) -> str:
-    """Which checkpoint to use instead of a folded one; it is searched for in the same folder."""
-    origin = next((e.parent_sha256 for e in reversed(metadata.lineage) if e.source == "fold"), None)
-    if origin is None:
-        return "use the checkpoint that it was folded from"
-    for other in sorted(path.parent.glob("*.safetensors")):
-        if other != path and sha256_of(other) == origin:
-            return f"use {other}, from which it was folded"
-    return f"use the checkpoint that it was folded from, SHA-256 {origin[:12]}..."
 
 
 def name_problems(wanted: Sequence[str], site: Sequence[str], old: Sequence[str]) -> list[Problem]:

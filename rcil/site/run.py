@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,9 @@ from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.hardware.processes import Processes, deterministic, join, report_once
 from rcil.inference import Model
 from rcil.methods import StepInfo, make_method
-from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import LineageEntry, Metadata, recorded
+from rcil.nn import unfold
 from rcil.site.background import complete_masks, completed
 from rcil.site.forgetting import Forgetting, Pair, compare
 from rcil.site.picture import draw_difference
@@ -37,6 +37,7 @@ from rcil.site.report import as_markdown, write_html
 from rcil.site.request import Request, check_folder, record_request
 from rcil.training.loader import Crops, CropSettings
 from rcil.training.loop import Listener, StepJob, train_step
+from rcil.training.run import spread
 from rcil.training.tensorboard import both, tensorboard
 
 
@@ -124,10 +125,13 @@ def _train(request: Request, ready: Ready, folder: Path, processes: Processes, l
     """The network of the kept epoch, with its metadata before it is judged."""
     method, settings = make_method(request.method.name, **request.method.options), request.training
     index = ready.model.step + 1
+    metadata = _metadata(request, ready)
+    how = CropSettings.of(settings, request.scale, focus_from=len(ready.model.classes))
+    crops = Crops(ready.train, label_table(ready.data, metadata), metadata, how, (request.seed, index))
+    previous = trainable(ready, crops)
     torch.manual_seed(request.seed * 1000 + index)
-    student = method.begin(ready.model.network, [c.name for c in ready.new])
-    metadata = _metadata(request, ready, student.arch)
-    crops = CropSettings.of(settings, request.scale, focus_from=len(ready.model.classes))
+    student = method.begin(previous.network, [c.name for c in ready.new])
+    metadata = metadata.model_copy(update={"architecture": student.arch})
     if settings.validate_every is not None:
         complete_masks(
             ready.model,
@@ -144,7 +148,7 @@ def _train(request: Request, ready: Ready, folder: Path, processes: Processes, l
         index=index,
         info=StepInfo(old=len(ready.model.classes), new=len(ready.new)),
         metadata=metadata,
-        crops=Crops(ready.train, label_table(ready.data, metadata), metadata, crops, (request.seed, index)),
+        crops=crops,
         data=data,
         validation=held_out,
         settings=settings,
@@ -155,8 +159,16 @@ def _train(request: Request, ready: Ready, folder: Path, processes: Processes, l
     with ExitStack() as stack:
         if processes.leads:
             listen = both(stack.enter_context(tensorboard(folder)), listen)
-        network = train_step(job, student, ready.model, method, listen)
+        network = train_step(job, student, previous, method, listen)
     return Model(network, metadata.model_copy(update={"architecture": network.arch}))
+
+
+def trainable(ready: Ready, crops: Crops) -> Model:
+    """The old model as the step begins from it; a folded one gets norms, fitted to training crops."""
+    if not ready.norm_images:
+        return ready.model
+    numbers = spread(range(len(crops)), ready.norm_images)
+    return replace(ready.model, network=unfold(ready.model.network, (crops[0, number][0][None] for number in numbers)))
 
 
 def _write_report(output: Path, report: dict[str, Any]) -> None:
@@ -196,9 +208,12 @@ def draw(pair: Pair, samples: Iterable[Sample], folder: Path) -> list[str]:
     return names
 
 
-def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
+def _metadata(request: Request, ready: Ready) -> Metadata:
     """The metadata of the old model, extended by the new classes and the new step."""
     old = ready.model.metadata
+    images = {"training_images": len(ready.train), "held_out_images": len(ready.held_out)}
+    if ready.norm_images:
+        images["norm_images"] = ready.norm_images
     entry = LineageEntry(
         step=old.step + 1,
         source="rcil add-class",
@@ -207,11 +222,10 @@ def _metadata(request: Request, ready: Ready, arch: Architecture) -> Metadata:
         config=recorded(request),
         seed=request.seed,
         versions={"rcil": __version__, "torch": torch.__version__},
-        metrics={"training_images": float(len(ready.train)), "held_out_images": float(len(ready.held_out))},
+        metrics={name: float(count) for name, count in images.items()},
     )
     return old.model_copy(
         update={
-            "architecture": arch,
             "classes": (*old.classes, *ready.new),
             "method": request.method.name,
             "step": old.step + 1,

@@ -47,6 +47,7 @@ def open_model(
     *,
     threads: int | None = None,
     size: tuple[int, int] | None = None,
+    scale: float | None = None,
     tile: int | None = None,
     trust: Sequence[str | Path] = (),
 ) -> Model:
@@ -61,13 +62,14 @@ def open_model(
         path: An `.onnx` file, or an `.engine` with its sidecar, of `rcil-export`.
         device: `auto`, `cpu` or `cuda`, for ONNX files; engines run on the GPU.
         threads: Threads of ONNX Runtime on the CPU; as many as there are cores by default.
-        size: Height and width of the input, if the model takes several; by default the closest to the image.
+        size: Height and width of the input, if the model takes several; by default that of the image times `scale`.
+        scale: Factor by which images are resized, if the model takes several sizes; by default that of its training.
         tile: Side of the square tiles that large images are cut into; by default images are not cut.
         trust: Public keys, one of which must have signed the model; signatures are not checked by default.
     """
     backend = open_backend(Path(path), device, threads, [Path(key) for key in trust])
     try:
-        return Model(backend, Layout(size=size, tile=tile))
+        return Model(backend, Layout(size=size, tile=tile, scale=scale))
     except BaseException:
         backend.close()
         raise

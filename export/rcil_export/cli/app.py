@@ -47,6 +47,7 @@ def export(
     model: o.Model,
     output: o.OutputFolder,
     size: o.Size = None,
+    scale: o.InputScale = None,
     dynamic: o.Dynamic = None,
     batch: o.Batch = GraphOptions.batch,
     precision: o.PrecisionName = GraphOptions.precision,
@@ -108,12 +109,15 @@ def export(
     """
     from rcil_export.checks.limits import parse_limits
     from rcil_export.checks.report import as_text
+    from rcil_export.input_size import with_size
     from rcil_export.resources import stages_text
     from rcil_export.run import CheckFailedError, interface_of, run_export
     from rcil_export.run import dry_run as plan_export
     from rcil_export.targets import choose_targets
 
+    notify = make_notifier(as_json=as_json)
     options = GraphOptions(size, dynamic, batch, precision, outputs, kind, opset, runtime)
+    options = with_size(options, model, images or calibrate, scale, notify)
     serving = Serving(triton_instances, *parse_devices(triton_device), triton_threads, triton_accelerator, triton_cache)
     interface = interface_of(model, options)
     targets = choose_targets(target, interface, flavour=flavour, gpus=_names(gpu))
@@ -142,7 +146,6 @@ def export(
     if dry_run:
         print_dry_run(plan_export(request), as_json=as_json)
         return
-    notify = make_notifier(as_json=as_json)
     with stage_lines("reading", notify) as (begin, bar):
         exported = run_export(request, begin, lambda phase, done, total: bar(done, total))
     if as_json:
@@ -193,6 +196,7 @@ def onnx(
     model: o.Model,
     path: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")],
     size: o.Size = None,
+    scale: o.InputScale = None,
     dynamic: o.Dynamic = None,
     batch: o.Batch = GraphOptions.batch,
     precision: o.PrecisionName = GraphOptions.precision,
@@ -220,14 +224,17 @@ def onnx(
     from rcil_export.fold_checkpoint import load_deployable
     from rcil_export.graph.interface import make_interface
     from rcil_export.graph.onnx_file import write_onnx
+    from rcil_export.input_size import with_size
     from rcil_export.precision.record import CalibrationOptions
 
     check_other_file(path, model, "the checkpoint it is made from")
-    interface = make_interface(GraphOptions(size, dynamic, batch, precision, outputs, kind, opset, runtime))
+    options = GraphOptions(size, dynamic, batch, precision, outputs, kind, opset, runtime)
+    say = make_notifier(as_json=as_json)
+    interface = make_interface(with_size(options, model, calibrate, scale, say))
     changes = parse_limits(limits) | ({} if miou_drop is None else {"miou_drop": miou_drop})
     target_vnni = check_vnni(vnni, interface)
     network, metadata = load_deployable(model, force=force)
-    with stage_lines("converting", make_notifier(as_json=as_json)) as (begin, _):
+    with stage_lines("converting", say) as (begin, _):
         converted = convert(
             network,
             deployed_metadata(metadata, model),
@@ -297,6 +304,7 @@ def check(
         Path, typer.Argument(metavar="B", help="The file that is checked against it.", autocompletion=o.ARTEFACTS)
     ],
     images: o.Images = None,
+    scale: o.TrainingScale = None,
     bisect: Annotated[
         bool, typer.Option(help="Also compare layer by layer and name the first layer that differs by itself.")
     ] = True,
@@ -320,7 +328,14 @@ def check(
     changes = parse_limits(limits)
     with progress_line("comparing") as progress:
         results, outputs = api.check(
-            first, second, images=images, limits=changes, max_images=max_images, bisect=bisect, progress=progress
+            first,
+            second,
+            images=images,
+            scale=scale,
+            limits=changes,
+            max_images=max_images,
+            bisect=bisect,
+            progress=progress,
         )
     reports = [] if outputs is None else [outputs]
     if html is not None:

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import typer
 
 from rcil.cli.completion import CHECKPOINTS, DEPLOYED, files, one_of, some_of
-from rcil.cli.options import AsJson, Device, DryRunFlag, MaxImages, Trust
+from rcil.cli.options import AsJson, Device, DryRunFlag, MaxImages, TrainingScale, Trust
 from rcil_export.runtime.devices import DEVICES
 
-__all__ = ["AsJson", "Device", "DryRunFlag", "MaxImages", "Trust"]
+__all__ = ["AsJson", "Device", "DryRunFlag", "MaxImages", "TrainingScale", "Trust"]
 
 # Names of `rcil_export.graph.interface`, duplicated here so that `--help` does not import pydantic.
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
@@ -27,7 +27,17 @@ Model = Annotated[
 ]
 OutputFolder = Annotated[Path, typer.Option("-o", "--output", help="Folder to write to; files in it are replaced.")]
 Size = Annotated[
-    str | None, typer.Option("--size", metavar="HxW", help="Height and width of the images. [default: 512x512]")
+    str | None,
+    typer.Option("--size", metavar="HxW", help="Height and width of the images. [default: 512x512, or see --scale]"),
+]
+InputScale = Annotated[
+    float | None,
+    typer.Option(
+        "--scale",
+        min=0.01,
+        max=4,
+        help="Instead of --size: height and width as a multiple of those of --images. [default: as in the training]",
+    ),
 ]
 Dynamic = Annotated[
     str | None,

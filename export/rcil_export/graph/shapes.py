@@ -11,6 +11,8 @@ from rcil.core.errors import ConfigError
 
 MAX_PIXELS = 2**30
 """Pixels of the smallest batch that a graph takes, which every user of the graph must provide."""
+DEFAULT_SIZE = (512, 512)
+"""Height and width of the input if the user names none."""
 SIDE = r"([1-9]\d{0,4})"
 
 
@@ -66,7 +68,12 @@ class InputShape(BaseModel):
     @property
     def static(self) -> bool:
         """Whether nothing varies."""
-        return self.batch.fixed and self.height.fixed and self.width.fixed
+        return self.batch.fixed and self.one_size
+
+    @property
+    def one_size(self) -> bool:
+        """Whether all images have the same height and width."""
+        return self.height.fixed and self.width.fixed
 
     @property
     def usual(self) -> tuple[int, int, int]:
@@ -105,7 +112,7 @@ def parse_shape(size: str | None, dynamic: str | None, batch: str = "1") -> Inpu
     if size is not None and dynamic is not None:
         raise ConfigError("--size and --dynamic exclude each other", "Give one of them.")
     if dynamic is None:
-        sizes = [parse_size(size or "512x512")] * 3
+        sizes = [DEFAULT_SIZE if size is None else parse_size(size)] * 3
     else:
         sizes = [parse_size(part) for part in dynamic.split(":")]
         if len(sizes) != 3:

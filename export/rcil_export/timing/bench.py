@@ -18,13 +18,15 @@ from torch import Tensor
 
 from rcil.checkpoint.file import load_for_inference
 from rcil.core.errors import ConfigError
+from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter, fold, plain_twin
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import read_onnx
 from rcil_export.graph.preprocessing import usual_input_dims
-from rcil_export.graph.shapes import InputShape
+from rcil_export.graph.shapes import DEFAULT_SIZE, InputShape
+from rcil_export.input_size import default_notice
 from rcil_export.runtime.devices import PROVIDERS
 from rcil_export.runtime.forms import check_provider_form, needs_wide_sums
 from rcil_export.runtime.providers import CPU
@@ -152,10 +154,10 @@ def bench(paths: Sequence[Path], options: BenchOptions) -> BenchReport:
         raise ConfigError(
             f"the processor clock does not see the work of {options.timing.providers[0]}", "Use the wall clock."
         )
-    interface = options.interface or _interface_of(paths)
+    notes: list[str] = []
+    interface = options.interface or _interface_of(paths, notes)
     with _torch_threads(options.timing.threads):
         runs: dict[str, Run] = {}
-        notes: list[str] = []
         for label, path in zip(labels_of(paths), paths, strict=True):
             made = _runs_of(path, interface, options.timing, notes)
             runs |= {f"{label}{name}": run for name, run in made.items()}
@@ -196,12 +198,17 @@ def report_of(
     return BenchReport(tuple(entries), shape, options.timing, options.clock, machine, tuple(notes))
 
 
-def _interface_of(paths: Sequence[Path]) -> Interface:
-    """The interface of the first ONNX file, in fp32, so that checkpoints are exported to match it."""
+def _interface_of(paths: Sequence[Path], notes: list[str]) -> Interface:
+    """The interface of the first ONNX file, in fp32, so that checkpoints are exported to match it.
+
+    Without an ONNX file, images have the default size, and what it means for a model trained on resized ones is noted.
+    """
     for path in paths:
         if path.suffix.lower() == ".onnx":
             return read_onnx(path).interface.model_copy(update={"precision": "fp32", "folded": True})
-    return Interface(shape=InputShape.of(512, 512))
+    stored = [read_header(path).metadata for path in paths if path.suffix.lower() == ".safetensors"]
+    notes += dict.fromkeys(default_notice(metadata) for metadata in stored if metadata.training_scale != 1)
+    return Interface(shape=InputShape.of(*DEFAULT_SIZE))
 
 
 def _runs_of(path: Path, interface: Interface, timing: LatencyOptions, notes: list[str]) -> dict[str, Run]:

@@ -1,7 +1,7 @@
-"""Normalisation layers, and `affine_of`, which every fold and merge uses.
+"""Normalisation layers; `affine_of`, which every fold and merge uses, and `set_statistics`, which unfolding uses.
 
-inplace-ABN scales by |gamma| + eps and ignores the sign of gamma. Code that forgets this folds incorrectly, so
-`affine_of` is the only function that reads norms. Importers, which handle tensors and not layers, repeat the formula.
+inplace-ABN scales by |gamma| + eps and ignores the sign of gamma. Code that forgets this folds incorrectly, so no other
+function reads norms or writes their statistics. Importers, which handle tensors and not layers, repeat the formula.
 """
 
 from __future__ import annotations
@@ -107,8 +107,30 @@ def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:
     assert layer.running_mean is not None and layer.running_var is not None
     gamma, beta = layer.weight.detach().double(), layer.bias.detach().double()
     mean, var = layer.running_mean.double(), layer.running_var.double()
-    eps = as_float32(layer.eps) if is_inplace(norm) else layer.eps
-    if isinstance(norm, AbsBatchNorm2d) or is_inplace(norm):
+    eps = _eps(norm)
+    if _takes_magnitude(norm):
         gamma = gamma.abs() + eps
     scale = gamma / torch.sqrt(var + eps)
     return scale, beta - mean * scale
+
+
+@torch.no_grad()
+def set_statistics(norm: nn.Module, mean: Tensor, var: Tensor, shift: Tensor) -> None:
+    """Give `norm` these running statistics [C] and the weights with which it is x + shift [C] in evaluation mode."""
+    layer = cast("nn.BatchNorm2d", norm)
+    assert layer.running_mean is not None and layer.running_var is not None
+    layer.running_mean.copy_(mean)
+    layer.running_var.copy_(var)
+    scale = torch.sqrt(layer.running_var.double() + _eps(norm))  # from the stored values, which may be rounded
+    layer.weight.copy_(scale - _eps(norm) if _takes_magnitude(norm) else scale)
+    layer.bias.copy_(layer.running_mean.double() + shift)
+
+
+def _takes_magnitude(norm: nn.Module) -> bool:
+    """Whether the norm scales by |gamma| + eps rather than by gamma."""
+    return isinstance(norm, AbsBatchNorm2d) or is_inplace(norm)
+
+
+def _eps(norm: nn.Module) -> float:
+    eps = cast("nn.BatchNorm2d", norm).eps
+    return as_float32(eps) if is_inplace(norm) else eps

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from rcil.cli.completion import DEPLOYED, files, one_of
-from rcil.cli.options import AsJson, DryRunFlag, Trust
+from rcil.cli.options import AsJson, DryRunFlag, TrainingScale, Trust
 from rcil_export.runtime.devices import DEVICES
 
 if TYPE_CHECKING:
     from rcil_serve.runtime.predictor import Layout
 
-__all__ = ["AsJson", "DryRunFlag"]
+__all__ = ["AsJson", "DryRunFlag", "TrainingScale"]
 
 MODELS = files(*DEPLOYED)
 SourceArgument = Annotated[
@@ -53,6 +53,7 @@ class ModelArgs:
     size: Annotated[
         str | None, typer.Option(metavar="HxW", help="Height and width of the model's input; the aspect ratio is kept.")
     ] = None
+    scale: TrainingScale = None
     tile: Annotated[int | None, typer.Option(min=16, help="Cut large images into square tiles of this side.")] = None
     overlap: Annotated[int, typer.Option(min=0, help="Overlap of neighbouring tiles in pixels.")] = 64
     batch: Annotated[int, typer.Option(min=1, help="Batch size, in images or tiles.")] = 1
@@ -67,7 +68,7 @@ class ModelArgs:
         from rcil_serve.runtime.predictor import Layout
 
         size = None if self.size is None else parse_size(self.size)
-        return Layout(size, self.tile, self.overlap, self.batch)
+        return Layout(size, self.tile, self.overlap, self.batch, self.scale)
 
 
 @dataclass(frozen=True)

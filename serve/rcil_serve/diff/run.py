@@ -105,7 +105,10 @@ def run_diff(
         warnings = warnings_about(old, new)
         for text in warnings:
             notify(f"warning: {text}")
-        pair = Pair(Predictor(old, request.layout), Predictor(new, request.layout))
+        predictors = [Predictor(backend, request.layout) for backend in backends]
+        for line in dict.fromkeys(line for predictor in predictors for line in predictor.notices):
+            notify(line)
+        pair = Pair(*predictors)
         source = stack.enter_context(contextlib.closing(request.open_source(request.source)))
         notify(f"{source.info.name}: {source.info.summary}")
         stack.enter_context(working_in(request.out))

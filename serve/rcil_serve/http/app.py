@@ -40,12 +40,16 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
     opener = opener or functools.partial(
         open_backend, device=options.device, threads=options.threads, trust=options.trust
     )
+    scale = options.scale
     models = Models(
-        open_model(options.model, opener), None if options.previous is None else open_model(options.previous, opener)
+        open_model(options.model, opener, scale),
+        None if options.previous is None else open_model(options.previous, opener, scale),
     )
+    for line in models.current.predictor.notices:
+        log.info("%s", line)
     workers = Workers(options.workers, options.queue)
     metrics = Metrics(models, workers)
-    service = Service(options, models, workers, metrics, Reloader(options.model, opener, models, metrics))
+    service = Service(options, models, workers, metrics, Reloader(options.model, opener, models, metrics, scale))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -28,6 +28,7 @@ class HttpArgs:
     max_bytes: Annotated[int, typer.Option(min=1, help="Size limit of a request body.")] = HttpOptions.max_bytes
     max_pixels: Annotated[int, typer.Option(min=1, help="Pixel limit of an image or batch.")] = HttpOptions.max_pixels
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request fails.")] = HttpOptions.timeout
+    scale: options.TrainingScale = HttpOptions.scale
     device: options.DeviceOption = HttpOptions.device
     threads: options.ThreadsOption = HttpOptions.threads
     trust: options.TrustOption = None

@@ -10,7 +10,7 @@ from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
 from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.runtime.backends import Backend
-from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.runtime.predictor import Layout, Predictor
 
 CURRENT, PREVIOUS = "current", "previous"
 
@@ -18,9 +18,9 @@ CURRENT, PREVIOUS = "current", "previous"
 class Model:
     """A loaded model with its number of users."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, scale: float | None = None) -> None:
         self.backend = backend
-        self.predictor = Predictor(backend)
+        self.predictor = Predictor(backend, Layout(scale=scale))
         self.users = 0
         self.retired = False
 

@@ -35,6 +35,8 @@ class HttpOptions:
     """Maximum number of pixels of an image or batch."""
     timeout: float = 30.0
     """Time limit of a request in seconds, from its first byte."""
+    scale: float | None = None
+    """Factor by which images are resized for models that accept several sizes; None: that of the model's training."""
     device: str = "auto"
     threads: int | None = None
     """Number of CPU threads of ONNX Runtime; None uses all cores."""

@@ -87,11 +87,11 @@ def sample_image() -> Image:
     return np.ascontiguousarray(pixels[..., ::-1])
 
 
-def open_model(path: Path, opener: Opener) -> Model:
-    """Load a model and run it once to warm it up."""
+def open_model(path: Path, opener: Opener, scale: float | None = None) -> Model:
+    """Load a model and run it once to warm it up; `scale` as in `Layout`."""
     backend = opener(path)
     try:
-        model = Model(backend)
+        model = Model(backend, scale)
         checked_mask(model, sample_image())
     except BaseException:
         backend.close()
@@ -107,10 +107,14 @@ class Reloader:
         opener: Loads the file.
         models: The served models.
         metrics: Counts the results.
+        scale: As in `Layout`.
     """
 
-    def __init__(self, path: Path, opener: Opener, models: Models, metrics: Metrics) -> None:
+    def __init__(
+        self, path: Path, opener: Opener, models: Models, metrics: Metrics, scale: float | None = None
+    ) -> None:
         self._path, self._opener, self._models, self._metrics = path, opener, models, metrics
+        self._scale = scale
         self._turn = threading.Lock()
 
     def reload(self, *, force: bool = False, wait_s: float = 0.0) -> dict[str, object]:
@@ -143,7 +147,7 @@ class Reloader:
         return report
 
     def _reload(self, force: bool) -> dict[str, object]:
-        new = open_model(self._path, self._opener)
+        new = open_model(self._path, self._opener, self._scale)
         try:
             with self._models.use() as old:
                 reasons = incompatibilities(old, new)

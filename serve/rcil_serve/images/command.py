@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rcil.cli.console import print_json, progress_line
+from rcil.cli.console import make_notifier, print_json, progress_line
 from rcil.core.errors import ConfigError
 from rcil.core.files import working_in
 from rcil.core.reading import DataError
@@ -47,6 +47,8 @@ def images(
     check_no_overwrite(source, [model], {"list of results": output / "images.json"})
     with closing(open_backend(model, run.device, run.threads, run.trust or ())) as backend:
         predictor = Predictor(backend, run.layout)
+        for line in predictor.notices:
+            make_notifier(as_json=as_json)(line)
         painter = Painter(predictor.classes, alpha, options.names_of(classes), with_legend=legend)
         with working_in(output), progress_line("segmenting") as progress:
             result = segment_images(paths, backend, predictor, painter, output, progress)

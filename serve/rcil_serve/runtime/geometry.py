@@ -72,13 +72,17 @@ def letterbox(image: tuple[int, int], canvas: tuple[int, int]) -> Letterbox:
     return Letterbox(image, inner, canvas)
 
 
-def letterbox_for(image: tuple[int, int], shape: InputShape, size: tuple[int, int] | None) -> Letterbox:
+def letterbox_for(
+    image: tuple[int, int], shape: InputShape, size: tuple[int, int] | None, scale: float = 1.0
+) -> Letterbox:
     """Fit an image to a model's input.
 
     Args:
         image: Height and width of the image.
-        shape: Input shape of the model. An image that fits is not scaled.
-        size: Canvas that the user requested. None selects the model's fixed size, or the closest one it accepts.
+        shape: Input shape of the model.
+        size: Canvas that the user requested. None selects the model's fixed size; a model that accepts several sizes
+            gets the image at `scale`, or at the closest scale that it accepts.
+        scale: Factor by which the image is resized for a model that accepts several sizes.
     """
     if size is not None:
         if not shape.takes(*size):
@@ -87,11 +91,9 @@ def letterbox_for(image: tuple[int, int], shape: InputShape, size: tuple[int, in
                 "Choose another --size, or export the model with --dynamic.",
             )
         return letterbox(image, size)
-    if shape.takes(*image):
-        return Letterbox(image, image, image)
-    if shape.height.fixed and shape.width.fixed:
+    if shape.one_size:
         return letterbox(image, (shape.height.low, shape.width.low))
-    scale = min(1.0, shape.height.high / image[0], shape.width.high / image[1])
+    scale = min(scale, shape.height.high / image[0], shape.width.high / image[1])
     height, width = (max(1, round(side * scale)) for side in image)
     inner = (min(shape.height.high, height), min(shape.width.high, width))
     canvas = (max(inner[0], shape.height.low), max(inner[1], shape.width.low))

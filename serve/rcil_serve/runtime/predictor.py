@@ -11,7 +11,7 @@ import numpy as np
 
 from rcil.core.errors import ConfigError
 from rcil.core.images import Image
-from rcil.model.metadata import ClassInfo
+from rcil.model.metadata import ClassInfo, scale_notice
 from rcil_export.graph.preprocessing import image_input
 from rcil_serve.runtime.backends import Backend, Mask
 from rcil_serve.runtime.geometry import Letterbox, letterbox_for, tiles
@@ -33,13 +33,15 @@ class Layout:
     """How images are fitted to a model's input."""
 
     size: tuple[int, int] | None = None
-    """Height and width of the model's input; None selects the closest to the image that the model accepts."""
+    """Height and width of the model's input; None selects its fixed size, or that of the image times the scale."""
     tile: int | None = None
     """Side of the square tiles that large images are cut into; None disables tiling."""
     overlap: int = 64
     """Overlap of neighbouring tiles in pixels."""
     batch: int = 1
     """Batch size, in images or tiles."""
+    scale: float | None = None
+    """Factor by which images are resized for models that accept several sizes; None: that of the model's training."""
 
 
 class Predictor:
@@ -60,6 +62,7 @@ class Predictor:
                 f"Choose another --batch, or export it with --batch 1:{max(1, self.layout.batch)}:"
                 f"{max(1, self.layout.batch)}.",
             )
+        self.scale = _scale_of(backend, self.layout)
         self._min_batch = extent.low
         self._fill = _mean_colour(backend)
 
@@ -67,6 +70,11 @@ class Predictor:
     def classes(self) -> tuple[ClassInfo, ...]:
         """The model's classes in the order of mask rows."""
         return self.backend.metadata.classes
+
+    @property
+    def notices(self) -> list[str]:
+        """A line for the user if the scale of the model's training takes part."""
+        return [] if self.scale == 1 or self.layout.scale is not None else scale_notice([self.backend.metadata])
 
     def segment(self, image: Image) -> Segmentation:
         """Segment one RGB image [H, W, 3]."""
@@ -90,7 +98,7 @@ class Predictor:
 
     def _whole(self, images: Sequence[Image]) -> list[Segmentation]:
         shape = self.backend.interface.shape
-        boxes = [letterbox_for((image.shape[0], image.shape[1]), shape, self.layout.size) for image in images]
+        boxes = [letterbox_for((i.shape[0], i.shape[1]), shape, self.layout.size, self.scale) for i in images]
         found: list[Segmentation] = []
         size = max(self.layout.batch, self._min_batch)
         for _, group in groupby(zip(images, boxes, strict=True), key=lambda pair: pair[1].canvas):
@@ -111,6 +119,18 @@ class Predictor:
             )
             for index, (_, box) in enumerate(batch)
         ]
+
+
+def _scale_of(backend: Backend, layout: Layout) -> float:
+    """The factor by which images are resized; 1 where the size of the input decides, and a scale cannot."""
+    if layout.size is None and not backend.interface.shape.one_size:
+        return backend.metadata.training_scale if layout.scale is None else layout.scale
+    if layout.scale is not None:
+        fixed = "--size is given" if layout.size is not None else f"{backend.name} has one input size"
+        raise ConfigError(
+            f"--scale has no effect, because {fixed}", "Leave out --scale, or use a model exported with --dynamic."
+        )
+    return 1.0
 
 
 def _mean_colour(backend: Backend) -> tuple[int, int, int]:

@@ -80,6 +80,8 @@ def run_video(
         backend = stack.enter_context(contextlib.closing(request.open_backend(request.model)))
         notify(f"{request.model}: {summarize_model(backend)}")
         predictor = Predictor(backend, request.layout)
+        for line in predictor.notices:
+            notify(line)
         source = stack.enter_context(contextlib.closing(request.open_source(request.source)))
         notify(f"{source.info.name}: {source.info.summary}")
         for path in request.outputs().values():

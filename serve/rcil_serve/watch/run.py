@@ -253,6 +253,8 @@ def _began(source: Source, models: Models) -> Event:
     old = () if previous is None else match_classes(previous.classes, current.classes).names
     against = "" if previous is None else f" against step {previous.backend.metadata.step} on {', '.join(old)}"
     text = f"watching {source.info.name}: step {current.backend.metadata.step}{against}"
+    if current.scale != 1:
+        text += f", images at scale {current.scale:g}"
     if models.shadow is not None:
         text += f"; step {models.shadow.backend.metadata.step} is being tested"
     facts = {"source": source.info.name, "model": describe_model(current.backend), "old_classes": list(old)}

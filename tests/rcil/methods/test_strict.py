@@ -15,10 +15,12 @@ def batch():
 
 
 @pytest.mark.parametrize("step", [0, 1])
-@pytest.mark.parametrize("changes", [{}, {"rc": None}], ids=["rc", "plain"])
-def test_training_moves_the_new_rows_alone(batch, step, changes):
+@pytest.mark.parametrize("form", ["rc", "plain", "folded"])
+def test_training_moves_the_new_rows_alone(batch, step, form):
     images, labels = batch
-    old = at_step(small_arch(**changes), step)
+    old = at_step(small_arch(**({"rc": None} if form == "plain" else {})), step)
+    if form == "folded":
+        old, step = fold(old)[0], 0  # its rows are one group
     count = len(old.names)
     labels = labels.where(labels != 3, count)
     method = make_method("strict")
@@ -65,5 +67,5 @@ def test_impossible_starts_are_refused():
     model = at_step(small_arch(), 0)
     with pytest.raises(ConfigError, match="without a new class"):
         make_method("strict").begin(model, [])
-    with pytest.raises(ConfigError, match="folded"):
-        make_method("strict").begin(fold(model)[0], ["new"])
+    with pytest.raises(ConfigError, match=r"folded[^$]*rcil\.nn\.unfold"):
+        make_method("rcil").begin(fold(model)[0], ["new"])

@@ -83,7 +83,7 @@ def test_mistakes_are_found_before_anything_is_evaluated(checkpoints, site):
 
 def test_documents(evaluated):
     one, two = evaluated(0, STEP0), evaluated(1, STEP1)
-    assert as_document([one]) == one.report.as_document()
+    assert as_document([one]) == {"scale": 1.0, **one.report.as_document()}
     document = as_document([one, two])
     assert [m["model"] for m in document["models"]] == ["run/step0.safetensors", "run/step1.safetensors"]
     assert [m["step"] for m in document["models"]] == [0, 1]

@@ -1,5 +1,6 @@
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from rcil.training.compare import compare
 
 STEP0 = [("background", 0, 0.9), ("<b>&", 0, 0.6)]
 STEP1 = [("background", 0, 0.8), ("<b>&", 0, 0.4), ("cone", 1, 0.3)]
-SOURCE = Source(Path("my_site"), "val", 0.5)
+SOURCE = Source(Path("my_site"), "val")
 
 
 def pictures(page):
@@ -40,11 +41,11 @@ def test_first_row_of_the_latest_step(evaluated):
 
 
 def test_one_model(parse, evaluated, tmp_path):
-    model = evaluated(1, STEP1, unknown=("tree",))
+    model = replace(evaluated(1, STEP1, unknown=("tree",)), scale=0.5)
     paths = report_paths(tmp_path / "r.json")
     write_report(paths, [model], SOURCE)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.confusion.png", "r.html", "r.json"]
-    assert json.loads(paths.json.read_text()) == model.report.as_document()
+    assert json.loads(paths.json.read_text()) == {"scale": 0.5, **model.report.as_document()}
     names = ["background", "<b>&", "cone"]
     assert paths.confusion.read_bytes() == confusion_plot(model.report.confusion, names, 2)
     page = parse(paths.page.read_text())
@@ -63,7 +64,7 @@ def test_one_model(parse, evaluated, tmp_path):
 
 def test_centre_crops_are_stated(parse, evaluated, tmp_path):
     paths = report_paths(tmp_path / "r.json")
-    write_report(paths, [evaluated(0, STEP0)], Source(Path("my_site"), "val", 1.0, 512))
+    write_report(paths, [evaluated(0, STEP0)], Source(Path("my_site"), "val", 512))
     assert "seen at scale 1, centre crops of 512 pixels" in parse(paths.page.read_text()).text
 
 

@@ -1,9 +1,8 @@
 import pytest
 from networks import small_arch
 
-from rcil.core.files import sha256_of
 from rcil.data.types import ClassSpec
-from rcil.model.metadata import LineageEntry, Metadata, class_table
+from rcil.model.metadata import Metadata, class_table
 from rcil.site.rules import (
     amount_problems,
     background_problems,
@@ -101,17 +100,9 @@ def test_background_matters_to_fine_tuning_alone():
 
 
 class TestModels:
-    def test_a_folded_model_names_its_origin(self, tmp_path):
-        source = tmp_path / "step0.safetensors"
-        source.write_bytes(b"weights")
-        entry = LineageEntry(step=0, source="fold", parent_sha256=sha256_of(source))
-        metadata = Metadata(architecture=small_arch(rc=None, folded=True), classes=class_table([OLD]), lineage=(entry,))
-        (error,) = model_problems(tmp_path / "folded.safetensors", metadata)
-        assert error.severity == "error"
-        assert f"use {source}" in error.message
-        source.unlink()
-        (error,) = model_problems(tmp_path / "folded.safetensors", metadata)
-        assert f"SHA-256 {entry.parent_sha256[:12]}" in error.message
+    def test_a_folded_model_is_a_start_like_any_other(self, tmp_path):
+        metadata = Metadata(architecture=small_arch(rc=None, folded=True), classes=class_table([OLD]))
+        assert model_problems(tmp_path / "folded.safetensors", metadata) == []
 
     def test_a_backbone_has_no_classes(self, tmp_path):
         (error,) = model_problems(tmp_path, Metadata(architecture=small_arch(rc=None), kind="backbone"))

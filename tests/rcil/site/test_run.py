@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import rcil
 from rcil.checkpoint.file import load, save
 from rcil.core.errors import TrainingError
 from rcil.core.files import sha256_of
@@ -179,6 +180,62 @@ def test_strict_keeps_old_logits_to_the_bit(ask, done, old_model, tmp_path, imag
     assert not torch.equal(after[:, 2], after[:, 0]), "the new row has learned"
     assert not torch.equal(old_logits(done[1] / "model.safetensors", images)[:, :2], before), "rcil changes the network"
     assert read_header(path).metadata.architecture == read_header(old_model).metadata.architecture
+
+
+@pytest.fixture(scope="module")
+def folded_model(old_model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("folded") / "folded.safetensors"
+    rcil.load(old_model).fold().save(path)
+    return path
+
+
+@pytest.mark.parametrize("method", ["rcil", "rcil-plus", "mib", "fine-tuning"])
+def test_a_folded_model_can_learn(ask, folded_model, tmp_path, method):
+    seen = []
+    request = ask(f"method.name={method}", model=folded_model, max_drop=100)
+    add_class(request, tmp_path / "out", display=Display(announce=seen.append))
+    new = read_header(tmp_path / "out" / "model.safetensors").metadata
+    assert [(c.name, c.step) for c in new.classes] == [("background", 0), ("ball", 0), ("cone", 1)]
+    assert not new.architecture.folded and (new.architecture.rc is not None) == method.startswith("rcil")
+    entry = new.lineage[-1]
+    assert [e.source for e in new.lineage] == ["train", "fold", "rcil add-class"]
+    assert entry.parent_sha256 == sha256_of(folded_model)
+    assert entry.metrics["norm_images"] == seen[0].ready.norm_images == len(seen[0].ready.train)
+
+
+def test_norms_are_fitted_to_the_training_crops(ask, folded_model, images, tmp_path, monkeypatch):
+    """The step begins with the function of the folded model, and with the batch statistics of its first epoch."""
+    began = []
+
+    def look(job, student, previous, *rest):
+        began.append((job, student, previous))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "train_step", look)
+    with pytest.raises(KeyboardInterrupt):
+        add_class(ask(model=folded_model), tmp_path / "out")
+    ((job, student, previous),) = began
+    crops = torch.stack([job.crops[0, number][0] for number in range(len(job.crops))])
+    with torch.no_grad():
+        old = load(folded_model)[0](images)
+        torch.testing.assert_close(student.eval()(images)[:, 1], old[:, 1], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(previous.network.train()(crops), load(folded_model)[0](crops), rtol=1e-3, atol=1e-3)
+
+
+def test_strict_keeps_a_folded_model_folded(ask, folded_model, tmp_path, images):
+    """Rows are appended, and nothing else differs; a further step can start from the result."""
+    out, then = tmp_path / "out", tmp_path / "then"
+    add_class(ask("method.name=strict", model=folded_model, max_drop=100), out)
+    path = out / "model.safetensors"
+    before, after = load_file(folded_model), load_file(path)
+    assert before.keys() == after.keys() and read_header(path).metadata.architecture.folded
+    assert all(torch.equal(after[key][: len(value)], value) for key, value in before.items())
+    assert torch.equal(old_logits(path, images)[:, :2], old_logits(folded_model, images))
+    assert "norm_images" not in read_header(path).metadata.lineage[-1].metrics
+    root = shutil.copytree(ask().data, tmp_path / "site")
+    (root / "classes.txt").write_text("background\nball\nbox\n")
+    report = add_class(ask(model=path, data=root, classes=["box"], max_drop=100), then)
+    assert [c["name"] for c in report["old_classes"]] == ["background", "ball", "cone"]
 
 
 def test_two_classes_for_a_plain_network(ask, old_model, site, tmp_path):

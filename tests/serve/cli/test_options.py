@@ -13,8 +13,8 @@ from rcil_serve.stream.sources import Selection
 from rcil_serve.stream.sources.live import LiveOptions
 
 LINE = (
-    "clip.mp4 --stride 2 --start 1 --end 9 --max-frames 3 --fps 29.97 --size 48x64 --tile 32 --overlap 8 --batch 4 "
-    "--timeout 5 --attempts 2 --device cpu --threads 1 --trust key.pem --last"
+    "clip.mp4 --stride 2 --start 1 --end 9 --max-frames 3 --fps 29.97 --size 48x64 --scale 0.5 --tile 32 --overlap 8 "
+    "--batch 4 --timeout 5 --attempts 2 --device cpu --threads 1 --trust key.pem --last"
 )
 
 
@@ -48,7 +48,7 @@ def test_every_option_of_a_group_arrives(called):
     same = [field.name for field in fields(StreamArgs) if getattr(stream, field.name) == field.default]
     assert not same, "each differs from its default"
     assert StreamOptions(**stream.as_fields()) == StreamOptions(
-        layout=Layout((48, 64), 32, 8, 4),
+        layout=Layout((48, 64), 32, 8, 4, 0.5),
         selection=Selection(2, 1.0, 9.0, 3),
         live=LiveOptions(5.0, 2),
         rate=Fraction(2997, 100),

@@ -50,6 +50,16 @@ def test_what_fits_goes_in_as_it_is():
         letterbox_for((10, 20), open_shape, (400, 400))
 
 
+def test_a_scale_is_for_open_sizes_alone():
+    open_shape = parse_shape(None, "16x16:48x64:100x120")
+    assert letterbox_for((100, 60), open_shape, None, 0.5) == Letterbox((100, 60), (50, 30), (50, 30))
+    assert letterbox_for((40, 30), open_shape, None, 2.0) == Letterbox((40, 30), (80, 60), (80, 60))
+    assert letterbox_for((80, 60), open_shape, None, 2.0).inner == (100, 75), "the largest that the model takes"
+    assert letterbox_for((40, 20), open_shape, None, 0.5) == Letterbox((40, 20), (20, 10), (20, 16))
+    fixed = InputShape.of(40, 40)
+    assert letterbox_for((10, 20), fixed, None, 0.5) == letterbox_for((10, 20), fixed, None)
+
+
 @pytest.mark.parametrize(("image", "tile", "overlap"), [((100, 70), 32, 8), ((33, 32), 32, 8), ((20, 90), 32, 0)])
 def test_tiles_keep_every_pixel_once_and_overlap(image, tile, overlap):
     seen = np.zeros(image, int)

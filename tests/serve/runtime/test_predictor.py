@@ -5,6 +5,7 @@ from exports import photographs
 from served import FIXED, OPEN, Threshold, expected, write_model
 
 from rcil.core.errors import ConfigError
+from rcil.model.metadata import LineageEntry
 from rcil_export.graph.shapes import InputShape
 from rcil_serve.runtime.backends import open_backend
 from rcil_serve.runtime.predictor import Layout, Predictor
@@ -24,6 +25,36 @@ def test_images_that_fit_are_segmented_as_they_are():
     assert backend.shapes == [(2, 40, 56, 3), (1, 64, 48, 3)]
     for image, one in zip(images, found, strict=True):
         np.testing.assert_array_equal(one.mask, expected(image))
+
+
+def trained_at(backend, scale):
+    entry = LineageEntry(step=1, source="rcil add-class", config={"scale": scale})
+    backend.metadata = backend.metadata.model_copy(update={"lineage": (*backend.metadata.lineage, entry)})
+    return backend
+
+
+def test_images_are_seen_at_the_scale_of_the_training():
+    backend, image = trained_at(Threshold(), 0.5), blocks(48, 64)
+    predictor = Predictor(backend)
+    middles = (slice(4, None, 8), slice(4, None, 8))
+    np.testing.assert_array_equal(predictor.segment(image).mask[middles], expected(image)[middles])
+    assert predictor.notices == ["scale 0.5 as in the model's training; change with --scale"]
+    for layout, height in ((Layout(scale=1.0), 48), (Layout(scale=0.75), 36), (Layout(size=(32, 32)), 32)):
+        other = Predictor(backend, layout)
+        assert other.segment(image).mask.shape == (48, 64) and not other.notices
+        assert backend.shapes[-1][1] == height
+    assert backend.shapes[0] == (1, 24, 32, 3)
+    Predictor(backend, Layout(tile=32, overlap=0)).segment(image)
+    assert backend.shapes[-1] == (1, 16, 16, 3)
+
+
+def test_a_scale_is_refused_where_the_size_decides():
+    fixed = trained_at(Threshold(FIXED), 0.5)
+    assert Predictor(fixed).scale == 1 and Predictor(fixed).notices == []
+    with pytest.raises(ConfigError, match="no effect, because threshold has one input size"):
+        Predictor(fixed, Layout(scale=0.5))
+    with pytest.raises(ConfigError, match="no effect, because --size is given"):
+        Predictor(Threshold(), Layout(size=(32, 32), scale=0.5))
 
 
 def test_tiles_of_an_image_give_the_mask_of_the_image():

@@ -42,6 +42,7 @@ def compare_outputs(
     images: CheckImages,
     limits: Limits | None = None,
     *,
+    scale: float | None = None,
     progress: Progress = lambda done, total: None,
 ) -> OutputsReport:
     """Run both on every image, one at a time, and compare b with a.
@@ -51,13 +52,17 @@ def compare_outputs(
         b: The artefact that is checked.
         images: Resized where a or b does not take their size, see `images.fit`.
         limits: None: the defaults of the less exact of both precisions.
+        scale: Factor by which images are resized where several sizes can be used; None: photographs are seen as in the
+            training of b, and generated images as they are.
         progress: Receives the number of compared images and their total.
     """
     shape = common_shape(a.shape, b.shape)
     limits = limits or limits_for(a.precision, b.precision)
     tally = _Tally(a.metadata, b.metadata, limits, images)
+    if scale is None:
+        scale = b.metadata.training_scale if images.files else 1.0
     for done, image in enumerate(images, 1):
-        fitted = fit(image, shape)
+        fitted = fit(image, shape, scale)
         first, second = a.predict(fitted.pixels), b.predict(fitted.pixels)
         tally.add(fitted, first, second)
         progress(done, len(images))

@@ -156,7 +156,7 @@ def size_items(a: Artefact, b: Artefact, image: CheckImage, limits: Limits) -> l
         limits: Limits for all images together; see `SLACK`.
     """
     shape = common_shape(a.shape, b.shape)
-    if not isinstance(b, GraphArtefact) or shape is None or (shape.height.fixed and shape.width.fixed):
+    if not isinstance(b, GraphArtefact) or shape is None or shape.one_size:
         return []
     classes = len(b.metadata.classes)
     chosen, skipped = affordable(sizes_of(shape, b.metadata.architecture.output_stride), classes, shape.batch.low)
