@@ -197,6 +197,8 @@ class TrainingSection(FrozenModel):
     epoch is validated if the best is kept, and none if the last is kept."""
     validate_images: Count | None = None
     """Number of held-out images per validation, evenly spread; None uses all. For large datasets and short epochs."""
+    finishing_images: Count = 200
+    """Approximate number of whole training images that a method may look at before and after a step."""
     settle: Annotated[int, Field(ge=0)] = 0
     """Number of batches on which batch norm is recalibrated before each validation, with branches mixed as in
     evaluation. For short trainings with drop-path. Paper: 0."""
