@@ -163,7 +163,7 @@ def _divided(
 ) -> Schedule:
     """Divide iterations into epochs; a given number of images per epoch determines the number of epochs."""
     if "training.epoch_images" in request.derived:
-        per_epoch = max(1, iterations // effort.epochs)
+        per_epoch = max(math.ceil(MIN_USEFUL / effort.epochs), iterations // effort.epochs)
         images = per_epoch * request.training.batch
     else:
         per_epoch, images = _per_epoch(request, amounts), request.training.epoch_images
@@ -256,11 +256,19 @@ def summary(request: Request, schedule: Schedule, budget: float | None) -> str:
     length = f"{schedule.iterations} iterations"
     if schedule.seconds is not None:
         length += f", about {duration(schedule.seconds)}"
-    if schedule.allowed is not None and budget is not None:
-        length += (
-            f" ({budget / 60:g} min allow {schedule.allowed}, {schedule.wanted} are enough): change with --minutes"
-        )
-    return "; ".join([*texts, length])
+    return "; ".join([*texts, length + _limit(schedule, budget)])
+
+
+def _limit(schedule: Schedule, budget: float | None) -> str:
+    """What the budget has to do with the number of iterations."""
+    if budget is None or schedule.allowed is None:
+        return ""
+    minutes = f"--minutes {budget / 60:g}"
+    if schedule.allowed < MIN_USEFUL:
+        return f", the least that can teach a class; {schedule.wanted} are better, with a larger --minutes"
+    if schedule.limited:
+        return f", all that {minutes} allows; {schedule.wanted} are better, with a larger --minutes"
+    return f" ({minutes} allows {schedule.allowed}); change with --minutes"
 
 
 def recipe_document(request: Request) -> dict[str, dict[str, Any]]:

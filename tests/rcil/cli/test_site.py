@@ -62,7 +62,9 @@ def test_rejected_and_resumed(call, tmp_path):
     assert ("held-out mIoU" in done.stdout) is False, "nothing was trained again"
     shown = CliRunner().invoke(app, ["info", str(tmp_path / "out" / "model.safetensors")], env={"COLUMNS": "120"})
     assert "rejected" in shown.stdout and "points, limit 0" in shown.stdout
-    report = call("--max-drop", "0", "--strict", "--epochs", "20", "--set", "training.optimiser=sgd", "--resume", "--json")
+    report = call(
+        "--max-drop", "0", "--strict", "--epochs", "20", "--set", "training.optimiser=sgd", "--resume", "--json"
+    )
     assert json.loads(report.stdout)["method"] == "strict"
 
 
