@@ -3,6 +3,7 @@
 from typing import Literal
 
 SCALE = 1.0
+MAX_SCALE = 4.0
 SEED = 0
 
 # rcil add-class

@@ -109,7 +109,8 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
         display.announce(found)
         ready = found.require()
         if not begun:
-            plan = make_plan(request, ready, processes, started=started)
+            with display.phase("timing"):
+                plan = make_plan(request, ready, processes, started=started)
             request = plan.request
             display.explain(plan.summary)
         processes.wait()

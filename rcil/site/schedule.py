@@ -162,6 +162,7 @@ def _divided(
     allowed: int | None,
 ) -> Schedule:
     """Divide iterations into epochs; a given number of images per epoch determines the number of epochs."""
+    images: int | None
     if "training.epoch_images" in request.derived:
         per_epoch = max(math.ceil(MIN_USEFUL / effort.epochs), iterations // effort.epochs)
         images = per_epoch * request.training.batch

@@ -122,11 +122,12 @@ def _looks(job: StepJob, student: Segmenter, old: Segmenter | None, previous: Mo
         raise _LookedError
         yield
 
-    def start(images: Iterable[Any]) -> object:
-        return None if old is None else method.start(student, old, job.info, images)
+    def start(images: Iterable[Any]) -> None:
+        if old is not None:
+            method.start(student, old, job.info, images)
 
-    def finish(images: Iterable[Any]) -> object:
-        return method.finish(student, previous.network, old, job.info, images)
+    def finish(images: Iterable[Any]) -> None:
+        method.finish(student, previous.network, old, job.info, images)
 
     looks = 0
     for call in (start, finish):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
+from rcil import defaults
 from rcil.core.device_names import check_device_name
 from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, did_you_mean
@@ -21,7 +22,7 @@ PATHS = ("data.root", "network.pretrained")
 """Keys whose values are paths."""
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
-Scale = Annotated[float, Field(gt=0, le=4)]
+Scale = Annotated[float, Field(gt=0, le=defaults.MAX_SCALE)]
 Side = Annotated[int, Field(ge=32)]
 Augmentation = Literal["resize_and_crop", "random_resized_crop"]
 

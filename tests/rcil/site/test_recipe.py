@@ -1,5 +1,6 @@
 import pytest
 
+from rcil.core.errors import ConfigError
 from rcil.model.metadata import LineageEntry, recorded
 from rcil.site.recipe import OPTIONS, derive, fitting_crop, recorded_training
 from rcil.site.request import Request, step_request
@@ -98,6 +99,8 @@ def test_without_a_record_the_site_recipe(described):
         {"training": {}, "scale": "wide"},
         {"training": {}, "method": {"lr": {"rcil-plus": 3}}},
         {"training": {}, "method": {"options": 3}},
+        {"training": {}, "scale": 100},
+        {"training": {"lr": [0.1, 20]}},
     ],
 )
 def test_a_damaged_record_is_not_used(described, config):
@@ -131,11 +134,28 @@ def test_options_of_the_same_method(described):
     assert "method.options.gamma" not in values(metadata, method={"name": "mib"})
 
 
+def test_recorded_options_that_cannot_be_used(described):
+    metadata = trained(described, task(method={"name": "rcil-plus", "options": {"gamma": "large", "fuse": False}}))
+    assert values(metadata)["method.options.gamma"] == OPTIONS["adamw"]["gamma"]
+    pseudo = trained(described, task(method={"name": "rcil-plus", "options": {"pseudo": True, "taught": False}}))
+    assert values(pseudo)["method.options.pseudo"] is True
+    given = {"name": "rcil-plus", "options": {"taught": True}}
+    assert "method.options.pseudo" not in values(pseudo, method=given), "the two exclude each other"
+
+
+@pytest.mark.parametrize(
+    "override", ["training=3", "training.optimiser=[1]", "method.options=3", "method.options={1: 2}", "training.lr=[]"]
+)
+def test_nonsense_is_left_to_the_validation(old_model, site, override):
+    with pytest.raises(ConfigError):
+        step_request(old_model, site, ["cone"], method="rcil", training={}, overrides=[override])
+
+
 def test_strict_trains_rows_faster(described):
     found = values(trained(described, task()), method={"name": "strict"})
     assert (found["training.lr"], found["training.classifier_lr"]) == (0.01, 1)
     sgd = values(trained(described, task(recipe="paper")), method={"name": "strict"})
-    assert (sgd["training.optimiser"], sgd["training.lr"]) == ("sgd", 0.1)
+    assert (sgd["training.optimiser"], sgd["training.lr"]) == ("sgd", 0.02)
 
 
 def test_what_the_method_or_the_user_excludes(described):

@@ -15,18 +15,12 @@ from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.data.site import read_site
 from rcil.data.types import Sample
-from rcil.methods.pixels import sample_pixels
-from rcil.methods.refit import refit_classifier
-from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
-from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build, fold
 from rcil.site import run as run_module
 from rcil.site import schedule
 from rcil.site.request import step_request
 from rcil.site.run import Display, add_class, data_digest, label_table
-from rcil.tasks.task import TrainingSection
-from rcil.training.loader import Crops, CropSettings
 
 
 @pytest.fixture(scope="module")
@@ -282,32 +276,3 @@ def test_a_damaged_report_is_named(tmp_path, text):
     (tmp_path / "report.json").write_text(text, encoding="latin-1")
     with pytest.raises(TrainingError, match=r"cannot read .*report\.json\nDelete it"):
         run_module.read_report(tmp_path / "report.json")
-
-
-def test_strict_finds_the_new_class_with_derived_settings(site, tmp_path):
-    """Old rows that know background and ball over fixed random features; the learning rate of a network is too low."""
-    torch.manual_seed(0)
-    names = [["background", "ball"]]
-    network = build(Architecture(backbone="resnet18", width=8, head_width=32, output_stride=8, rc=None), names).eval()
-    metadata = Metadata(architecture=network.arch, classes=class_table(names))
-    samples = read_site(site).splits["train"]
-    table = np.array([0, 1, 255], np.uint8)  # cones are not known yet
-    crops = Crops(samples, np.pad(table, (0, 253)), metadata, CropSettings.of(TrainingSection(), 1.0), (0, 0))
-    refit_classifier(network, sample_pixels(network, None, [crops.whole(n, 1.0) for n in range(len(samples))]))
-    save(tmp_path / "old.safetensors", network, metadata)
-    iou = []
-    for lr in (None, 0.001):
-        training = {"lr": lr, "epochs": 30, "batch": 4, "crop": 64, "workers": 0}
-        request = step_request(
-            tmp_path / "old.safetensors",
-            site,
-            ["cone"],
-            method="strict",
-            training=training,
-            overrides=["training.keep=last"],
-            max_drop=100,
-        )
-        report = add_class(request, tmp_path / str(lr))
-        print(lr, report["old_classes"], report["new_classes"])
-        iou.append(report["new_classes"][0]["iou"])
-    assert iou[0] > 60 > 30 > iou[1]
