@@ -134,7 +134,14 @@ def fit(request: Request, amounts: Amounts, costs: Costs | None, budget: float |
     allowed = math.floor((left - _effort_seconds(request, amounts, costs, effort)) / costs.iteration)
     if allowed < MIN_USEFUL and request.minutes is not None:
         raise _too_short(request, amounts, _total(request, amounts, costs, effort, MIN_USEFUL) or 0, costs)
-    return _divided(request, amounts, costs, effort, max(MIN_USEFUL, min(wanted, allowed)), wanted, max(0, allowed))
+    iterations = max(MIN_USEFUL, min(wanted, allowed))
+    schedule = _divided(request, amounts, costs, effort, iterations, wanted, max(0, allowed))
+    if request.minutes is not None and schedule.iterations > max(allowed, iterations + effort.epochs):
+        raise TrainingError(
+            f"an epoch of {schedule.epoch_images or amounts.images} images does not fit into {request.minutes:g} min",
+            "Use a larger --minutes, or leave out training.epoch_images.",
+        )
+    return schedule
 
 
 def _possible(effort: Effort, request: Request) -> Effort:

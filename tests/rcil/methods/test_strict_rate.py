@@ -21,7 +21,7 @@ ITERATIONS = 100
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory):
-    """A network with random features and rows that know background and ball; an image with its labels, and the truth."""
+    """A network with random features, whose rows know background and ball; an image, its labels and the truth."""
     samples = read_site(make_site(tmp_path_factory.mktemp("site"), images=1)).splits["train"]
     names = [["background", "ball"]]
     torch.manual_seed(0)

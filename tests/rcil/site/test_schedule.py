@@ -99,6 +99,13 @@ def test_given_numbers_stay(open_request):
     assert (done.training.finishing_images, done.training.epoch_images) == (7, 80)
 
 
+def test_a_given_epoch_that_is_too_long(open_request):
+    request = open_request("epoch_images", minutes=2)
+    request = request.with_values({"training.epoch_images": 8000}, request.derived)
+    with pytest.raises(TrainingError, match="an epoch of 8000 images does not fit into 2 min"):
+        fit(request, AMOUNTS, COSTS, 120)
+
+
 def test_given_epochs_are_not_fitted(ask):
     request = ask("training.epochs=3", "training.batch=8")
     assert default_budget(request, "cpu") is None
