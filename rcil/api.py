@@ -58,12 +58,13 @@ def add_class(
     output: str | Path,
     method: str = defaults.METHOD,
     options: Mapping[str, Any] | None = None,
-    epochs: int = defaults.EPOCHS,
-    lr: float = defaults.LR,
-    batch: int = defaults.BATCH,
-    crop: int = defaults.CROP,
+    minutes: float | None = None,
+    epochs: int | None = None,
+    lr: float | None = None,
+    batch: int | None = None,
+    crop: int | None = None,
     workers: int = defaults.WORKERS,
-    scale: float = defaults.SCALE,
+    scale: float | None = None,
     max_drop: float = defaults.MAX_DROP,
     seed: int = defaults.SEED,
     device: str = "auto",
@@ -74,6 +75,9 @@ def add_class(
     """Teach a model further classes from labelled site images, and measure what it forgot.
 
     A model that forgot too much is written too, with the reason in its metadata; `report.ok` is False then.
+
+    Settings that are None are those that the checkpoint was trained with; crops fit into the images, and the length of
+    the training follows from the images and from `minutes`. `report.document["recipe"]` has the reason of every value.
 
     Example:
         >>> report = rcil.add_class(
@@ -89,7 +93,8 @@ def add_class(
         output: Folder for the new model, the report and pictures.
         method: Name of the continual learning method.
         options: Options of the method by name.
-        epochs: Passes over the training images.
+        minutes: Time limit of the whole call; by default 10 on a CPU and none on a GPU.
+        epochs: Passes over the training images, instead of `minutes`.
         lr: Learning rate at the start.
         batch: Images per iteration.
         crop: Side of the training crops in pixels.
@@ -112,6 +117,7 @@ def add_class(
         training=training,
         overrides=overrides,
         scale=scale,
+        minutes=minutes,
         max_drop=max_drop,
         seed=seed,
     )

@@ -3,15 +3,17 @@
 from typing import Literal
 
 SCALE = 1.0
+MAX_SCALE = 4.0
 SEED = 0
 
 # rcil add-class
 METHOD = "rcil-plus"
-EPOCHS = 30
-LR = 0.001
-BATCH = 8
-CROP = 512
 WORKERS = 2
+CPU_MINUTES = 10.0
+MAX_MINUTES = 10_080.0
+MAX_CROP = 4096
+MAX_BATCH = 1024
+MAX_LR = 1.0
 MAX_DROP = 5.0
 
 # rcil prelabel

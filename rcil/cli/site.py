@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -37,6 +39,17 @@ Method = Annotated[
     str | None,
     typer.Option(help=f"Continual learning method (default: {defaults.METHOD}).", autocompletion=one_of(*METHODS)),
 ]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1,
+        max=defaults.MAX_MINUTES,
+        help=f"Time limit of the whole command (default: {defaults.CPU_MINUTES:g} on a CPU, none on a GPU).",
+    ),
+]
+OptionalScale = Annotated[
+    float | None, typer.Option("--scale", min=0.01, max=4, help="Factor by which images are resized for the network.")
+]
 MaxDrop = Annotated[float, typer.Option(min=0, help="Maximum drop in IoU points of an old class.")]
 Strict = Annotated[
     bool,
@@ -50,12 +63,15 @@ def add_class(
     names: Annotated[list[str], typer.Option("--class", help="Name of a class to add. Can be repeated.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the model, the report and pictures.")],
     method: Method = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Number of epochs.")] = defaults.EPOCHS,
-    lr: Annotated[float, typer.Option(help="Initial learning rate.")] = defaults.LR,
-    batch: Annotated[int, typer.Option(min=2, help="Batch size.")] = defaults.BATCH,
-    crop: Annotated[int, typer.Option(min=32, help="Side of the training crops in pixels.")] = defaults.CROP,
+    minutes: Minutes = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the images, instead of --minutes.")] = None,
+    lr: Annotated[float | None, typer.Option(max=defaults.MAX_LR, help="Initial learning rate.")] = None,
+    batch: Annotated[int | None, typer.Option(min=2, max=defaults.MAX_BATCH, help="Batch size.")] = None,
+    crop: Annotated[
+        int | None, typer.Option(min=32, max=defaults.MAX_CROP, help="Side of the training crops in pixels.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Number of data loading processes.")] = defaults.WORKERS,
-    scale: Scale = defaults.SCALE,
+    scale: OptionalScale = None,
     max_drop: MaxDrop = defaults.MAX_DROP,
     strict: Strict = False,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = defaults.SEED,
@@ -67,11 +83,18 @@ def add_class(
 ) -> None:
     """Teach a model one more class from labelled images of a site, and measure what it forgot.
 
+    Settings that are not given are those that the checkpoint was trained with. Crops fit into the images. The training
+    is as long as the images call for, as far as --minutes allow. One line shows what was chosen; --dry-run also shows
+    the memory.
+
     Errors in images, masks or names end the command with exit code 6 before anything is written. If an old class lost
     more than --max-drop points, the exit code is 8 and the model is marked as rejected: `rcil info` shows the mark, and
     `rcil-export fold` refuses the model. For several GPUs: `torchrun --nproc-per-node 2 -m rcil add-class ...`.
 
-    Example: `rcil add-class --from step0.safetensors --data my_site --class forklift -o forklift`
+    Examples:
+        rcil add-class --from step0.safetensors --data my_site --class forklift -o forklift
+
+        rcil add-class --from step0.safetensors --data my_site --class forklift -o forklift --minutes 30
     """
     if strict and method not in (None, "strict"):
         raise ConfigError(f"--strict cannot be combined with --method {method}", "Use only one of them.")
@@ -85,6 +108,7 @@ def add_class(
         training={"epochs": epochs, "lr": lr, "batch": batch, "crop": crop, "workers": workers},
         overrides=with_device(override, device),
         scale=scale,
+        minutes=minutes,
         max_drop=max_drop,
         seed=seed,
     )
@@ -97,22 +121,29 @@ def add_class(
 def _check_request(request: Request, output: Path, *, as_json: bool) -> None:
     """Print what the checks before training find; raise if they find errors."""
     from rcil.cli.progress import announce_training
-    from rcil.cli.tables import print_preflight
+    from rcil.cli.tables import print_plan, print_preflight
     from rcil.core.files import check_writable
-    from rcil.hardware.processes import device_for, started
+    from rcil.hardware import processes as launched
     from rcil.site.preflight import preflight
+    from rcil.site.run import make_plan
 
-    rank, processes = started()
+    rank, processes = launched.started()
     if rank > 0:
         return
     announce_training(request.training, processes, make_notifier(as_json=as_json))
     check_writable(output)
+    started, device = time.perf_counter(), launched.device_for(request.training.device)
     with progress_line("checking") as checked:
-        found = preflight(request, checked, device=device_for(request.training.device), processes=processes)
+        found = preflight(request, checked, device=device, processes=processes)
+    plan = None
+    if found.ready is not None:
+        plan = make_plan(request, found.ready, launched.Processes(0, 1, device), started=started, measured=True)
     if as_json:
-        print_json(found.as_document())
+        print_json({**found.as_document(), **({} if plan is None else {"plan": plan.as_document()})})
     else:
         print_preflight(found)
+        if plan is not None:
+            print_plan(plan)
     found.require()
 
 
@@ -127,8 +158,9 @@ def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> No
     rank, processes = started()
     if rank == 0:
         announce_training(request.training, processes, make_notifier(as_json=as_json))
-    announce = (lambda found: None) if as_json or is_quiet() else print_preflight
-    display = Display(progress_line, lambda: progress(quiet=as_json), announce)
+    display = Display(progress_line, lambda: progress(quiet=as_json))
+    if not (as_json or is_quiet()):
+        display = replace(display, announce=print_preflight, explain=typer.echo)
     report = run(request, output, resume=resume, display=display)
     if rank == 0 and as_json:
         print_json(report)

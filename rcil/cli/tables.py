@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rcil.model.metadata import LineageEntry
     from rcil.report.models import Evaluated
     from rcil.site.preflight import Preflight
+    from rcil.site.run import StepPlan
     from rcil.training.estimate import StepEstimate
 
 MAX_CHECK_PROBLEMS = 40
@@ -185,6 +186,14 @@ def print_preflight(found: Preflight) -> None:
         f"{len(samples)} ({source})",
         soft_wrap=True,
     )
+
+
+def print_plan(plan: StepPlan) -> None:
+    """Print the chosen settings, and the time and memory that they take."""
+    from rcil.training.memory import GIB
+
+    needs = "" if plan.memory is None else f"; {plan.memory / GIB:.1f} GiB"
+    Console().print(Text(f"{plan.summary}{needs}"), soft_wrap=True)
 
 
 def print_report(report: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from rcil.methods import Method, make_method
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassInfo, Metadata
 from rcil.site.background import left_as_background
+from rcil.site.recipe import fitting_crop
 from rcil.site.request import Request
 from rcil.site.rules import (
     amount_problems,
@@ -60,6 +61,10 @@ class Ready:
     """Number of images and pixels of every new class in the training split."""
     in_background: dict[str, float]
     """Share of background pixels that the old model predicts as each old class."""
+    crop: int
+    """Side of the training crops: the requested one or, if it was not given, one that fits into the images."""
+    share: float
+    """Share of the pixels of its training images that the smallest new class covers."""
     norm_images: int = 0
     """Number of training images that the norms of a folded model are fitted to; 0 if it needs none."""
 
@@ -179,7 +184,11 @@ def _with_images(
     contents = [c for c in everything if c.present & set(ids.values())]
     amounts = {name: _amount(contents, class_id) for name, class_id in ids.items()}
     problems += amount_problems(amounts)
-    problems += size_problems([c.size for c in contents], request.training.crop, request.scale)
+    sizes = [c.size for c in contents]
+    crop = request.training.crop
+    if "training.crop" in request.derived and sizes:
+        crop = fitting_crop(crop, [min(size) * request.scale for size in sizes])
+    problems += size_problems(sizes, crop, request.scale)
     if not _allowed(problems):
         return Preflight(tuple(problems))
     model = Model(*load(request.model), request.model)
@@ -193,7 +202,8 @@ def _with_images(
     held = _held_out(everything, contents, request)
     train, held_out = hold_out([c.sample for c in contents], held)
     norm_images = min(NORM_IMAGES, len(train)) if metadata.architecture.folded and method.needs_norms else 0
-    ready = Ready(model, data, train, held_out, new, labelled, amounts, shares, norm_images)
+    share = min(_share(contents, class_id) for class_id in ids.values())
+    ready = Ready(model, data, train, held_out, new, labelled, amounts, shares, crop, share, norm_images)
     return Preflight(tuple(problems), ready)
 
 
@@ -218,6 +228,12 @@ def _held_out(everything: Sequence[MaskContent], contents: Sequence[MaskContent]
 def _amount(contents: Sequence[MaskContent], class_id: int) -> tuple[int, int]:
     """Number of images and pixels of a class."""
     return sum(class_id in c.present for c in contents), sum(int(c.pixels[class_id]) for c in contents)
+
+
+def _share(contents: Sequence[MaskContent], class_id: int) -> float:
+    """Share of the pixels of its images that a class covers."""
+    mine = [c for c in contents if class_id in c.present]
+    return sum(int(c.pixels[class_id]) for c in mine) / max(1, sum(c.size[0] * c.size[1] for c in mine))
 
 
 def _allowed(problems: Sequence[Problem]) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,18 +24,30 @@ from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import data_digest
 from rcil.data.site import read_site
 from rcil.data.types import IGNORE, Sample, SegmentationData
-from rcil.hardware.processes import Processes, deterministic, join, report_once
+from rcil.hardware.processes import ALONE, Processes, deterministic, join, report_once
 from rcil.inference import Model
-from rcil.methods import StepInfo, make_method
+from rcil.methods import Method, StepInfo, make_method
 from rcil.model.header import read_header
 from rcil.model.metadata import LineageEntry, Metadata, recorded
-from rcil.nn import unfold
+from rcil.nn import Segmenter, unfold
 from rcil.site.background import complete_masks, completed
 from rcil.site.forgetting import Forgetting, Pair, compare
 from rcil.site.picture import draw_difference
 from rcil.site.preflight import Preflight, Ready, preflight
 from rcil.site.report import as_markdown, write_html
-from rcil.site.request import Request, check_folder, record_request
+from rcil.site.request import RECORD, Request, check_folder, record_request, resumed
+from rcil.site.schedule import (
+    Amounts,
+    Costs,
+    Schedule,
+    applied,
+    default_budget,
+    fit,
+    recipe_document,
+    summary,
+    with_crop,
+)
+from rcil.site.trial import measure_costs
 from rcil.training.loader import Crops, CropSettings
 from rcil.training.loop import Listener, StepJob, train_step
 from rcil.training.run import spread
@@ -51,6 +64,8 @@ class Display:
     """Shows iterations and epochs."""
     announce: Callable[[Preflight], None] = lambda found: None
     """Shows the result of the pre-flight check."""
+    explain: Callable[[str], None] = lambda line: None
+    """Shows the chosen settings, with their reasons, in one line."""
 
 
 def add_class(
@@ -81,8 +96,9 @@ def add_class(
 
 def _teach(request: Request, output: Path, resume: bool, display: Display, processes: Processes) -> dict[str, Any]:
     """Every process checks, trains and compares its share of the images; only the first one writes results."""
-    finished = output / "report.json"
+    started, finished = time.perf_counter(), output / "report.json"
     with report_once(processes):
+        request, begun = resumed(output, request), (output / RECORD).exists()
         check_folder(output, request, resume=resume)
         processes.wait()  # all processes have checked the folder
         if finished.exists():
@@ -91,6 +107,11 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
             found = preflight(request, progress, device=processes.device, processes=processes.count)
         display.announce(found)
         ready = found.require()
+        if not begun:
+            with display.phase("timing"):
+                plan = make_plan(request, ready, processes, started=started)
+            request = plan.request
+            display.explain(plan.summary)
         processes.wait()
     if processes.leads:
         record_request(output, request)
@@ -113,6 +134,7 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
             "method": request.method.name,
             "evaluated_on": ready.evaluation[0],
             **forgetting.as_document(),
+            "recipe": recipe_document(request),
             "preflight": found.as_document(),
             "overlays": overlays,
         }
@@ -121,8 +143,92 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
     return read_report(finished)
 
 
+@dataclass(frozen=True)
+class StepPlan:
+    """What a run will do, and what it needs."""
+
+    request: Request
+    """The request with the final crop and schedule."""
+    schedule: Schedule
+    summary: str
+    memory: int | None
+    """Bytes that the training needs; None if nothing was measured."""
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        schedule = self.schedule
+        return {
+            "summary": self.summary,
+            "iterations": schedule.iterations,
+            "seconds": schedule.seconds,
+            "memory": self.memory,
+            "settings": recipe_document(self.request),
+        }
+
+
+def make_plan(
+    request: Request, ready: Ready, processes: Processes = ALONE, *, started: float, measured: bool = False
+) -> StepPlan:
+    """Choose crop and schedule, if they are not given; a time budget is kept with a trial of some iterations.
+
+    Args:
+        request: The request.
+        ready: What the checks found.
+        processes: All processes choose the same.
+        started: When the command was started, in seconds of `time.perf_counter`.
+        measured: Measure time and memory also where nothing depends on them.
+    """
+    request = with_crop(request, ready.crop)
+    budget = default_budget(request, processes.device.type)
+    amounts = Amounts(len(ready.train), len(ready.held_out), len(ready.evaluation[1]), ready.share)
+    costs, memory = None, None
+    if budget is not None or measured:
+        step = _step(request, ready, Path(), processes)
+        costs, memory = measure_costs(*step, (ready.data, ready.evaluation[1]))
+        costs = _agreed(replace(costs, spent=time.perf_counter() - started), processes)
+    schedule = fit(request, amounts, costs, budget)
+    request = applied(request, schedule)
+    return StepPlan(request, schedule, summary(request, schedule, budget), memory)
+
+
+def _agreed(costs: Costs, processes: Processes) -> Costs:
+    """The mean over the processes, which must all choose the same schedule."""
+    values = processes.sum(torch.tensor(astuple(costs), dtype=torch.float64, device=processes.device))
+    return Costs(*(values / processes.count).tolist())
+
+
 def _train(request: Request, ready: Ready, folder: Path, processes: Processes, listen: Listener) -> Model:
     """The network of the kept epoch, with its metadata before it is judged."""
+    step = _step(request, ready, folder, processes)
+    if request.training.validate_every is not None:
+        complete_masks(
+            ready.model,
+            step.job.metadata,
+            ready.data,
+            _validated(request, ready)[processes.rank :: processes.count],
+            ready.labelled,
+            folder / "held_out",
+            scale=request.scale,
+        )
+    processes.wait()
+    with ExitStack() as stack:
+        if processes.leads:
+            listen = both(stack.enter_context(tensorboard(folder)), listen)
+        network = train_step(*step, listen)
+    return Model(network, step.job.metadata.model_copy(update={"architecture": network.arch}))
+
+
+class Step(NamedTuple):
+    """The arguments of `train_step`."""
+
+    job: StepJob
+    student: Segmenter
+    previous: Model
+    method: Method
+
+
+def _step(request: Request, ready: Ready, folder: Path, processes: Processes) -> Step:
+    """The step before its first iteration."""
     method, settings = make_method(request.method.name, **request.method.options), request.training
     index = ready.model.step + 1
     metadata = _metadata(request, ready)
@@ -132,18 +238,7 @@ def _train(request: Request, ready: Ready, folder: Path, processes: Processes, l
     torch.manual_seed(request.seed * 1000 + index)
     student = method.begin(previous.network, [c.name for c in ready.new])
     metadata = metadata.model_copy(update={"architecture": student.arch})
-    if settings.validate_every is not None:
-        complete_masks(
-            ready.model,
-            metadata,
-            ready.data,
-            ready.held_out[processes.rank :: processes.count],
-            ready.labelled,
-            folder / "held_out",
-            scale=request.scale,
-        )
-    processes.wait()
-    data, held_out = completed(metadata, ready.held_out, folder / "held_out")
+    data, held_out = completed(metadata, _validated(request, ready), folder / "held_out")
     job = StepJob(
         index=index,
         info=StepInfo(old=len(ready.model.classes), new=len(ready.new)),
@@ -156,11 +251,12 @@ def _train(request: Request, ready: Ready, folder: Path, processes: Processes, l
         folder=folder,
         processes=processes,
     )
-    with ExitStack() as stack:
-        if processes.leads:
-            listen = both(stack.enter_context(tensorboard(folder)), listen)
-        network = train_step(job, student, previous, method, listen)
-    return Model(network, metadata.model_copy(update={"architecture": network.arch}))
+    return Step(job, student, previous, method)
+
+
+def _validated(request: Request, ready: Ready) -> tuple[Sample, ...]:
+    """The held-out images that choose the best epoch."""
+    return spread(ready.held_out, request.training.validate_images)
 
 
 def trainable(ready: Ready, crops: Crops) -> Model:

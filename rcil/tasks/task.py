@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from rcil import defaults
 from rcil.core.device_names import check_device_name
 from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, did_you_mean
@@ -31,7 +32,7 @@ PATHS = ("data.root", "network.pretrained")
 """Keys whose values are paths."""
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
-Scale = Annotated[float, Field(ge=0.01, le=4)]
+Scale = Annotated[float, Field(ge=0.01, le=defaults.MAX_SCALE)]
 Side = Annotated[int, Field(ge=32, le=limits.MAX_SIDE)]
 Augmentation = Literal["resize_and_crop", "random_resized_crop"]
 
@@ -213,6 +214,8 @@ class TrainingSection(FrozenModel):
     epoch is validated if the best is kept, and none if the last is kept."""
     validate_images: Count | None = None
     """Number of held-out images per validation, evenly spread; None uses all. For large datasets and short epochs."""
+    finishing_images: Count = 200
+    """Approximate number of whole training images that a method may look at before and after a step."""
     settle: Annotated[int, Field(ge=0)] = 0
     """Number of batches on which batch norm is recalibrated before each validation, with branches mixed as in
     evaluation. For short trainings with drop-path. Paper: 0."""

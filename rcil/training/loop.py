@@ -37,8 +37,6 @@ from rcil.training.optimiser import make_optimiser, make_schedule, parameter_gro
 from rcil.training.skipping import MAX_OVERFLOWS_IN_A_ROW, Undo, not_finite
 from rcil.training.state import Position, StepState
 
-FINISHING_IMAGES = 200
-"""Approximate number of whole images that a method may look at before and after a step."""
 STOP = "stop"
 """Not a loss term: whether a process was asked to stop; see `_learn`."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -108,8 +106,7 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
     freeze_stages(student, frozen)
     student = _placed(student, job)
     old = None if old is None else _placed(old, job)
-    piece = settings.batch // (processes.count * settings.accumulate)
-    needed = peak_memory(student, old, piece, settings) - weights_on(processes.device, (student, old))
+    needed = needed_memory(student, old, job) - weights_on(processes.device, (student, old))
     check_memory(needed, processes.device, settings, job.index)
     if processes.count > 1:
         student = synchronise_norms(student)
@@ -160,6 +157,12 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
     end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
     trained, before = load(best)[0].to(processes.device), None if previous is None else previous.network
     return method.finish(trained, before, old, job.info, _whole(job, listen, end))
+
+
+def needed_memory(student: Segmenter, old: Segmenter | None, job: StepJob) -> int:
+    """Peak bytes that training the step needs in one process; see `peak_memory`."""
+    settings = job.settings
+    return peak_memory(student, old, settings.batch // (job.processes.count * settings.accumulate), settings)
 
 
 def _class_weights(job: StepJob, method: Method) -> Tensor | None:
@@ -370,11 +373,15 @@ def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
 
 def _whole(job: StepJob, listen: Listener, now: Event) -> Iterator[Batch]:
     """Yield evenly spread whole training images; `listen` is told how many were taken."""
-    count = len(job.crops)
-    numbers = range(0, count, max(1, count // FINISHING_IMAGES))
+    numbers = looked_at(len(job.crops), job.settings.finishing_images)
     for taken, number in enumerate(numbers, 1):
         yield job.crops.whole(number, job.scale)
         listen(replace(now, looked=(taken, len(numbers))))
+
+
+def looked_at(count: int, wanted: int) -> range:
+    """Indices of about `wanted` of `count` images, evenly spread: at least as many, and fewer than twice as many."""
+    return range(0, count, max(1, count // wanted))
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from rcil.checkpoint.file import save
 from rcil.cli.app import app
-from rcil.core.errors import ConfigError, GateError
+from rcil.core.errors import ConfigError, GateError, TrainingError
 from rcil.core.reading import DataError
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
@@ -39,8 +39,13 @@ def test_dry_run_writes_nothing(call, tmp_path):
     done = call("--dry-run")
     assert done.exit_code == 0
     assert "new class cone: 6,400 pixels in 4 images" in done.stdout
+    assert "scale 1 (site recipe, as the checkpoint records no training); crop 64, batch 2" in done.stdout
+    assert "1 iterations, about" in done.stdout and "GiB" in done.stdout
     document = json.loads(call("--dry-run", "--json").stdout)
     assert document["ok"] is True and document["new_classes"][0]["images"] == 4
+    plan = document["plan"]
+    assert plan["iterations"] == 1 and plan["seconds"] > 0 and plan["memory"] > 1000
+    assert plan["settings"]["training.crop"] == {"value": 64, "reason": "given"}
     assert not (tmp_path / "out").exists()
 
 
@@ -54,7 +59,7 @@ def test_dry_run_with_an_error(call):
 def test_rejected_and_resumed(call, tmp_path):
     """One training: the gate fails it with exit code 8, and so does looking at it again."""
     for more in ((), ("--resume",)):
-        done = call("--max-drop", "0", "--strict", "--set", "training.momentum=0.5", *more)
+        done = call("--max-drop", "0", "--strict", "--epochs", "20", "--set", "training.optimiser=sgd", *more)
         assert isinstance(done.exception, GateError)
         assert done.exception.exit_code == 8
         assert "REJECTED: " in done.stdout
@@ -62,8 +67,36 @@ def test_rejected_and_resumed(call, tmp_path):
     assert ("held-out mIoU" in done.stdout) is False, "nothing was trained again"
     shown = CliRunner().invoke(app, ["info", str(tmp_path / "out" / "model.safetensors")], env={"COLUMNS": "120"})
     assert "rejected" in shown.stdout and "points, limit 0" in shown.stdout
-    report = call("--max-drop", "0", "--strict", "--set", "training.momentum=0.5", "--resume", "--json")
+    report = call(
+        "--max-drop", "0", "--strict", "--epochs", "20", "--set", "training.optimiser=sgd", "--resume", "--json"
+    )
     assert json.loads(report.stdout)["method"] == "strict"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--crop", "100000"), ("--lr", "50"), ("--minutes", "0"), ("--batch", "1000000")]
+)
+def test_absurd_numbers(call, option, value):
+    done = call(option, value)
+    assert done.exit_code == 2
+    assert option in done.stderr and "Input should be" in done.stderr
+
+
+def test_minutes_and_epochs_exclude_each_other(call, tmp_path):
+    done = call("--minutes", "3")
+    assert isinstance(done.exception, ConfigError) and "give one of them" in done.exception.message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_that_does_not_fit_its_minutes(model, tmp_path, monkeypatch):
+    """The images are compared in no time here, but an iteration is slow."""
+    monkeypatch.setattr("rcil.site.trial._iteration", lambda *args: 10.0)
+    site = make_site(tmp_path / "site", images=4)
+    words = ["add-class", "--from", model, "--data", site, "--class", "cone", "-o", tmp_path / "out", "--minutes", "1"]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert isinstance(done.exception, TrainingError)
+    assert "1 min are too short" in done.exception.message and "--minutes 6 or more" in done.exception.hint
+    assert not (tmp_path / "out").exists()
 
 
 def test_strict_and_a_method_exclude_each_other(call):

@@ -16,6 +16,7 @@ from rcil.data.site import read_site
 from rcil.hardware.processes import Processes
 from rcil.inference import Model
 from rcil.site.forgetting import Pair, compare
+from rcil.site.request import step_request
 from rcil.site.run import add_class
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rcil"]
@@ -24,14 +25,16 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 def run(old_model, site, output, *options):
     command = [*TORCHRUN, "add-class", "--from", str(old_model), "--data", str(site), "--class", "cone"]
     command += ["-o", str(output), "--epochs", "1", "--batch", "4", "--crop", "64", "--workers", "0", "--lr", "0.02"]
-    command += ["--method", "rcil", "--device", "cpu", "--set", "training.save_every=100", *options]
+    command += ["--method", "rcil", "--device", "cpu", "--set", "training.optimiser=sgd", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.slow  # torchrun and two interpreters
-def test_two_processes_come_to_the_result_of_one(ask, old_model, site, tmp_path):
-    alone = add_class(ask("training.device=cpu", max_drop=100), tmp_path / "one")
+def test_two_processes_come_to_the_result_of_one(old_model, site, tmp_path):
+    training = {"epochs": 1, "lr": 0.02, "batch": 4, "crop": 64, "workers": 0, "optimiser": "sgd", "device": "cpu"}
+    same = step_request(old_model, site, ["cone"], method="rcil", training=training, overrides=(), max_drop=100)
+    alone = add_class(same, tmp_path / "one")
     done = run(old_model, site, tmp_path / "two", "--max-drop", "100", "--json")
     assert done.returncode == 0, done.stderr
     together = json.loads(done.stdout)

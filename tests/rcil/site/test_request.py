@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from rcil.core.errors import ConfigError, TrainingError
-from rcil.site.request import check_folder, make_request, record_request
+from rcil.site.request import check_folder, make_request, record_request, resumed, step_request
 
 
 def test_overrides_reach_training_and_method(ask):
@@ -29,7 +29,14 @@ def test_wrong_overrides(ask, override, text):
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("fields", [{"scale": 0}, {"scale": 4.5}, {"max_drop": -1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"scale": 0}, {"scale": 4.5}, {"max_drop": -1}),
+        *({"training": {"crop": 100_000}}, {"training": {"lr": 50}}, {"training": {"lr": float("nan")}}),
+        *({"training": {"batch": 10**6}}, {"minutes": 0}, {"minutes": float("nan")}, {"minutes": 5}),
+    ],
+)
 def test_impossible_numbers(ask, fields):
     with pytest.raises(ConfigError):
         ask(**fields)
@@ -40,6 +47,58 @@ def test_random_resized_crops_need_images_in_their_own_size(ask):
     assert ask(override).training.augmentation == "random_resized_crop"
     with pytest.raises(ConfigError, match=r"with a scale of 0\.5"):
         ask(override, scale=0.5)
+
+
+def test_a_single_number_stands_for_both_of_a_pair(ask):
+    request = ask("training.lr=0.5", "training.epochs=[7, 7]")
+    assert (request.training.lr, request.training.epochs) == ((0.5, 0.5), (7, 7))
+
+
+def test_minutes_and_epochs_exclude_each_other(old_model, site):
+    with pytest.raises(ConfigError, match="give one of them"):
+        step_request(old_model, site, ["cone"], method="mib", training={"epochs": 3}, overrides=(), minutes=5)
+
+
+class TestResumed:
+    """The values that a run has chosen are those that it continues with."""
+
+    @pytest.fixture
+    def typed(self, old_model, site):
+        def make(**options):
+            training = {key: options.pop(key) for key in ("crop", "epochs") if key in options}
+            return step_request(old_model, site, ["cone"], method="mib", training=training, overrides=(), **options)
+
+        return make
+
+    @pytest.fixture
+    def run(self, typed, tmp_path):
+        chosen = {"training.epochs": (4, 4), "training.epoch_images": 24, "training.crop": 48}
+        request = typed(minutes=3)
+        reasons = {**request.derived, "training.epochs": "12 iterations"}
+        request = request.with_values(chosen, reasons)
+        record_request(tmp_path, request)
+        return request, tmp_path
+
+    def test_the_same_command(self, run, typed):
+        request, folder = run
+        assert resumed(folder, typed(minutes=3)) == request
+        check_folder(folder, resumed(folder, typed(minutes=3)), resume=True)
+
+    def test_the_chosen_value_may_be_given(self, run, typed):
+        request, folder = run
+        assert resumed(folder, typed(minutes=3, crop=48)) == request
+
+    @pytest.mark.parametrize("options", [{"minutes": 4}, {}, {"minutes": 3, "crop": 64}, {"epochs": 4}])
+    def test_another_command(self, run, typed, options):
+        _, folder = run
+        with pytest.raises(TrainingError, match="another task or request"):
+            check_folder(folder, resumed(folder, typed(**options)), resume=True)
+
+    @pytest.mark.parametrize("text", [None, "", "[]", "a: [", "training: 3"])
+    def test_no_run_or_a_damaged_one(self, typed, tmp_path, text):
+        if text is not None:
+            (tmp_path / "add_class.yaml").write_text(text)
+        assert resumed(tmp_path, typed()) == typed()
 
 
 class TestFolder:

@@ -4,6 +4,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 import rcil
@@ -18,6 +19,8 @@ from rcil.data.types import Sample
 from rcil.model.header import read_header
 from rcil.nn import build, fold
 from rcil.site import run as run_module
+from rcil.site import schedule
+from rcil.site.request import step_request
 from rcil.site.run import Display, add_class, data_digest, label_table
 
 
@@ -148,6 +151,53 @@ def test_resume_after_training_judges_without_training(done, ask, tmp_path):
     assert add_class(ask(max_drop=100), out, resume=True, display=Display(training=training)) == report
     assert seen == []
     assert (out / "model.safetensors").exists()
+
+
+def test_the_recipe_is_derived_recorded_and_resumed(old_model, site, tmp_path, monkeypatch):
+    """One real trial; the resumed run keeps its numbers although the machine would now allow others."""
+    for name in ("MIN_ITERATIONS", "MAX_ITERATIONS", "MIN_USEFUL"):
+        monkeypatch.setattr(schedule, name, 8)
+    training = {"workers": 0, "batch": 4, "save_every": 1}
+    request = step_request(old_model, site, ["cone"], method="rcil-plus", training=training, overrides=(), max_drop=100)
+    assert request.training.crop == 256, "the site recipe"
+    lines, out = [], tmp_path / "out"
+
+    def stop():
+        def listen(event):
+            if event.iteration == 2:
+                raise KeyboardInterrupt
+
+        return run_module.nullcontext(listen)
+
+    with pytest.raises(KeyboardInterrupt):
+        add_class(request, out, display=Display(training=stop, explain=lines.append))
+    (line,) = lines
+    assert "crop 64 (the size of the images)" in line and "8 iterations, about" in line
+    record = yaml.safe_load((out / "add_class.yaml").read_text())
+    assert record["training"]["epochs"] == [4, 4] and record["training"]["epoch_images"] == 8
+    monkeypatch.setattr(run_module, "measure_costs", lambda *args: pytest.fail("timed again"))
+    report = add_class(request, out, resume=True, display=Display(explain=lines.append))
+    assert len(lines) == 1
+    assert report["recipe"]["training.crop"] == {"value": 64, "reason": "the size of the images"}
+    config = read_header(out / "model.safetensors").metadata.lineage[-1].config
+    assert config["training"] == record["training"] and config["derived"] == record["derived"]
+    again = step_request(out / "model.safetensors", site, ["x"], method="rcil-plus", training={}, overrides=())
+    assert (again.training.crop, again.training.batch) == (64, 4)
+    assert again.derived["training.crop"] == "from the checkpoint"
+
+
+def test_validations_use_as_many_images_as_asked(ask, tmp_path, monkeypatch):
+    jobs = []
+
+    def look(job, *rest):
+        jobs.append(job)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "train_step", look)
+    for number in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            add_class(ask("training.held_out=0.5", f"training.validate_images={number}"), tmp_path / str(number))
+    assert [len(job.validation) for job in jobs] == [1, 2]
 
 
 def test_the_gate(done, ask, tmp_path, monkeypatch):

@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from rcil.core.errors import TrainingError
+from rcil.hardware.processes import ALONE
+from rcil.site.preflight import preflight
+from rcil.site.run import _step
+from rcil.site.trial import measure_costs
+from rcil.training import memory
+
+
+@pytest.fixture
+def measured(ask):
+    def measure(name, *overrides):
+        request = ask(f"method.name={name}", *overrides)
+        ready = preflight(request).require()
+        job, student, method = _step(request, ready, Path(), ALONE)
+        evaluated = ready.data, ready.evaluation[1]
+        return measure_costs(job, student, ready.model, method, evaluated)
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    ("name", "looks"), [("rcil-plus", 2), ("rcil", 0), ("strict", 0), ("plop", 0), ("fine-tuning", 0)]
+)
+def test_every_method_can_be_tried(measured, name, looks):
+    costs, needed = measured(name)
+    assert costs.looks == looks
+    assert (costs.looked > 0) == bool(looks)
+    assert min(costs.iteration, costs.validated, costs.compared) > 0
+    assert needed > 0
+
+
+def test_larger_crops_take_longer(measured):
+    small, large = (measured("rcil", f"training.crop={crop}") for crop in (32, 192))
+    assert large[0].iteration > 2 * small[0].iteration
+    assert large[1] > small[1]
+
+
+def test_random_numbers_and_the_old_model_stay(ask, measured, old_model):
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    request = ask()
+    ready = preflight(request).require()
+    before = {name: value.clone() for name, value in ready.model.network.state_dict().items()}
+    job, student, method = _step(request, ready, Path(), ALONE)
+    torch.set_rng_state(state)
+    measure_costs(job, student, ready.model, method, (ready.data, ready.evaluation[1]))
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, value in ready.model.network.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_too_little_memory_is_reported_before_anything_is_tried(measured, monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda device: 1000)
+    with pytest.raises(TrainingError, match="are free"):
+        measured("rcil")
