@@ -13,6 +13,10 @@ BATCH = 8
 CROP = 512
 WORKERS = 2
 MAX_DROP = 5.0
+MIN_NEW = 20.0
+"""Minimum IoU of a new class in percent: an F1 score of one third, at which about two of three marked pixels are wrong
+and two of three pixels of the class are missed. Below that the class is of no use. Thin objects such as poles do not
+reach much more with a good model, which a higher default would reject."""
 
 # rcil prelabel
 MIN_CONFIDENCE = 0.5

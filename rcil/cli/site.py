@@ -12,7 +12,7 @@ from rcil.cli.completion import METHODS, one_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json, progress_line
 from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Scale, SiteData, Start, with_device
 from rcil.core.errors import ConfigError, GateError
-from rcil.core.log import is_quiet
+from rcil.core.log import is_quiet, log
 from rcil.hardware.devices import announce_device
 
 if TYPE_CHECKING:
@@ -22,7 +22,12 @@ Method = Annotated[
     str | None,
     typer.Option(help=f"Continual learning method (default: {defaults.METHOD}).", autocompletion=one_of(*METHODS)),
 ]
-MaxDrop = Annotated[float, typer.Option(min=0, help="Maximum drop in IoU points of an old class.")]
+MaxDrop = Annotated[float, typer.Option(min=0, help="Maximum drop in IoU points of a named old class.")]
+MinNew = Annotated[float, typer.Option(min=0, max=100, help="Minimum IoU in percent of a new class; 0 accepts any.")]
+MaxBackgroundDrop = Annotated[
+    float | None,
+    typer.Option(min=0, help="Maximum drop in IoU points of background, which has no limit by default."),
+]
 Strict = Annotated[
     bool,
     typer.Option("--strict", help="Keep the old network unchanged and train only the classifier row of the new class."),
@@ -42,6 +47,8 @@ def add_class(
     workers: Annotated[int, typer.Option(min=0, help="Number of data loading processes.")] = defaults.WORKERS,
     scale: Scale = defaults.SCALE,
     max_drop: MaxDrop = defaults.MAX_DROP,
+    min_new: MinNew = defaults.MIN_NEW,
+    max_background_drop: MaxBackgroundDrop = None,
     strict: Strict = False,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = defaults.SEED,
     override: Overrides = None,
@@ -52,9 +59,11 @@ def add_class(
 ) -> None:
     """Teach a model one more class from labelled images of a site, and measure what it forgot.
 
-    Errors in images, masks or names end the command with exit code 6 before anything is written. If an old class lost
-    more than --max-drop points, the exit code is 8 and the model is marked as rejected: `rcil info` shows the mark, and
-    `rcil-export fold` refuses the model. For several GPUs: `torchrun --nproc-per-node 2 -m rcil add-class ...`.
+    Errors in images, masks or names end the command with exit code 6 before anything is written. If the measurements
+    show that an old class lost more than --max-drop points, or that a new class does not reach --min-new, the exit code
+    is 8 and the model is marked as rejected: `rcil info` shows the mark, and `rcil-export fold` refuses the model. If
+    they do not suffice to decide, the verdict is uncertain: a warning with exit code 0. For several GPUs: `torchrun
+    --nproc-per-node 2 -m rcil add-class ...`.
 
     Example: `rcil add-class --from step0.safetensors --data my_site --class forklift -o forklift`
     """
@@ -71,6 +80,8 @@ def add_class(
         overrides=with_device(override, device),
         scale=scale,
         max_drop=max_drop,
+        min_new=min_new,
+        max_background_drop=max_background_drop,
         seed=seed,
     )
     if dry_run:
@@ -102,7 +113,7 @@ def _check_request(request: Request, output: Path, *, as_json: bool) -> None:
 
 
 def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> None:
-    """Add the classes and print the report; raise if the new model forgot too much."""
+    """Add the classes and print the report; raise if the new model is rejected."""
     from rcil.cli.progress import announce_training, progress
     from rcil.cli.tables import print_preflight, print_report
     from rcil.hardware.processes import leave, started
@@ -123,8 +134,10 @@ def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> No
     if rank == 0 and report["rejected"]:
         raise GateError(
             f"{output / 'model.safetensors'} is marked as rejected: {report['rejected']}",
-            f"Look at {output / 'report.html'}; more images, a lower --lr or --strict forget less.",
+            f"Look at {output / 'report.html'}. {report['next'][0]['text']}",
         )
+    if rank == 0 and report["verdict"] == "uncertain":
+        log.warning("%s is marked as uncertain: %s", output / "model.safetensors", report["reason"])
     leave()
 
 

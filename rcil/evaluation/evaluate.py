@@ -18,6 +18,7 @@ from rcil.core.reading import DataError
 from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import id_table
 from rcil.data.types import IGNORE, Sample, SegmentationData
+from rcil.evaluation.bootstrap import counts_of, iou_of
 from rcil.evaluation.resampling import Pair, centre_crop
 from rcil.inference import Model
 from rcil.model.metadata import Metadata
@@ -40,23 +41,25 @@ class Confusion:
 
     def update(self, truth: NDArray[np.uint8], predicted: NDArray[np.uint8]) -> None:
         """Add the pixels of a mask [H, W] and its prediction; ignored pixels do not count."""
-        valid = truth != IGNORE
-        pairs = truth[valid].astype(np.int64) * self.classes + predicted[valid]
-        self.matrix += np.bincount(pairs, minlength=self.classes**2).reshape(self.matrix.shape)
+        self.matrix += confusion_of(truth, predicted, self.classes)
 
     @property
     def iou(self) -> NDArray[np.float64]:
         """IoU of every class; NaN for a class that neither occurs nor is predicted."""
-        hits = np.diag(self.matrix)
-        union = self.matrix.sum(axis=0) + self.matrix.sum(axis=1) - hits
-        iou: NDArray[np.float64] = np.divide(hits, union, out=np.full(self.classes, np.nan), where=union > 0)
-        return iou
+        return iou_of(counts_of(self.matrix))
 
     @property
     def pixel_accuracy(self) -> float:
         """Share of correctly classified pixels; NaN without pixels."""
         total = self.matrix.sum()
         return float(np.trace(self.matrix) / total) if total else float("nan")
+
+
+def confusion_of(truth: NDArray[np.uint8], predicted: NDArray[np.uint8], classes: int) -> NDArray[np.int64]:
+    """Pixels [C, C] of a mask [H, W] by true (row) and predicted class (column), without ignored ones."""
+    valid = truth != IGNORE
+    pairs = truth[valid].astype(np.int64) * classes + predicted[valid]
+    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 
 
 def mean_iou(iou: NDArray[np.float64], rows: Sequence[int]) -> float:

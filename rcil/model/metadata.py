@@ -99,6 +99,8 @@ class Metadata(FrozenModel):
     cost: CostInfo | None = None
     rejected: str | None = None
     """Why a check after training rejected the model for deployment; None if it was not rejected."""
+    uncertain: str | None = None
+    """Why a check after training could neither accept nor reject the model; None if it could."""
 
     @model_validator(mode="before")
     @classmethod

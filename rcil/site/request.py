@@ -47,7 +47,11 @@ class Request(FrozenModel):
     scale: Scale = defaults.SCALE
     """Factor by which images are resized for the network."""
     max_drop: Annotated[float, Field(ge=0)] = defaults.MAX_DROP
-    """Maximum drop in IoU points of an old class."""
+    """Maximum drop in IoU points of a named old class."""
+    min_new: Annotated[float, Field(ge=0, le=100)] = defaults.MIN_NEW
+    """Minimum IoU in percent of a new class."""
+    max_background_drop: Annotated[float, Field(ge=0)] | None = None
+    """Maximum drop in IoU points of background; None: any."""
     seed: Annotated[int, Field(ge=0)] = defaults.SEED
 
     @model_validator(mode="after")
@@ -67,7 +71,7 @@ def step_request(
     options: Mapping[str, Any] | None = None,
     training: Mapping[str, Any],
     overrides: Sequence[str],
-    **settings: float,
+    **settings: float | None,
 ) -> Request:
     """The request that `rcil.add_class` and the command make of their options.
 
@@ -79,7 +83,7 @@ def step_request(
         options: Options of the method by name.
         training: Settings of `StepTraining`; `epochs` and `lr` are single numbers here.
         overrides: See `make_request`.
-        settings: The fields `scale`, `max_drop` and `seed` of the request.
+        settings: The fields `scale`, `max_drop`, `min_new`, `max_background_drop` and `seed` of the request.
     """
     pairs = {key: (training[key], training[key]) for key in ("epochs", "lr")}
     fields = {
