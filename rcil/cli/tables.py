@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rcil.cli.console import print_json
+from rcil.evaluation.bootstrap import CONFIDENCE, percent_interval, scenes
 from rcil.site.report import NEW_COLUMNS, OLD_COLUMNS, certainty, new_rows, old_rows, verdict
 
 if TYPE_CHECKING:
@@ -143,14 +144,18 @@ def print_models(models: Sequence[Evaluated]) -> None:
     last, means = models[-1].report, ("old", "new", "all")
     rows: list[Row | None]
     if len(models) == 1:
-        columns = ["class", "step", "IoU", "pixels"]
-        rows = [(c.name, str(c.step), percent(c.iou), f"{c.pixels:,}") for c in last.classes]
-        rows += [None, *((f"mean, {name}", "", percent(getattr(last, name)), "") for name in means)]
+        columns = ["class", "step", "IoU", f"{CONFIDENCE:.0%} interval", "pixels"]
+        rows = [
+            (c.name, str(c.step), percent(c.iou), percent_interval(c.interval) or "-", f"{c.pixels:,}")
+            for c in last.classes
+        ]
+        rows += [None, *((f"mean, {name}", "", percent(getattr(last, name)), "", "") for name in means)]
     else:
         columns = ["class", *headings(models)]
         rows = [(c.name, *map(percent, c.iou)) for c in histories(models)]
         rows += [None, *((f"mean, {name}", *(percent(getattr(m.report, name)) for m in models)) for name in means)]
-    print_rows(columns, rows, f"IoU on {last.images} images, %", left=("class",))
+    shown = "" if last.groups is None else f" that show {scenes(last.groups)}"
+    print_rows(columns, rows, f"IoU on {last.images} images{shown}, %", left=("class",))
     if len(models) == 1 and last.unknown:
         text = f"counted as background, unknown to the model: {', '.join(last.unknown)}"
         Console().print(Text(text), soft_wrap=True)

@@ -76,6 +76,16 @@ def interval_of(values: NDArray[np.float64], groups: int) -> Interval | None:
     return float(low), float(high)
 
 
+def scenes(groups: int) -> str:
+    """A number of groups of similar images, in words."""
+    return "1 scene" if groups == 1 else f"{groups} different scenes"
+
+
+def percent_interval(interval: Interval | None) -> str | None:
+    """An interval of shares of 1 as text in percent."""
+    return None if interval is None else f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
+
+
 def _tail(groups: int) -> float:
     """Share of the resamples outside the interval on either side.
 

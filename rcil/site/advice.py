@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rcil.site.verdict import Verdict, scenes
+from rcil.evaluation.bootstrap import scenes
+from rcil.site.verdict import Verdict
 
 STRIDE = 16
 """Exported heights and widths are multiples of this."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rcil.evaluation.bootstrap import CONFIDENCE, MIN_GROUPS
+from rcil.evaluation.bootstrap import CONFIDENCE, MIN_GROUPS, scenes
 from rcil.report.html import (
     BannerBlock,
     Block,
@@ -21,7 +21,7 @@ from rcil.report.html import (
     Tone,
     write_page,
 )
-from rcil.site.verdict import Limits, scenes
+from rcil.site.verdict import Limits
 
 if TYPE_CHECKING:
     from rcil.report.plots import Estimate

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from rcil.evaluation.bootstrap import MIN_GROUPS, Interval
+from rcil.evaluation.bootstrap import MIN_GROUPS, Interval, scenes
 
 if TYPE_CHECKING:
     from rcil.site.forgetting import Forgetting, NewClass, OldClass
@@ -149,11 +149,6 @@ def _praise(measured: Forgetting, old: Sequence[Finding], limits: Limits) -> str
     notes = {text: [f.name for f in old if f.state == state] for state, text in unsure.items()}
     rest = "".join(f"; {text}: {', '.join(names)}" for text, names in notes.items() if names)
     return " and ".join(filter(None, (kept, learned))) + rest
-
-
-def scenes(groups: int) -> str:
-    """A number of groups of similar images, in words."""
-    return "1 scene" if groups == 1 else f"{groups} different scenes"
 
 
 def _range(interval: Interval | None) -> str:
