@@ -136,7 +136,7 @@ def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> No
             f"{output / 'model.safetensors'} is marked as rejected: {report['rejected']}",
             f"Look at {output / 'report.html'}. {report['next'][0]['text']}",
         )
-    if rank == 0 and report["verdict"] == "uncertain":
+    if rank == 0 and as_json and report["verdict"] == "uncertain":
         log.warning("%s is marked as uncertain: %s", output / "model.safetensors", report["reason"])
     leave()
 

@@ -241,8 +241,8 @@ def print_demo(document: dict[str, Any], output: Path) -> None:
     ]
     print_rows(("", *last), rows, "IoU on images that no training saw, %", left=("",))
     console = Console(markup=False)
-    for name, reason in document["verdicts"].items():
-        console.print(f"{name}: {'accepted' if reason is None else f'rejected by the gate, {reason}'}")
+    for name, outcome in document["verdicts"].items():
+        console.print(f"{name}: {outcome}", soft_wrap=True)
     fold = document["fold"]
     console.print(
         f"deployed: {fold['rc_blocks']} RC blocks folded, error {fold['relative_error']:.0e} of the logit range, "

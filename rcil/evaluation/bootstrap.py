@@ -31,7 +31,8 @@ def iou_of(counts: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float6
     """IoU of every class [..., C] from counts [..., 3, C]; NaN for a class that neither occurs nor is predicted."""
     hits, true, predicted = np.moveaxis(counts, -2, 0)
     union = true + predicted - hits
-    return np.divide(hits, union, out=np.full(hits.shape, np.nan), where=union > 0)
+    iou: NDArray[np.float64] = np.divide(hits, union, out=np.full(hits.shape, np.nan), where=union > 0)
+    return iou
 
 
 def by_group(counts: Counts, groups: NDArray[np.int64]) -> Counts:

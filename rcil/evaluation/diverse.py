@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rcil.evaluation.similar_images import ALIKE, unit_vectors
 
 MIN_SHOWN = 3
 """Pictures to show even if all images look alike."""
@@ -23,39 +25,39 @@ class Wish:
     """Number of images to show for this reason."""
 
 
-def choose(wishes: Iterable[Wish], groups: NDArray[np.int64]) -> list[tuple[int, str]]:
-    """Choose images with their captions, at most one of each group of similar images.
+def choose(wishes: Sequence[Wish], thumbnails: NDArray[np.integer]) -> list[tuple[int, str]]:
+    """Choose images with their captions, none of which look alike.
 
     Args:
         wishes: What to show, most important first.
-        groups: Group of every image [N].
+        thumbnails: From `thumbnail`, of every image [N, SIDE * SIDE].
     """
-    wishes = list(wishes)
+    vectors = unit_vectors(thumbnails)
     chosen: dict[int, str] = {}
-    used: set[int] = set()
+
+    def is_new(index: int) -> bool:
+        return not chosen or float((vectors[list(chosen)] @ vectors[index]).max()) < ALIKE
+
     for wish in wishes:
-        fresh = (pair for pair in zip(wish.images, wish.captions, strict=True) if int(groups[pair[0]]) not in used)
-        _take(fresh, wish.count, chosen, used, groups)
+        end = len(chosen) + wish.count
+        for index, caption in zip(wish.images, wish.captions, strict=True):
+            if len(chosen) < end and is_new(index):
+                chosen[index] = caption
     for wish in wishes:
-        rest = (pair for pair in zip(wish.images, wish.captions, strict=True) if pair[0] not in chosen)
-        _take(rest, MIN_SHOWN - len(chosen), chosen, used, groups)
+        for index, caption in zip(wish.images, wish.captions, strict=True):
+            if len(chosen) < MIN_SHOWN:
+                chosen.setdefault(index, caption)
     return list(chosen.items())
 
 
-def _take(
-    pairs: Iterable[tuple[int, str]], count: int, chosen: dict[int, str], used: set[int], groups: NDArray[np.int64]
-) -> None:
-    """Take `count` of the pairs; `pairs` must be lazy, so that it sees which groups were used meanwhile."""
-    for _, (index, caption) in zip(range(count), pairs, strict=False):
-        chosen[index] = caption
-        used.add(int(groups[index]))
-
-
-def by_class_score(scores: NDArray[np.float64], name: str, *, worst: int, typical: int, best: int) -> list[Wish]:
+def by_class_score(
+    scores: NDArray[np.float64], sizes: NDArray[np.int64], name: str, *, worst: int, typical: int, best: int
+) -> list[Wish]:
     """Wishes for the worst, typical and best images of a class.
 
     Args:
         scores: IoU of the class in every image [N], 0 to 1; NaN where it does not occur.
+        sizes: Pixels of the class in every image [N]; among equal scores, the largest come first.
         name: Name of the class.
         worst: Number of images with the lowest IoU.
         typical: Number of images around the median.
@@ -64,11 +66,12 @@ def by_class_score(scores: NDArray[np.float64], name: str, *, worst: int, typica
     seen = np.flatnonzero(~np.isnan(scores))
     if not len(seen):
         return []
-    order = seen[np.argsort(scores[seen], kind="stable")]
+    order = seen[np.lexsort((-sizes[seen], scores[seen]))]
+    reverse = seen[np.lexsort((-sizes[seen], -scores[seen]))]
     middle = order[np.argsort(np.abs(scores[order] - np.median(scores[order])), kind="stable")]
 
     def wish(images: NDArray[np.intp], what: str, count: int) -> Wish:
         captions = [f"{what} for {name}: IoU {100 * scores[index]:.0f} %" for index in images]
         return Wish([int(index) for index in images], captions, count)
 
-    return [wish(order, "poor", worst), wish(order[::-1], "good", best), wish(middle, "typical", typical)]
+    return [wish(order, "poor", worst), wish(reverse, "good", best), wish(middle, "typical", typical)]

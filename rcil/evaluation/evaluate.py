@@ -99,16 +99,16 @@ class PerImage:
     def __init__(self, images: int, classes: int) -> None:
         self.counts = np.zeros((images, 3, classes), np.int64)
         """Correct, true and predicted pixels of every class [N, 3, C]."""
-        self._thumbnails = np.zeros((images, SIDE * SIDE), np.uint8)
+        self.thumbnails = np.zeros((images, SIDE * SIDE), np.uint8)
 
     def add(self, index: int, image: Image, matrix: NDArray[np.int64]) -> None:
         """Keep the counts of an image."""
-        self.counts[index], self._thumbnails[index] = counts_of(matrix), thumbnail(image)
+        self.counts[index], self.thumbnails[index] = counts_of(matrix), thumbnail(image)
 
     @cached_property
     def groups(self) -> NDArray[np.int64]:
         """Group of similar images that every image belongs to [N]."""
-        return group_similar(self._thumbnails)
+        return group_similar(self.thumbnails)
 
     @property
     def group_count(self) -> int:

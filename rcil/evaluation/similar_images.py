@@ -10,7 +10,7 @@ from rcil.core.images import Image
 
 SIDE = 16
 """Height and width of a thumbnail."""
-ALIKE = 0.9
+ALIKE = 0.94
 """Correlation of two thumbnails from which on their images count as the same scene.
 
 A car that drives through a street keeps this correlation for about half a second; frames that are a second apart
@@ -23,6 +23,16 @@ def thumbnail(image: Image) -> NDArray[np.uint8]:
     return np.asarray(cv2.resize(grey, (SIDE, SIDE), interpolation=cv2.INTER_AREA), np.uint8).ravel()
 
 
+def unit_vectors(thumbnails: NDArray[np.integer]) -> NDArray[np.float32]:
+    """Vectors [N, SIDE * SIDE] of which the products are the correlations of the thumbnails [N, SIDE * SIDE]."""
+    vectors = thumbnails.astype(np.float32)
+    vectors -= vectors.mean(axis=1, keepdims=True)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    flat = np.full_like(vectors, 1 / SIDE)  # images of a single colour resemble each other and no others
+    unit: NDArray[np.float32] = np.divide(vectors, lengths, out=flat, where=lengths > 0)
+    return unit
+
+
 def group_similar(thumbnails: NDArray[np.integer]) -> NDArray[np.int64]:
     """The group of every image [N], numbered from 0 in order of appearance.
 
@@ -32,10 +42,7 @@ def group_similar(thumbnails: NDArray[np.integer]) -> NDArray[np.int64]:
     Args:
         thumbnails: From `thumbnail`, [N, SIDE * SIDE], in the order of the images.
     """
-    vectors = thumbnails.astype(np.float32)
-    vectors -= vectors.mean(axis=1, keepdims=True)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors = np.divide(vectors, lengths, out=np.full_like(vectors, 1 / SIDE), where=lengths > 0)
+    vectors = unit_vectors(thumbnails)
     first = np.empty_like(vectors)
     groups = np.empty(len(vectors), np.int64)
     count = 0

@@ -149,14 +149,15 @@ def _choose(report: EvalReport) -> list[tuple[int, str]]:
     assert report.per_image is not None
     latest = max(c.step for c in report.classes)
     rows = [row for row, c in enumerate(report.classes) if c.step == latest and row != BACKGROUND]
-    iou = iou_of(report.per_image.counts[:, :, rows])
-    seen = (report.per_image.counts[:, 1:, rows].max(axis=1) >= MIN_PIXELS) & ~np.isnan(iou)
-    scores = np.divide(
-        np.where(seen, iou, 0).sum(axis=1), seen.sum(axis=1), out=np.full(len(iou), np.nan), where=seen.any(axis=1)
-    )
+    counts = report.per_image.counts[:, :, rows]
+    iou, sizes = iou_of(counts), counts[:, 1:].max(axis=1)
+    seen = (sizes >= MIN_PIXELS) & ~np.isnan(iou)
+    sums, classes = np.where(seen, iou, 0).sum(axis=1), seen.sum(axis=1)
+    scores = np.divide(sums, classes, out=np.full(len(iou), np.nan), where=classes > 0)
     names = [report.classes[row].name for row in rows]
     name = " and ".join(names) if len(names) <= MAX_NAMES else f"the {len(names)} classes of step {latest}"
-    return choose(by_class_score(scores, name, worst=4, typical=2, best=3), report.per_image.groups)
+    wishes = by_class_score(scores, sizes.sum(axis=1), name, worst=4, typical=2, best=3)
+    return choose(wishes, report.per_image.thumbnails)
 
 
 def as_document(models: Sequence[Evaluated]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 DPI = 120
@@ -157,11 +158,20 @@ def interval_plot(groups: Sequence[tuple[str, str, float | None, Sequence[Estima
         axes.set_yticks(range(len(estimates)), [_label(estimate.name) for estimate in estimates], fontsize=9)
         axes.set_ylim(len(estimates) - 0.4, -0.6)
         axes.set_xlabel(label, fontsize=9)
+        axes.set_xlim(*_span(estimates, limit))
         axes.set_title(title, fontsize=10, loc="left")
         axes.grid(axis="x", color="#E3E6E9", linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.margins(x=0.06)
     return as_png(figure)
+
+
+def _span(estimates: Sequence[Estimate], limit: float | None) -> tuple[float, float]:
+    """Limits of an axis that shows zero, the limit and all intervals, with a margin."""
+    values = [0.0, *([] if limit is None else [limit])]
+    for estimate in estimates:
+        values += [estimate.value, *(estimate.interval or ())]
+    margin = 0.05 * (max(values) - min(values)) or 1.0
+    return min(values) - margin, max(values) + margin
 
 
 def training_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
@@ -185,7 +195,7 @@ def training_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
     losses.set_yscale("log", nonpositive="mask")
     losses.set_title("Loss terms", fontsize=10, loc="left")
     if names:
-        losses.legend(frameon=False, fontsize=8)
+        losses.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=5)
     seen = [(row["epoch"] + 1, 100 * row["held_out_miou"]) for row in rows if "held_out_miou" in row]
     if seen:
         x, y = zip(*seen, strict=True)
@@ -197,7 +207,8 @@ def training_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
         "Mean IoU of the held-out images, %" if seen else "No held-out image was evaluated", fontsize=10, loc="left"
     )
     for axes in (losses, held_out):
-        axes.set_xlabel("epoch")
+        axes.set_xlabel("epoch", loc="right")
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.grid(color="#E3E6E9", linewidth=0.8)
         axes.set_axisbelow(True)
     return as_png(figure)

@@ -182,7 +182,7 @@ def compare(
     new = tuple(statistics.learned(name, row) for row, name in enumerate(names) if row >= pair.count)
     confusion = tuple(tuple(row) for row in measured.matrices[LEARNED].tolist())
     result = Forgetting(len(samples), len(grouped), old, new, confusion)
-    return result, [Shown(samples[index], why) for index, why in choose(_wishes(measured, pair), groups)]
+    return result, [Shown(samples[index], why) for index, why in choose(_wishes(measured, pair), measured.thumbnails)]
 
 
 @dataclass(frozen=True)
@@ -288,5 +288,5 @@ def _wishes(measured: _Measured, pair: Pair) -> list[Wish]:
     shares = measured.differing[:, 0] / np.maximum(measured.differing[:, 1], 1)
     changed = [int(index) for index in np.argsort(-shares, kind="stable") if shares[index] > 0]
     captions = [f"largest changes of old classes: {shares[index]:.1%} of the pixels" for index in changed]
-    poor, *others = by_class_score(scores, name, worst=4, typical=2, best=3) or [Wish((), (), 0)]
+    poor, *others = by_class_score(scores, union, name, worst=4, typical=2, best=3) or [Wish((), (), 0)]
     return [poor, Wish(changed, captions, 3), *others]

@@ -27,7 +27,7 @@ ERRORS: Kinds = (
     ("error: new class missed", (230, 25, 75)),
     ("error: new class where it is not", (240, 50, 230)),
     ("error: the old model was right", (255, 150, 0)),
-    ("error of both models", (235, 235, 235)),
+    ("error of both models", (165, 155, 115)),
 )
 """The kinds of errors of the new model, with their colours, in the order of the values of `step_errors`."""
 

@@ -147,8 +147,8 @@ def write_html(path: Path, report: dict[str, Any], overlays: Path, log: Path) ->
     """
     blocks: list[Block] = [
         BannerBlock(report["verdict"].upper(), f"{_sentence(report['reason'])}", TONES[report["verdict"]]),
-        TableBlock("New classes", NEW_COLUMNS, _toned(new_rows(report)), limits_text(report)),
-        TableBlock("Old classes", OLD_COLUMNS, _toned(old_rows(report)), NOTE),
+        _table("New classes", NEW_COLUMNS, new_rows(report), limits_text(report)),
+        _table("Old classes", OLD_COLUMNS, old_rows(report), NOTE),
         *_plots(report, log),
     ]
     problems = [[p["place"], p["message"]] for p in report["preflight"]["problems"]]
@@ -228,12 +228,12 @@ def read_log(path: Path) -> list[dict[str, float]]:
         return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
 
 
-def _toned(rows: Sequence[Sequence[str]]) -> list[list[str | Mark]]:
-    """The rows with the state of the limit in its colour."""
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> TableBlock:
+    """A table without empty columns, in which the states of the limits have their colours."""
     tones = dict(STATES.values())
-    return [
-        [row[0], *(Mark(c, tones[c]) if c in tones and i != 1 else c for i, c in enumerate(row[1:], 1))] for row in rows
-    ]
+    shown = [i for i, column in enumerate(columns) if column != "agreement" or any(row[i] != "-" for row in rows)]
+    cells = [[Mark(row[i], tones[row[i]]) if columns[i] == "limit" else row[i] for i in shown] for row in rows]
+    return TableBlock(title, [columns[i] for i in shown], cells, note)
 
 
 def _states(report: dict[str, Any]) -> dict[str, str]:

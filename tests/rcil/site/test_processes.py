@@ -17,6 +17,7 @@ from rcil.hardware.processes import Processes
 from rcil.inference import Model
 from rcil.site.forgetting import Pair, compare
 from rcil.site.run import add_class
+from rcil.site.verdict import Limits, judge
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rcil"]
 
@@ -31,8 +32,8 @@ def run(old_model, site, output, *options):
 
 @pytest.mark.slow  # torchrun and two interpreters
 def test_two_processes_come_to_the_result_of_one(ask, old_model, site, tmp_path):
-    alone = add_class(ask("training.device=cpu", max_drop=100), tmp_path / "one")
-    done = run(old_model, site, tmp_path / "two", "--max-drop", "100", "--json")
+    alone = add_class(ask("training.device=cpu", max_drop=100, min_new=0), tmp_path / "one")
+    done = run(old_model, site, tmp_path / "two", "--max-drop", "100", "--min-new", "0", "--json")
     assert done.returncode == 0, done.stderr
     together = json.loads(done.stdout)
     assert together == json.loads((tmp_path / "two" / "report.json").read_text()), "one process reports"
@@ -95,4 +96,4 @@ def test_both_processes_come_to_the_verdict_of_one(site, painter, described):
         first, second = pool.map(work, (0, 1))
     assert first == second == compare(pair, samples, {"ball"})
     assert seen == [[1, 3, 5], [2, 4]], "each sample is looked at by one of them"
-    assert first[0].reason(5) == "ball dropped 100.0 points, limit 5"
+    assert judge(first[0], Limits(5, 20)).reason == "ball dropped 100.0 points, limit 5"
