@@ -27,6 +27,6 @@ def test_poor_good_and_typical():
     poor, good, typical = by_class_score(scores, sizes, "cone", worst=1, typical=2, best=3)
     assert (poor.images, poor.count) == ([6, 5, 2, 4, 0, 3], 1), "among equal ones the largest first"
     assert (good.images, good.count) == ([3, 0, 4, 2, 6, 5], 3)
-    assert typical.images[:2] == [2, 4] and typical.count == 2
+    assert set(typical.images[:2]) == {2, 4} and typical.count == 2
     assert poor.captions[1:3] == ["poor for cone: IoU 0 %", "poor for cone: IoU 10 %"]
     assert by_class_score(np.full(3, np.nan), np.zeros(3), "cone", worst=1, typical=1, best=1) == []
