@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rcil import defaults
 from rcil.core.log import Progress
@@ -31,6 +31,8 @@ class StepReport:
         ['forklift']
         >>> report.model.name
         'model.safetensors'
+        >>> report.verdict in ("accepted", "uncertain", "rejected")
+        True
     """
 
     model: Path
@@ -45,8 +47,14 @@ class StepReport:
         return reason
 
     @property
+    def verdict(self) -> Literal["accepted", "uncertain", "rejected"]:
+        """`accepted` or `rejected` if the measurements decide it, `uncertain` if they are too few or too close."""
+        outcome: Literal["accepted", "uncertain", "rejected"] = self.document["verdict"]
+        return outcome
+
+    @property
     def ok(self) -> bool:
-        """Whether no old class lost more than `max_drop` points."""
+        """Whether the model is not rejected; `verdict` tells whether it is certain."""
         return self.rejected is None
 
 
@@ -66,6 +74,8 @@ def add_class(
     workers: int = defaults.WORKERS,
     scale: float | None = None,
     max_drop: float = defaults.MAX_DROP,
+    min_new: float = defaults.MIN_NEW,
+    max_background_drop: float | None = None,
     seed: int = defaults.SEED,
     device: str = "auto",
     overrides: Sequence[str] = (),
@@ -74,7 +84,7 @@ def add_class(
 ) -> StepReport:
     """Teach a model further classes from labelled site images, and measure what it forgot.
 
-    A model that forgot too much is written too, with the reason in its metadata; `report.ok` is False then.
+    A rejected model is written too, with the reason in its metadata; `report.ok` is False then.
 
     Settings that are None are those that the checkpoint was trained with; crops fit into the images, and the length of
     the training follows from the images and from `minutes`. `report.document["recipe"]` has the reason of every value.
@@ -100,7 +110,9 @@ def add_class(
         crop: Side of the training crops in pixels.
         workers: Processes that decode and augment images.
         scale: The network sees images at this multiple of their size.
-        max_drop: IoU points that an old class may lose.
+        max_drop: IoU points that a named old class may lose.
+        min_new: IoU in percent that a new class must reach; 0 accepts any.
+        max_background_drop: IoU points that background may lose; None: any.
         seed: Seed of all random numbers.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         overrides: Further settings as dotted keys with YAML values, for example `training.momentum=0.8`.
@@ -119,6 +131,8 @@ def add_class(
         scale=scale,
         minutes=minutes,
         max_drop=max_drop,
+        min_new=min_new,
+        max_background_drop=max_background_drop,
         seed=seed,
     )
     document = teach(request, Path(output), resume=resume, display=display)

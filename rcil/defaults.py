@@ -4,6 +4,7 @@ from typing import Literal
 
 SCALE = 1.0
 MAX_SCALE = 4.0
+"""Largest factor by which images can be resized for a network."""
 SEED = 0
 
 # rcil add-class
@@ -15,6 +16,10 @@ MAX_CROP = 4096
 MAX_BATCH = 1024
 MAX_LR = 1.0
 MAX_DROP = 5.0
+MIN_NEW = 20.0
+"""Minimum IoU of a new class in percent: an F1 score of one third, at which about two of three marked pixels are wrong
+and two of three pixels of the class are missed. Below that the class is of no use. Thin objects such as poles do not
+reach much more with a good model, which a higher default would reject."""
 
 # rcil prelabel
 MIN_CONFIDENCE = 0.5

@@ -210,6 +210,7 @@ def eval_(
             test_crop=test_crop,
             void_background=void_background,
             device=device or "auto",
+            draw=output is not None,
             progress=progress,
         )
     if output is not None:

@@ -28,7 +28,7 @@ from rcil.cli.options import (
     with_device,
 )
 from rcil.core.errors import ConfigError, GateError
-from rcil.core.log import is_quiet
+from rcil.core.log import is_quiet, log
 from rcil.hardware.devices import announce_device
 
 if TYPE_CHECKING:
@@ -50,7 +50,12 @@ Minutes = Annotated[
 OptionalScale = Annotated[
     float | None, typer.Option("--scale", min=0.01, max=4, help="Factor by which images are resized for the network.")
 ]
-MaxDrop = Annotated[float, typer.Option(min=0, help="Maximum drop in IoU points of an old class.")]
+MaxDrop = Annotated[float, typer.Option(min=0, help="Maximum drop in IoU points of a named old class.")]
+MinNew = Annotated[float, typer.Option(min=0, max=100, help="Minimum IoU in percent of a new class; 0 accepts any.")]
+MaxBackgroundDrop = Annotated[
+    float | None,
+    typer.Option(min=0, help="Maximum drop in IoU points of background, which has no limit by default."),
+]
 Strict = Annotated[
     bool,
     typer.Option("--strict", help="Keep the old network unchanged and train only the classifier row of the new class."),
@@ -73,6 +78,8 @@ def add_class(
     workers: Annotated[int, typer.Option(min=0, help="Number of data loading processes.")] = defaults.WORKERS,
     scale: OptionalScale = None,
     max_drop: MaxDrop = defaults.MAX_DROP,
+    min_new: MinNew = defaults.MIN_NEW,
+    max_background_drop: MaxBackgroundDrop = None,
     strict: Strict = False,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = defaults.SEED,
     override: Overrides = None,
@@ -87,9 +94,11 @@ def add_class(
     is as long as the images call for, as far as --minutes allow. One line shows what was chosen; --dry-run also shows
     the memory.
 
-    Errors in images, masks or names end the command with exit code 6 before anything is written. If an old class lost
-    more than --max-drop points, the exit code is 8 and the model is marked as rejected: `rcil info` shows the mark, and
-    `rcil-export fold` refuses the model. For several GPUs: `torchrun --nproc-per-node 2 -m rcil add-class ...`.
+    Errors in images, masks or names end the command with exit code 6 before anything is written. If the measurements
+    show that an old class lost more than --max-drop points, or that a new class does not reach --min-new, the exit code
+    is 8 and the model is marked as rejected: `rcil info` shows the mark, and `rcil-export fold` refuses the model. If
+    they do not suffice to decide, the verdict is uncertain: a warning with exit code 0. For several GPUs: `torchrun
+    --nproc-per-node 2 -m rcil add-class ...`.
 
     Examples:
         rcil add-class --from step0.safetensors --data my_site --class forklift -o forklift
@@ -110,6 +119,8 @@ def add_class(
         scale=scale,
         minutes=minutes,
         max_drop=max_drop,
+        min_new=min_new,
+        max_background_drop=max_background_drop,
         seed=seed,
     )
     if dry_run:
@@ -148,7 +159,7 @@ def _check_request(request: Request, output: Path, *, as_json: bool) -> None:
 
 
 def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> None:
-    """Add the classes and print the report; raise if the new model forgot too much."""
+    """Add the classes and print the report; raise if the new model is rejected."""
     from rcil.cli.progress import announce_training, progress
     from rcil.cli.tables import print_preflight, print_report
     from rcil.hardware.processes import leave, started
@@ -170,8 +181,10 @@ def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> No
     if rank == 0 and report["rejected"]:
         raise GateError(
             f"{output / 'model.safetensors'} is marked as rejected: {report['rejected']}",
-            f"Look at {output / 'report.html'}; more images, a lower --lr or --strict forget less.",
+            f"Look at {output / 'report.html'}. {report['next'][0]['text']}",
         )
+    if rank == 0 and as_json and report["verdict"] == "uncertain":
+        log.warning("%s is marked as uncertain: %s", output / "model.safetensors", report["reason"])
     leave()
 
 

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rcil.cli.console import print_json
-from rcil.site.report import NEW_COLUMNS, OLD_COLUMNS, new_rows, old_rows, verdict
+from rcil.evaluation.bootstrap import CONFIDENCE, percent_interval, scenes
+from rcil.site.report import NEW_COLUMNS, OLD_COLUMNS, certainty, new_rows, old_rows, verdict
 
 if TYPE_CHECKING:
     from rcil.data.check import CheckReport, Problem
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 MAX_CHECK_PROBLEMS = 40
 MAX_WARNINGS = 20
 """Warnings shown on the terminal; the report lists all."""
+ONLY_ON_PAGES = ("measured by", "agreement", "pixels", "scenes")
+"""Columns of the report that the terminal leaves out, so that the tables fit."""
+VERDICT_COLOURS = {"accepted": "green", "uncertain": "yellow", "rejected": "red"}
 Row = Sequence[str | Text]
 
 
@@ -58,8 +62,10 @@ def print_model(path: Path, header: Header) -> None:
     table = Table(title=Text(str(path)), box=box.SIMPLE, show_header=False, title_justify="left")
     for key, value in _model_facts(header).items():
         table.add_row(key, Text(value))
-    if meta.rejected is not None:
-        table.add_row(Text("rejected", style="bold red"), Text(meta.rejected, style="bold red"))
+    for mark, reason in (("rejected", meta.rejected), ("uncertain", meta.uncertain)):
+        if reason is not None:
+            style = f"bold {VERDICT_COLOURS[mark]}"
+            table.add_row(Text(mark, style=style), Text(reason, style=style))
     Console().print(table)
     if meta.classes:
         classes = [(str(c.id), c.name, str(c.step), _swatch(c.colour)) for c in meta.classes]
@@ -142,14 +148,18 @@ def print_models(models: Sequence[Evaluated]) -> None:
     last, means = models[-1].report, ("old", "new", "all")
     rows: list[Row | None]
     if len(models) == 1:
-        columns = ["class", "step", "IoU", "pixels"]
-        rows = [(c.name, str(c.step), percent(c.iou), f"{c.pixels:,}") for c in last.classes]
-        rows += [None, *((f"mean, {name}", "", percent(getattr(last, name)), "") for name in means)]
+        columns = ["class", "step", "IoU", f"{CONFIDENCE:.0%} interval", "pixels"]
+        rows = [
+            (c.name, str(c.step), percent(c.iou), percent_interval(c.interval) or "-", f"{c.pixels:,}")
+            for c in last.classes
+        ]
+        rows += [None, *((f"mean, {name}", "", percent(getattr(last, name)), "", "") for name in means)]
     else:
         columns = ["class", *headings(models)]
         rows = [(c.name, *map(percent, c.iou)) for c in histories(models)]
         rows += [None, *((f"mean, {name}", *(percent(getattr(m.report, name)) for m in models)) for name in means)]
-    print_rows(columns, rows, f"IoU on {last.images} images, %", left=("class",))
+    shown = "" if last.groups is None else f" that show {scenes(last.groups)}"
+    print_rows(columns, rows, f"IoU on {last.images} images{shown}, %", left=("class",))
     if len(models) == 1 and last.unknown:
         text = f"counted as background, unknown to the model: {', '.join(last.unknown)}"
         Console().print(Text(text), soft_wrap=True)
@@ -197,10 +207,17 @@ def print_plan(plan: StepPlan) -> None:
 
 
 def print_report(report: dict[str, Any]) -> None:
-    """Print the tables of old and new classes and the verdict."""
+    """Print the tables of old and new classes, the evidence, the verdict and what to do next."""
     for columns, rows in ((OLD_COLUMNS, old_rows(report)), (NEW_COLUMNS, new_rows(report))):
-        print_rows(columns, rows, left=columns[:1])
-    Console().print(Text(verdict(report), style="bold red" if report["rejected"] else "bold green"), soft_wrap=True)
+        shown = [index for index, column in enumerate(columns) if column not in ONLY_ON_PAGES]
+        print_rows([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], left=columns[:1])
+    console = Console()
+    console.print(Text(certainty(report)), soft_wrap=True)
+    console.print(Text(verdict(report), style=f"bold {VERDICT_COLOURS[report['verdict']]}"), soft_wrap=True)
+    for step in report["next"]:
+        console.print(Text(f"next: {step['text']}"), soft_wrap=True)
+        if step["command"]:
+            console.print(Text(f"  {step['command']}"), soft_wrap=True)
 
 
 def print_estimate(steps: Sequence[StepEstimate], *, as_json: bool = False) -> None:
@@ -240,8 +257,8 @@ def print_demo(document: dict[str, Any], output: Path) -> None:
     ]
     print_rows(("", *last), rows, "IoU on images that no training saw, %", left=("",))
     console = Console(markup=False)
-    for name, reason in document["verdicts"].items():
-        console.print(f"{name}: {'accepted' if reason is None else f'rejected by the gate, {reason}'}")
+    for name, outcome in document["verdicts"].items():
+        console.print(f"{name}: {outcome}", soft_wrap=True)
     fold = document["fold"]
     console.print(
         f"deployed: {fold['rc_blocks']} RC blocks folded, error {fold['relative_error']:.0e} of the logit range, "

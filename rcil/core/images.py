@@ -134,11 +134,15 @@ def decoded(data: bytes | bytearray) -> Image | None:
 
 def write_image(path: Path, pixels: Image, *, quality: int = 95) -> None:
     """Write RGB [H, W, 3] or grey [H, W] atomically, in the format of the suffix; `quality` is for JPEG."""
+    write_file(path, encoded(path, pixels, quality=quality))
+
+
+def encoded(path: Path, pixels: Image, *, quality: int = 95) -> bytes:
+    """The bytes that `write_image` writes."""
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(f"cannot write {path}: unknown image format", f"End the name with {', '.join(SUFFIXES)}.")
     stored = pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels[..., ::-1])
     if stored.size == 0:
         raise DataError(f"cannot write {path}: the image is empty", "Check its size.")
     options = [] if path.suffix.lower() == ".png" else [cv2.IMWRITE_JPEG_QUALITY, quality]
-    data = cv2.imencode(path.suffix, stored, options)[1]
-    write_file(path, data.tobytes())
+    return cv2.imencode(path.suffix, stored, options)[1].tobytes()

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rcil.core.images import read_rgb
+from rcil.core.images import Image, read_rgb
 from rcil.core.log import Progress
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import id_table
 from rcil.data.types import IGNORE, Sample, SegmentationData
+from rcil.evaluation.bootstrap import Interval, by_group, counts_of, interval_of, iou_of, resampled_iou
 from rcil.evaluation.resampling import Pair, centre_crop
+from rcil.evaluation.similar_images import SIDE, group_similar, thumbnail
 from rcil.inference import Model
 from rcil.model.metadata import Metadata
 
 GPU_PIXELS = 2**21
 """Default number of pixels in a batch on a GPU: eight images of 512 x 512."""
+Observer = Callable[[int, Image, NDArray[np.int64]], None]
 MAX_WAITING = 64
 """Maximum number of images in memory that wait for others of the same size."""
 
@@ -40,23 +44,25 @@ class Confusion:
 
     def update(self, truth: NDArray[np.uint8], predicted: NDArray[np.uint8]) -> None:
         """Add the pixels of a mask [H, W] and its prediction; ignored pixels do not count."""
-        valid = truth != IGNORE
-        pairs = truth[valid].astype(np.int64) * self.classes + predicted[valid]
-        self.matrix += np.bincount(pairs, minlength=self.classes**2).reshape(self.matrix.shape)
+        self.matrix += confusion_of(truth, predicted, self.classes)
 
     @property
     def iou(self) -> NDArray[np.float64]:
         """IoU of every class; NaN for a class that neither occurs nor is predicted."""
-        hits = np.diag(self.matrix)
-        union = self.matrix.sum(axis=0) + self.matrix.sum(axis=1) - hits
-        iou: NDArray[np.float64] = np.divide(hits, union, out=np.full(self.classes, np.nan), where=union > 0)
-        return iou
+        return iou_of(counts_of(self.matrix))
 
     @property
     def pixel_accuracy(self) -> float:
         """Share of correctly classified pixels; NaN without pixels."""
         total = self.matrix.sum()
         return float(np.trace(self.matrix) / total) if total else float("nan")
+
+
+def confusion_of(truth: NDArray[np.uint8], predicted: NDArray[np.uint8], classes: int) -> NDArray[np.int64]:
+    """Pixels [C, C] of a mask [H, W] by true (row) and predicted class (column), without ignored ones."""
+    valid = truth != IGNORE
+    pairs = truth[valid].astype(np.int64) * classes + predicted[valid]
+    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 
 
 def mean_iou(iou: NDArray[np.float64], rows: Sequence[int]) -> float:
@@ -76,6 +82,47 @@ class ClassResult:
     """IoU from 0 to 1; NaN if the class neither occurs nor is predicted."""
     pixels: int
     """Number of pixels of the class in the masks."""
+    interval: Interval | None = None
+    """Interval of the IoU; None if it was not computed, or if the class occurs in fewer than two scenes."""
+    groups: int | None = None
+    """Groups of similar images in which the class occurs; None if they were not computed."""
+
+
+class PerImage:
+    """What an evaluation keeps of every image, so that it can tell how certain the IoU is and which images to show.
+
+    Args:
+        images: Number of images N.
+        classes: Number of classes C.
+    """
+
+    def __init__(self, images: int, classes: int) -> None:
+        self.counts = np.zeros((images, 3, classes), np.int64)
+        """Correct, true and predicted pixels of every class [N, 3, C]."""
+        self.thumbnails = np.zeros((images, SIDE * SIDE), np.uint8)
+
+    def add(self, index: int, image: Image, matrix: NDArray[np.int64]) -> None:
+        """Keep the counts of an image."""
+        self.counts[index], self.thumbnails[index] = counts_of(matrix), thumbnail(image)
+
+    @cached_property
+    def groups(self) -> NDArray[np.int64]:
+        """Group of similar images that every image belongs to [N]."""
+        return group_similar(self.thumbnails)
+
+    @property
+    def group_count(self) -> int:
+        """Number of groups of similar images."""
+        return int(self.groups.max(initial=-1)) + 1
+
+    def intervals(self) -> list[tuple[Interval | None, int]]:
+        """The interval of every class's IoU, as shares of 1, and the number of groups in which it occurs."""
+        grouped = by_group(self.counts, self.groups)
+        present = np.count_nonzero(grouped[:, 1], axis=0)
+        if not len(grouped):
+            return [(None, 0)] * self.counts.shape[-1]
+        resampled = resampled_iou(grouped)
+        return [(interval_of(resampled[:, row], int(n)), int(n)) for row, n in enumerate(present)]
 
 
 @dataclass(frozen=True)
@@ -93,6 +140,12 @@ class EvalReport:
     unknown: tuple[str, ...]
     """Classes of the data that the model does not know; their pixels count as background."""
     confusion: NDArray[np.int64]
+    per_image: PerImage | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def groups(self) -> int | None:
+        """Groups of similar images, or scenes; None if they were not computed."""
+        return None if self.per_image is None else self.per_image.group_count
 
     @property
     def iou_by_class(self) -> dict[str, float]:
@@ -103,9 +156,10 @@ class EvalReport:
         """JSON-ready; NaN becomes null."""
         return {
             "images": self.images,
+            **({} if self.groups is None else {"groups": self.groups}),
             "miou": {name: _number(getattr(self, name)) for name in ("old", "new", "all")},
             "pixel_accuracy": _number(self.pixel_accuracy),
-            "classes": [{**asdict(c), "iou": _number(c.iou)} for c in self.classes],
+            "classes": [_class_document(c) for c in self.classes],
             "unknown_classes": list(self.unknown),
             "confusion": self.confusion.tolist(),
         }
@@ -120,9 +174,10 @@ def evaluate(
     scale: float | None = None,
     test_crop: int | None = None,
 ) -> EvalReport:
-    """IoU per class, and the mean over old, new and all classes. The arguments are those of `measure`."""
-    confusion = measure(model, data, samples, progress, scale=scale, test_crop=test_crop)
-    return as_report(confusion, model.metadata, data, len(samples))
+    """IoU and interval per class, and the mean over old, new and all classes. The arguments are those of `measure`."""
+    seen = PerImage(len(samples), len(model.network.names))
+    confusion = measure(model, data, samples, progress, scale=scale, test_crop=test_crop, observe=seen.add)
+    return as_report(confusion, model.metadata, data, len(samples), seen)
 
 
 def measure(
@@ -135,6 +190,7 @@ def measure(
     test_crop: int | None = None,
     dtype: torch.dtype = torch.float32,
     pixels: int | None = None,
+    observe: Observer = lambda index, image, matrix: None,
 ) -> Confusion:
     """Segment every sample at the size of its mask and count the pixels of each true and predicted class.
 
@@ -149,6 +205,7 @@ def measure(
         dtype: A half-precision type runs the network under autocast.
         pixels: Maximum number of pixels in a batch; images of one size share a batch. By default `GPU_PIXELS` on a
             GPU, and one image per batch on a CPU.
+        observe: Called with the index of every sample, its image and its confusion matrix [C, C].
     """
     table = rows_by_value(data, model.network.names)
     confusion = Confusion(len(model.network.names))
@@ -156,25 +213,29 @@ def measure(
     if pixels is None:
         pixels = GPU_PIXELS if device.type == "cuda" else 0
     done = 0
-    pairs = (read_pair(sample, table) for sample in samples)
-    if test_crop is not None:
-        pairs = (centre_crop(image, truth, test_crop) for image, truth in pairs)
-    for group in batches_of_one_size(pairs, pixels):
+    items = ((*read_pair(sample, table, test_crop), index) for index, sample in enumerate(samples))
+    for group in batches_of_one_size(items, pixels):
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            masks = model.folded.segment_all([image for image, _ in group], scale=scale)
-        for (_, truth), rows in zip(group, masks, strict=True):
-            confusion.update(truth, rows)
+            masks = model.folded.segment_all([image for image, _, _ in group], scale=scale)
+        for (image, truth, index), rows in zip(group, masks, strict=True):
+            matrix = confusion_of(truth, rows, confusion.classes)
+            confusion.matrix += matrix
+            observe(index, image, matrix)
         done += len(group)
         progress(done, len(samples))
     return confusion
 
 
-def batches_of_one_size(pairs: Iterable[Pair], pixels: int) -> Iterator[list[Pair]]:
-    """Group pairs of one size into batches of at most `pixels` pixels; a batch has at least one image."""
-    waiting: dict[tuple[int, ...], list[Pair]] = {}
-    for image, truth in pairs:
+Item = tuple[Image, NDArray[np.uint8], int]
+"""An image [H, W, 3], its labels [H, W] and the index of its sample."""
+
+
+def batches_of_one_size(items: Iterable[Item], pixels: int) -> Iterator[list[Item]]:
+    """Group items of one size into batches of at most `pixels` pixels; a batch has at least one image."""
+    waiting: dict[tuple[int, ...], list[Item]] = {}
+    for image, truth, index in items:
         group = waiting.setdefault(truth.shape, [])
-        group.append((image, truth))
+        group.append((image, truth, index))
         if (len(group) + 1) * truth.size > pixels:
             yield waiting.pop(truth.shape)
         elif sum(map(len, waiting.values())) > MAX_WAITING:
@@ -182,8 +243,10 @@ def batches_of_one_size(pairs: Iterable[Pair], pixels: int) -> Iterator[list[Pai
     yield from waiting.values()
 
 
-def read_pair(sample: Sample, table: NDArray[np.uint8]) -> Pair:
+def read_pair(sample: Sample, table: NDArray[np.uint8], test_crop: int | None = None) -> Pair:
     """Image [H, W, 3] and labels [H, W] of a sample; `table` [256] maps mask values to labels.
+
+    With `test_crop`, both are cut to a square of this side, see `measure`.
 
     Raises if the mask has another size than its image. Resizing it would hide a real mistake: a mask drawn before the
     photo was rotated by its EXIF tag.
@@ -195,7 +258,7 @@ def read_pair(sample: Sample, table: NDArray[np.uint8]) -> Pair:
             f"{sample.mask} has {columns}x{rows} pixels, its image has {width}x{height}",
             "Export the mask again; `rcil data check` lists all masks of a wrong size.",
         )
-    return image, table[mask]
+    return (image, table[mask]) if test_crop is None else centre_crop(image, table[mask], test_crop)
 
 
 def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.uint8]:
@@ -213,9 +276,12 @@ def rows_by_value(data: SegmentationData, names: Sequence[str]) -> NDArray[np.ui
     return by_id[id_table(data)]
 
 
-def as_report(confusion: Confusion, metadata: Metadata, data: SegmentationData, images: int) -> EvalReport:
-    """Compute the report from the confusion matrix of `images` images."""
+def as_report(
+    confusion: Confusion, metadata: Metadata, data: SegmentationData, images: int, seen: PerImage | None = None
+) -> EvalReport:
+    """Compute the report from the confusion matrix of `images` images, with intervals if there are counts of each."""
     iou, pixels = confusion.iou, confusion.matrix.sum(axis=1)
+    certainty = [(None, None)] * confusion.classes if seen is None else seen.intervals()
     steps = [c.step for c in metadata.classes]
     latest = max(steps)
     labelled = np.isin(BACKGROUND, id_table(data))
@@ -223,7 +289,8 @@ def as_report(confusion: Confusion, metadata: Metadata, data: SegmentationData, 
     return EvalReport(
         images=images,
         classes=tuple(
-            ClassResult(c.name, c.step, float(iou[row]), int(pixels[row])) for row, c in enumerate(metadata.classes)
+            ClassResult(c.name, c.step, float(iou[row]), int(pixels[row]), *certainty[row])
+            for row, c in enumerate(metadata.classes)
         ),
         old=mean_iou(iou, [r for r in rows if steps[r] < latest]),
         new=mean_iou(iou, [r for r in rows if steps[r] == latest]),
@@ -231,7 +298,14 @@ def as_report(confusion: Confusion, metadata: Metadata, data: SegmentationData, 
         pixel_accuracy=confusion.pixel_accuracy,
         unknown=tuple(name for name in data.names if name not in {c.name for c in metadata.classes}),
         confusion=confusion.matrix,
+        per_image=seen,
     )
+
+
+def _class_document(c: ClassResult) -> dict[str, Any]:
+    """A class, JSON-ready; what was not computed is left out."""
+    document = {**asdict(c), "iou": _number(c.iou)}
+    return document if c.groups is not None else {k: v for k, v in document.items() if k not in ("interval", "groups")}
 
 
 def _number(value: float) -> float | None:

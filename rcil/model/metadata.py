@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from rcil import defaults
 from rcil.core.errors import CheckpointError
 from rcil.core.palette import Colour, colours_for
 from rcil.model.architecture import Architecture, FrozenModel
@@ -21,8 +22,6 @@ Triple = tuple[float, float, float]
 Level = Annotated[float, Field(ge=-1e3, le=1e3)]
 """Mean of a colour channel divided by 255. Values far outside 0 to 1, such as infinity, mean a damaged file."""
 Spread = Annotated[float, Field(ge=1e-6, le=1e3)]
-MAX_SCALE = 4.0
-"""Largest factor by which images can be resized for a network."""
 Byte = Annotated[int, Field(ge=0, le=255)]
 
 
@@ -93,6 +92,8 @@ class Metadata(FrozenModel):
     cost: CostInfo | None = None
     rejected: str | None = None
     """Why a check after training rejected the model for deployment; None if it was not rejected."""
+    uncertain: str | None = None
+    """Why a check after training could neither accept nor reject the model; None if it could."""
 
     @model_validator(mode="before")
     @classmethod
@@ -138,7 +139,7 @@ class Metadata(FrozenModel):
         for entry in reversed(self.lineage):
             section = entry.config.get("data")  # `rcil train` has it there, `rcil add-class` at the top
             found = entry.config.get("scale", section.get("scale") if isinstance(section, dict) else None)
-            if isinstance(found, int | float) and 0 < found <= MAX_SCALE:
+            if isinstance(found, int | float) and 0 < found <= defaults.MAX_SCALE:
                 return float(found)
         return 1.0
 

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Literal
 
 from rcil.core.files import replacing
+from rcil.core.images import JPEG
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """Content security policy: the browser fetches nothing, so that a page can be opened and mailed anywhere."""
@@ -37,11 +39,44 @@ tr > :first-child { position: sticky; left: 0; padding-left: .3rem; background: 
 thead tr > * { font-weight: 600 }
 .prose th, .prose td { text-align: left; white-space: normal; vertical-align: top }
 img { display: block; max-width: 100%; height: auto; border-radius: 6px; background: #fff }
+h3 { margin: 1.6rem 0 .4rem; font-size: 1rem; overflow-wrap: anywhere }
+h3 span { font-weight: normal; color: var(--dim) }
+pre { max-width: 100%; margin: .3rem 0 1rem; padding: .7rem .9rem; border: 1px solid var(--line); border-radius: 6px;
+  background: var(--stripe); font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere }
+ol { padding-left: 1.4rem; max-width: 60rem }
+:root { --good: #1a7f37; --unsure: #9a6700; --bad: #cf222e }
+@media (prefers-color-scheme: dark) { :root { --good: #3fb950; --unsure: #d29922; --bad: #f85149 } }
+.good { --tone: var(--good) } .unsure { --tone: var(--unsure) } .bad { --tone: var(--bad) } .dim { --tone: var(--dim) }
+.mark { color: var(--tone); font-weight: 600 }
+.mark.dim { font-weight: normal }
+.banner { margin: 1.2rem 0; padding: .8rem 1.1rem; border: 1px solid var(--tone); border-left-width: .5rem;
+  border-radius: 6px; background: color-mix(in srgb, var(--tone) 9%, var(--page)) }
+.banner strong { display: block; color: var(--tone); font-size: 1.3rem; letter-spacing: .02em }
+.banner p { margin: .2rem 0 0; max-width: none }
 """
 
+Tone = Literal["good", "unsure", "bad", "dim"]
 
-Cell = str | float | None
+
+@dataclass(frozen=True)
+class Mark:
+    """A coloured cell."""
+
+    text: str
+    tone: Tone
+
+
+Cell = str | float | Mark | None
 """Floats are shown with one decimal, integers with a space between thousands, None and NaN as a dash."""
+
+
+@dataclass(frozen=True)
+class BannerBlock:
+    """A coloured box with a word in large letters and a sentence."""
+
+    word: str
+    text: str
+    tone: Tone
 
 
 @dataclass(frozen=True)
@@ -70,12 +105,31 @@ class ImageBlock:
 
     title: str
     png: bytes
+    """A PNG or JPEG file."""
     alt: str
     """Alternative text of the picture."""
     note: str = ""
 
 
-Block = TextBlock | TableBlock | ImageBlock
+@dataclass(frozen=True)
+class GalleryBlock:
+    """Pictures under a common title."""
+
+    title: str
+    pictures: Sequence[ImageBlock]
+    """Their titles are subtitles here, and their notes stand beside them."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class StepsBlock:
+    """A numbered list of what to do, each with a command or an empty string."""
+
+    title: str
+    steps: Sequence[tuple[str, str]]
+
+
+Block = TextBlock | TableBlock | ImageBlock | BannerBlock | GalleryBlock | StepsBlock
 
 
 def write_page(path: Path, title: str, subtitle: str, blocks: Sequence[Block]) -> None:
@@ -131,9 +185,31 @@ def _block(block: Block) -> list[str]:
         case TableBlock():
             return _table(block)
         case ImageBlock():
-            source = "data:image/png;base64," + base64.b64encode(block.png).decode("ascii")
-            picture = f'<img src="{source}" alt="{escape(block.alt)}">'
-            return ["<section>", f"<h2>{escape(block.title)}</h2>", picture, *_optional(block.note), "</section>"]
+            return ["<section>", f"<h2>{escape(block.title)}</h2>", _image(block), *_optional(block.note), "</section>"]
+        case BannerBlock():
+            word, text = f"<strong>{escape(block.word)}</strong>", f"<p>{escape(block.text)}</p>"
+            return [f'<div class="banner {block.tone}" role="status">', word, text, "</div>"]
+        case GalleryBlock():
+            pictures = [line for picture in block.pictures for line in _captioned(picture)]
+            return ["<section>", f"<h2>{escape(block.title)}</h2>", *_optional(block.note), *pictures, "</section>"]
+        case StepsBlock():
+            items = [line for text, command in block.steps for line in _step(text, command)]
+            return ["<section>", f"<h2>{escape(block.title)}</h2>", "<ol>", *items, "</ol>", "</section>"]
+
+
+def _image(block: ImageBlock) -> str:
+    kind = "jpeg" if block.png.startswith(JPEG) else "png"
+    source = f"data:image/{kind};base64," + base64.b64encode(block.png).decode("ascii")
+    return f'<img src="{source}" alt="{escape(block.alt)}">'
+
+
+def _captioned(block: ImageBlock) -> list[str]:
+    note = f" <span>{escape(block.note)}</span>" if block.note else ""
+    return [f"<h3>{escape(block.title)}{note}</h3>", _image(block)]
+
+
+def _step(text: str, command: str) -> list[str]:
+    return [f"<li>{escape(text)}", *([f"<pre>{escape(command)}</pre>"] if command else []), "</li>"]
 
 
 def _table(table: TableBlock) -> list[str]:
@@ -156,13 +232,16 @@ def _table(table: TableBlock) -> list[str]:
 
 def _row(cells: Sequence[Cell], width: int) -> str:
     assert len(cells) == width, f"{len(cells)} cells in a table of {width} columns"
-    first, *rest = (escape(_shown(cell)) for cell in cells)
+    first, *rest = map(_shown, cells)
     return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
 
 
 def _shown(cell: Cell) -> str:
+    """The cell as HTML."""
+    if isinstance(cell, Mark):
+        return f'<span class="mark {cell.tone}">{escape(cell.text)}</span>'
     if isinstance(cell, str):
-        return cell
+        return escape(cell)
     if cell is None or math.isnan(cell):
         return "–"
     return f"{cell:,}".replace(",", "\u202f") if isinstance(cell, int) else f"{cell:.1f}"

@@ -6,14 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.core.files import write_file
-from rcil.report.html import Block, Cell, ImageBlock, TableBlock, TextBlock, write_page
+from rcil.evaluation.bootstrap import CONFIDENCE, MIN_GROUPS, percent_interval, scenes
+from rcil.report.html import BannerBlock, Block, Cell, GalleryBlock, ImageBlock, TableBlock, TextBlock, write_page
 from rcil.report.models import ClassHistory, Evaluated, as_document, headings, histories, labelled_by_step, labels
 from rcil.report.plots import Curve, Panel, class_bars, confusion_plot, step_curves
+
+if TYPE_CHECKING:
+    from rcil.evaluation.evaluate import ClassResult
 
 GROUPS = {"first": "classes of step 0", "later": "later classes", "all": "all classes"}
 """Titles of the groups of classes in `compare.json`."""
@@ -61,8 +65,14 @@ def write_report(paths: ReportPaths, models: Sequence[Evaluated], source: Source
     picture = confusion_plot(last.report.confusion, [c.name for c in last.report.classes], first_new(last))
     write_file(paths.confusion, picture)
     title = f"IoU of {last.path.name}" if len(models) == 1 else f"IoU of {len(models)} models"
-    subtitle = f"on {last.report.images} images of {source.data}, split {source.split}"
+    subtitle = f"on {last.report.images} images of {source.data}, split {source.split}{_scenes(last)}"
     write_page(paths.page, title, subtitle, blocks(models, source, picture))
+
+
+def _scenes(model: Evaluated) -> str:
+    """The number of scenes, for the subtitle."""
+    groups = model.report.groups
+    return "" if groups is None else f", which show {scenes(groups)}; images that look alike count as one"
 
 
 def first_new(model: Evaluated) -> int:
@@ -75,7 +85,7 @@ def blocks(models: Sequence[Evaluated], source: Source, confusion: bytes) -> lis
     """The content of the page, most important first."""
     classes = histories(models)
     last = models[-1]
-    parts: list[Block] = [_means(models)]
+    parts: list[Block] = [*_doubts(last), _means(models)]
     if len(models) > 1:
         parts.append(_curves(models))
     parts += [_class_table(models, classes), _bars(models, classes)]
@@ -87,7 +97,32 @@ def blocks(models: Sequence[Evaluated], source: Source, confusion: bytes) -> lis
             "Rows sum to 100 %; a grey row belongs to a class that does not occur in the images.",
         )
     )
+    if last.pictures:
+        parts.append(_gallery(last))
     return [*parts, _facts(models, source)]
+
+
+def _doubts(model: Evaluated) -> list[BannerBlock]:
+    """A warning if there are too few scenes."""
+    groups = model.report.groups
+    if groups is None or groups >= MIN_GROUPS:
+        return []
+    text = (
+        f"The images show {scenes(groups)}. Intervals need at least {MIN_GROUPS}; evaluate on images of other scenes."
+    )
+    return [BannerBlock("TOO LITTLE EVIDENCE", text, "unsure")]
+
+
+def _gallery(model: Evaluated) -> GalleryBlock:
+    pictures = [
+        ImageBlock(p.sample, p.jpeg, f"{p.sample}: image, ground truth, prediction, errors", p.caption)
+        for p in model.pictures
+    ]
+    note = (
+        "One picture per scene: poor, good and typical images of the classes of the latest step. In the panel of "
+        "errors, right pixels have a faint class colour, and wrong ones a strong colour of the legend."
+    )
+    return GalleryBlock(f"Pictures of {model.path.name}", pictures, note)
 
 
 def _means(models: Sequence[Evaluated]) -> TableBlock:
@@ -121,17 +156,32 @@ def _class_table(models: Sequence[Evaluated], classes: Sequence[ClassHistory]) -
     pixels = {c.name: c.pixels for c in last.classes}
     total = sum(pixels.values())
     names = headings(models) if len(models) > 1 else ["IoU"]
+    known = {c.name: c for c in last.classes}
+    certain = last.groups is not None
+    more = (f"{CONFIDENCE:.0%} interval", "scenes") if certain else ()
     rows: list[tuple[Cell, ...]] = [
         (
             c.name,
             c.step,
             *(100 * value for value in c.iou),
+            *(_certainty(known.get(c.name)) if certain else ()),
             pixels.get(c.name),
             100 * pixels[c.name] / total if total and c.name in pixels else None,
         )
         for c in classes
     ]
-    return TableBlock("IoU per class, %", ("class", "since step", *names, "pixels", "of all, %"), rows)
+    note = ""
+    if certain:
+        note = f"The interval is that of {names[-1]}: it contains the IoU on similar images with a probability of "
+        note += f"{CONFIDENCE:.0%}. Scenes: groups of similar images in which the class occurs."
+    return TableBlock("IoU per class, %", ("class", "since step", *names, *more, "pixels", "of all, %"), rows, note)
+
+
+def _certainty(c: ClassResult | None) -> tuple[Cell, Cell]:
+    """The interval of a class in percent, and the number of scenes that show it."""
+    if c is None:
+        return None, None
+    return percent_interval(c.interval), c.groups
 
 
 def _bars(models: Sequence[Evaluated], classes: Sequence[ClassHistory]) -> ImageBlock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 DPI = 120
@@ -123,6 +124,101 @@ def class_bars(
     if before is not None:
         figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=9)
     return as_png(figure)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured value with its interval, for `interval_plot`."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+    tone: str
+    """Colour of the dot and the line."""
+
+
+def interval_plot(groups: Sequence[tuple[str, str, float | None, Sequence[Estimate]]]) -> bytes:
+    """Plot values with their intervals, one class per row, and the limits that they are judged by.
+
+    Args:
+        groups: Panels from top to bottom: title, label of the axis, limit (None: none), and the values.
+    """
+    shown = [group for group in groups if group[3]]
+    heights = [len(estimates) for *_, estimates in shown]
+    figure = make_figure((8.0, 0.26 * sum(heights) + 0.95 * len(shown)))
+    panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=[n + 0.6 for n in heights])[:, 0]
+    for axes, (title, label, limit, estimates) in zip(panels, shown, strict=True):
+        for row, estimate in enumerate(estimates):
+            low, high = estimate.interval or (estimate.value, estimate.value)
+            axes.plot([low, high], [row, row], color=estimate.tone, linewidth=3, alpha=0.45, solid_capstyle="round")
+            axes.plot([estimate.value], [row], "o", color=estimate.tone, markersize=5)
+        if limit is not None:
+            axes.axvline(limit, color=DARK, linewidth=1.2, linestyle="--")
+            axes.text(limit, -0.75, f"limit {limit:g}", ha="center", va="bottom", fontsize=8, color=DARK)
+        axes.set_yticks(range(len(estimates)), [_label(estimate.name) for estimate in estimates], fontsize=9)
+        axes.set_ylim(len(estimates) - 0.4, -0.6)
+        axes.set_xlabel(label, fontsize=9)
+        axes.set_xlim(*_span(estimates, limit))
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.grid(axis="x", color="#E3E6E9", linewidth=0.8)
+        axes.set_axisbelow(True)
+    return as_png(figure)
+
+
+def _span(estimates: Sequence[Estimate], limit: float | None) -> tuple[float, float]:
+    """Limits of an axis that shows zero, the limit and all intervals, with a margin."""
+    values = [0.0, *([] if limit is None else [limit])]
+    for estimate in estimates:
+        values += [estimate.value, *(estimate.interval or ())]
+    margin = 0.05 * (max(values) - min(values)) or 1.0
+    return min(values) - margin, max(values) + margin
+
+
+def training_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
+    """Plot the loss terms of every iteration and the mean IoU of the held-out images.
+
+    Args:
+        rows: Rows of the log: `epoch`, `iteration`, `lr` and either loss terms or `held_out_miou`.
+    """
+    per_epoch = max((row["iteration"] for row in rows), default=1.0) or 1.0
+    figure = make_figure((9.6, 3.4))
+    losses, held_out = figure.subplots(1, 2)
+    names = dict.fromkeys(
+        key for row in rows for key in row if key not in ("epoch", "iteration", "lr", "held_out_miou")
+    )
+    for index, name in enumerate(names):
+        points = [(row["epoch"] + row["iteration"] / per_epoch, row[name]) for row in rows if name in row]
+        x, y = zip(*points, strict=True)
+        colour = COLOURS[index % len(COLOURS)]
+        losses.plot(x, y, color=colour, linewidth=0.8, alpha=0.3)
+        losses.plot(x, _smooth(y), color=colour, linewidth=1.8, label=name)
+    losses.set_yscale("log", nonpositive="mask")
+    losses.set_title("Loss terms", fontsize=10, loc="left")
+    if names:
+        losses.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=5)
+    seen = [(row["epoch"] + 1, 100 * row["held_out_miou"]) for row in rows if "held_out_miou" in row]
+    if seen:
+        x, y = zip(*seen, strict=True)
+        held_out.plot(x, y, color=COLOURS[0], marker="o", markersize=4, linewidth=1.6)
+        best = int(np.argmax(y))
+        held_out.plot([x[best]], [y[best]], "o", color=COLOURS[1], markersize=8, label=f"best: {y[best]:.1f} %")
+        held_out.legend(frameon=False, fontsize=8)
+    held_out.set_title(
+        "Mean IoU of the held-out images, %" if seen else "No held-out image was evaluated", fontsize=10, loc="left"
+    )
+    for axes in (losses, held_out):
+        axes.set_xlabel("epoch", loc="right")
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        axes.grid(color="#E3E6E9", linewidth=0.8)
+        axes.set_axisbelow(True)
+    return as_png(figure)
+
+
+def _smooth(values: Sequence[float]) -> NDArray[np.float64]:
+    """A centred moving average over about a twentieth of the values."""
+    width = max(1, len(values) // 20)
+    padded = np.pad(np.asarray(values, np.float64), (width // 2, width - 1 - width // 2), mode="edge")
+    return np.convolve(padded, np.full(width, 1 / width), mode="valid")
 
 
 def step_curves(panels: Sequence[Panel], ticks: Sequence[str], *, title: str, xlabel: str = "after step") -> bytes:

@@ -1,22 +1,18 @@
-"""Pictures of where an old and a new model differ."""
+"""Pictures of what an old and a new model see, what is right and what changed."""
 
 from __future__ import annotations
 
-import cv2
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Collection, Sequence
 
-from rcil.core.drawing import Image, grid, legend, lut_of, overlay
-from rcil.core.palette import Colour
+import numpy as np
+
+from rcil.core.drawing import Image, grid
+from rcil.data.types import IGNORE
 from rcil.model.metadata import ClassInfo
+from rcil.report.pictures import Kinds, Panels, seen, shown_kinds, with_legends
 from rcil.site.forgetting import Rows, Views
 
-PANEL = 420
-"""Longest side of each of the four pictures."""
-ENLARGED = 3
-"""Maximum factor by which small images are enlarged."""
-TITLES = ("image", "old model", "new model", "difference")
-KINDS: tuple[tuple[str, Colour], ...] = (
+KINDS: Kinds = (
     ("same", (0, 0, 0)),
     ("background -> new class", (60, 180, 75)),
     ("old class -> background", (230, 25, 75)),
@@ -26,9 +22,17 @@ KINDS: tuple[tuple[str, Colour], ...] = (
 )
 """The kinds of change of a pixel, with their colours, in the order of the values of `difference`."""
 _SAME, _LEARNED, _LOST, _CONFUSED, _TAKEN, _INVENTED = range(len(KINDS))
+ERRORS: Kinds = (
+    ("right", (0, 0, 0)),
+    ("error: new class missed", (230, 25, 75)),
+    ("error: new class where it is not", (240, 50, 230)),
+    ("error: the old model was right", (255, 150, 0)),
+    ("error of both models", (165, 155, 115)),
+)
+"""The kinds of errors of the new model, with their colours, in the order of the values of `step_errors`."""
 
 
-def difference(old: Rows, new: Rows, count: int) -> NDArray[np.uint8]:
+def difference(old: Rows, new: Rows, count: int) -> Rows:
     """The kind of change of every pixel [H, W], an index into `KINDS`.
 
     Args:
@@ -41,33 +45,48 @@ def difference(old: Rows, new: Rows, count: int) -> NDArray[np.uint8]:
     return np.select(conditions, [_SAME, _LEARNED, _INVENTED, _TAKEN, _LOST], _CONFUSED).astype(np.uint8)
 
 
-def draw_difference(views: Views, classes: tuple[ClassInfo, ...], count: int) -> Image:
-    """Draw image, both predictions and the difference side by side, with a legend below [H, W, 3].
+def reference(views: Views, unlabelled: Collection[int]) -> Rows:
+    """What each pixel should be [H, W]: the mask, completed by the old model's classes that masks do not label.
+
+    Args:
+        views: An image with its mask and the predictions of both models.
+        unlabelled: Rows of old classes whose labels are missing.
+    """
+    missing = (views.truth == 0) & np.isin(views.old, list(unlabelled))
+    return np.where(missing, views.old, views.truth)
+
+
+def step_errors(views: Views, expected: Rows, count: int) -> Rows:
+    """The kind of error of every pixel [H, W], an index into `ERRORS`; ignored pixels count as right.
 
     Args:
         views: An image with the predictions of both models.
+        expected: From `reference`.
+        count: Number of classes of the old model, including background.
+    """
+    right = (views.new == expected) | (expected == IGNORE)
+    conditions = [right, expected >= count, views.new >= count, views.old == expected]
+    return np.select(conditions, [0, 1, 2, 3], 4).astype(np.uint8)
+
+
+def draw_step(views: Views, classes: Sequence[ClassInfo], count: int, labelled: Collection[str]) -> Image:
+    """Draw image, ground truth and errors above both predictions and their difference, with a legend [H, W, 3].
+
+    Args:
+        views: An image with its mask and the predictions of both models.
         classes: Classes of the new model, in row order.
         count: Number of classes of the old model.
+        labelled: Names of old classes that the masks label.
     """
-    factor = min(ENLARGED, PANEL / max(views.image.shape[:2]))
-    height, width = (max(1, round(side * factor)) for side in views.image.shape[:2])
-
-    def small(rows: Rows) -> Image:
-        return np.asarray(cv2.resize(rows, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8)
-
-    image = np.asarray(cv2.resize(views.image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-    lut = lut_of({row: c.colour for row, c in enumerate(classes)})
-    kinds = small(difference(views.old, views.new, count))
-    grey = np.asarray(cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB), np.uint8)
-    panels = [
-        image,
-        overlay(image, small(views.old), lut),
-        overlay(image, small(views.new), lut),
-        overlay(grey, kinds, lut_of(dict(enumerate(colour for _, colour in KINDS))), 0.75),
+    panels = Panels(views.image, classes)
+    unlabelled = [row for row in range(1, count) if classes[row].name not in labelled]
+    expected = reference(views, unlabelled)
+    wrong, changed = step_errors(views, expected, count), difference(views.old, views.new, count)
+    top = [panels.image, panels.rows(views.truth), panels.errors(expected, wrong, ERRORS)]
+    bottom = [panels.rows(views.old), panels.rows(views.new), panels.kinds(changed, KINDS)]
+    parts = [
+        grid([top], ("image", "ground truth", "errors of the new model")),
+        grid([bottom], ("old model", "new model", "what changed")),
     ]
-    picture = grid([panels], TITLES)
-    seen = [c for row, c in enumerate(classes) if row and row in np.union1d(views.old, views.new)]
-    named: list[tuple[str, Colour]] = [(c.name, c.colour) for c in seen]
-    shown = [KINDS[kind] for kind in np.unique(kinds) if kind != _SAME]
-    parts = [picture, *(legend(entries, picture.shape[1]) for entries in (named, shown) if entries)]
-    return np.vstack(parts)
+    named = seen(classes, views.truth, views.old, views.new)
+    return with_legends(np.vstack(parts), named, shown_kinds(ERRORS, wrong), shown_kinds(KINDS, changed))

@@ -29,10 +29,14 @@ INHERITED = (
     *("batch", "crop", "optimiser", *OPTIMISATION, "class_weights", "freeze_stages", "settle"),
     *("augmentation", "scale", "jitter", "focus", "channels_last"),
 )
-OPTIONS: dict[Optimiser, dict[str, float]] = {"sgd": {}, "adamw": {"distillation": 1.0, "gamma": 0.001}}
-"""Weights of RCIL's distillations by optimiser. The paper's (lambda 100, gamma 0.01), the defaults of the methods, are
+OPTIONS: dict[Optimiser, dict[str, float | bool]] = {
+    "sgd": {},
+    "adamw": {"distillation": 1.0, "gamma": 0.001, "fuse": False},
+}
+"""Options of RCIL and RCIL+ by optimiser. The paper's (lambda 100, gamma 0.01), the defaults of the methods, are
 for SGD. With AdamW and steps of some tens of iterations they teach almost nothing; this pair was the best of seven, see
-docs/results/ablation-lambda-gamma.md."""
+docs/results/ablation-lambda-gamma.md. Fusing with the old weights takes away more of the new class than it keeps of the
+old ones: docs/results/add-class.md."""
 STRICT_LR: dict[Optimiser, float] = {"sgd": 0.02, "adamw": 0.01}
 """Learning rates of `strict`. It trains a single linear layer over fixed features, which bears larger steps than a
 network and needs them: its new row starts as a copy of the background row. tests/rcil/methods/test_strict_rate.py shows

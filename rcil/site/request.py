@@ -58,7 +58,11 @@ class Request(FrozenModel):
     scale: Scale = defaults.SCALE
     """Factor by which images are resized for the network."""
     max_drop: Annotated[float, Field(ge=0)] = defaults.MAX_DROP
-    """Maximum drop in IoU points of an old class."""
+    """Maximum drop in IoU points of a named old class."""
+    min_new: Annotated[float, Field(ge=0, le=100)] = defaults.MIN_NEW
+    """Minimum IoU in percent of a new class."""
+    max_background_drop: Annotated[float, Field(ge=0)] | None = None
+    """Maximum drop in IoU points of background; None: any."""
     seed: Annotated[int, Field(ge=0)] = defaults.SEED
     minutes: Annotated[float, Field(gt=0, le=defaults.MAX_MINUTES)] | None = None
     """Time budget of the whole command; None: the default of the device."""
@@ -110,7 +114,8 @@ def step_request(
         options: Options of the method by name.
         training: Settings of `StepTraining`; those that are None are derived.
         overrides: See `make_request`.
-        settings: The fields `scale`, `minutes`, `max_drop` and `seed` of the request; None is the default.
+        settings: The fields `scale`, `minutes`, `max_drop`, `min_new`, `max_background_drop` and `seed` of the request;
+            None is the default.
     """
     fields = {
         "model": Path(model),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from rcil.checkpoint.file import save
 from rcil.core.documents import parse_json, write_json
 from rcil.core.errors import TrainingError
 from rcil.core.files import sha256_of, working_in, write_file
-from rcil.core.images import write_image
+from rcil.core.images import read_rgb, write_image
 from rcil.core.log import Progress
 from rcil.data.protocol import BACKGROUND
 from rcil.data.scan import data_digest
@@ -30,9 +30,10 @@ from rcil.methods import Method, StepInfo, make_method
 from rcil.model.header import read_header
 from rcil.model.metadata import LineageEntry, Metadata, recorded
 from rcil.nn import Segmenter, unfold
+from rcil.site.advice import Run, next_steps
 from rcil.site.background import complete_masks, completed
-from rcil.site.forgetting import Forgetting, Pair, compare
-from rcil.site.picture import draw_difference
+from rcil.site.forgetting import Forgetting, Pair, Shown, compare
+from rcil.site.picture import draw_step
 from rcil.site.preflight import Preflight, Ready, preflight
 from rcil.site.report import as_markdown, write_html
 from rcil.site.request import RECORD, Request, check_folder, record_request, resumed
@@ -48,6 +49,7 @@ from rcil.site.schedule import (
     with_crop,
 )
 from rcil.site.trial import measure_costs
+from rcil.site.verdict import Limits, Verdict, judge
 from rcil.training.loader import Crops, CropSettings
 from rcil.training.loop import Listener, StepJob, train_step
 from rcil.training.run import spread
@@ -77,7 +79,7 @@ def add_class(
 ) -> dict[str, Any]:
     """Check, train, compare with the old model and write all files; returns the content of `report.json`.
 
-    A model that forgot too much is also written, with the reason in its metadata.
+    A rejected or uncertain model is also written, with the reason in its metadata.
 
     Args:
         request: The request.
@@ -120,23 +122,24 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
         model = _train(request, ready, output / "training", processes, listen)
     with display.phase("comparing") as progress:
         pair = Pair(ready.model, model.to(processes.device), ready.data, request.scale)
-        forgetting, differing = compare(
-            pair, ready.evaluation[1], ready.labelled, progress=progress, processes=processes
-        )
+        samples = ready.evaluation[1]
+        forgetting, shown = compare(pair, samples, ready.labelled, progress=progress, processes=processes)
         if processes.leads:
-            overlays = draw(pair, differing, output / "overlays")
+            pictures = draw(pair, shown, ready.labelled, output / "overlays")
     if processes.leads:
-        reason = forgetting.reason(request.max_drop)
-        save(output / "model.safetensors", model.network, judged(model.metadata, forgetting, reason))
+        limits = limits_of(request)
+        verdict = judge(forgetting, limits)
+        save(output / "model.safetensors", model.network, judged(model.metadata, forgetting, verdict))
         report = {
-            "rejected": reason,
-            "max_drop": request.max_drop,
+            **verdict.as_document(),
+            **asdict(limits),
             "method": request.method.name,
             "evaluated_on": ready.evaluation[0],
             **forgetting.as_document(),
             "recipe": recipe_document(request),
+            "next": next_steps(verdict, _run_facts(request, ready, output, forgetting)),
             "preflight": found.as_document(),
-            "overlays": overlays,
+            "pictures": pictures,
         }
         _write_report(output, report)
     processes.wait()
@@ -270,7 +273,7 @@ def trainable(ready: Ready, crops: Crops) -> Model:
 def _write_report(output: Path, report: dict[str, Any]) -> None:
     """Write the report as Markdown, HTML and JSON. report.json is last, because it marks the run as finished."""
     write_file(output / "report.md", as_markdown(report))
-    write_html(output / "report.html", report, output / "overlays")
+    write_html(output / "report.html", report, output / "overlays", output / "training" / "log.csv")
     write_json(output / "report.json", report)
 
 
@@ -287,21 +290,39 @@ def label_table(data: SegmentationData, metadata: Metadata) -> NDArray[np.uint8]
     return table
 
 
-def judged(metadata: Metadata, forgetting: Forgetting, reason: str | None) -> Metadata:
-    """The metadata with the measured metrics and the reason of a rejection."""
+def limits_of(request: Request) -> Limits:
+    """The limits of the gate."""
+    strict = request.method.name == "strict"
+    return Limits(request.max_drop, request.min_new, request.max_background_drop, strict)
+
+
+def judged(metadata: Metadata, forgetting: Forgetting, verdict: Verdict) -> Metadata:
+    """The metadata with the measured metrics, and the reason if the model is rejected or uncertain."""
     *earlier, last = metadata.lineage
     entry = last.model_copy(update={"metrics": {**last.metrics, **forgetting.as_metrics()}})
-    return metadata.model_copy(update={"lineage": (*earlier, entry), "rejected": reason})
+    marks = {mark: verdict.marked(mark) for mark in ("rejected", "uncertain")}
+    return metadata.model_copy(update={"lineage": (*earlier, entry), **marks})
 
 
-def draw(pair: Pair, samples: Iterable[Sample], folder: Path) -> list[str]:
-    """Draw one picture per sample; returns the file names."""
-    names = []
-    for index, sample in enumerate(samples):
-        name = f"{index:02d}_{sample.name.replace('/', '__')}.png"
-        write_image(folder / name, draw_difference(pair.look(sample), pair.new.classes, pair.count))
-        names.append(name)
-    return names
+def _run_facts(request: Request, ready: Ready, output: Path, forgetting: Forgetting) -> Run:
+    source, samples = ready.evaluation
+    height, width = (round(side * request.scale) for side in read_rgb(samples[0].image).shape[:2])
+    labelled = {name: images for name, (images, _) in ready.amounts.items()}
+    return Run(
+        *(request.model, request.data, request.classes, output, request.method.name, (height, width)),
+        *(source, forgetting.images, forgetting.groups, labelled),
+    )
+
+
+def draw(pair: Pair, shown: Iterable[Shown], labelled: Collection[str], folder: Path) -> list[dict[str, str]]:
+    """Draw one picture per sample; returns the file name, the sample and the caption of each."""
+    pictures = []
+    for index, (sample, caption) in enumerate(shown):
+        name = f"{index:02d}_{sample.name.replace('/', '__')}.jpg"
+        picture = draw_step(pair.look(sample), pair.new.classes, pair.count, labelled)
+        write_image(folder / name, picture, quality=90)
+        pictures.append({"file": name, "sample": sample.name, "caption": caption})
+    return pictures
 
 
 def _metadata(request: Request, ready: Ready) -> Metadata:
@@ -327,6 +348,7 @@ def _metadata(request: Request, ready: Ready) -> Metadata:
             "step": old.step + 1,
             "lineage": (*old.lineage, entry),
             "rejected": None,
+            "uncertain": None,
         }
     )
 

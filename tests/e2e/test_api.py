@@ -188,7 +188,7 @@ def test_python_and_the_command_ask_for_the_same(base, monkeypatch):
 
     def note(request, output, **options):
         asked.append(request)
-        return {"rejected": None}
+        return {"rejected": None, "verdict": "accepted"}
 
     monkeypatch.chdir(base)
     monkeypatch.setattr("rcil.site.run.add_class", note)

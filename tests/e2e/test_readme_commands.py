@@ -30,7 +30,20 @@ SMALL_TASK = [
     "training.workers=0",
 ]
 SMALLER = {
-    "rcil add-class": ["--epochs", "1", "--batch", "2", "--crop", "64", "--workers", "0", "--max-drop", "100"],
+    "rcil add-class": [
+        "--epochs",
+        "1",
+        "--batch",
+        "2",
+        "--crop",
+        "64",
+        "--workers",
+        "0",
+        "--max-drop",
+        "100",
+        "--min-new",
+        "0",
+    ],
     "rcil train": [word for key in SMALL_TASK for word in ("--set", key)],
     "rcil compare": [word for key in (*SMALL_TASK, "training.batch=2") for word in ("--set", key)],
     "rcil-export step1.safetensors": ["--size", "64x96", "--rounds", "0"],

@@ -41,7 +41,7 @@ SCRIPTS = {
     )
 }
 FAST = "--size 48x64 --rounds 0 --target onnx"
-QUICK = "--epochs 1 --batch 2 --crop 64 --workers 0 --max-drop 100"
+QUICK = "--epochs 1 --batch 2 --crop 64 --workers 0 --max-drop 100 --min-new 0"
 COMMANDS = {
     "rcil info": "@model.safetensors",
     "rcil import": "@weights.pth -o %made.safetensors",

@@ -10,7 +10,7 @@ from rcil_export.checks.result import FOR_INFORMATION, Item, Result
 
 DEPLOYING = ("fold", "export")
 """Lineage entries that change the form of a network, but not what it learned."""
-BY_STEP = ("step", "method", "rejected")
+BY_STEP = ("step", "method", "rejected", "uncertain")
 """Fields that a continual step changes."""
 NOT_COMPARED = ("classes", "architecture", "lineage", "cost", "format_version", *BY_STEP)
 """Fields that are compared separately, or that describe the file and not the network."""

@@ -59,16 +59,16 @@ def test_dry_run_with_an_error(call):
 def test_rejected_and_resumed(call, tmp_path):
     """One training: the gate fails it with exit code 8, and so does looking at it again."""
     for more in ((), ("--resume",)):
-        done = call("--max-drop", "0", "--strict", "--epochs", "20", "--set", "training.optimiser=sgd", *more)
+        done = call("--min-new", "100", "--strict", "--epochs", "20", "--set", "training.optimiser=sgd", *more)
         assert isinstance(done.exception, GateError)
         assert done.exception.exit_code == 8
         assert "REJECTED: " in done.stdout
-        assert "points, limit 0" in done.exception.message
+        assert "% IoU, required 100" in done.exception.message
     assert ("held-out mIoU" in done.stdout) is False, "nothing was trained again"
     shown = CliRunner().invoke(app, ["info", str(tmp_path / "out" / "model.safetensors")], env={"COLUMNS": "120"})
-    assert "rejected" in shown.stdout and "points, limit 0" in shown.stdout
+    assert "rejected" in shown.stdout and "required 100" in shown.stdout
     report = call(
-        "--max-drop", "0", "--strict", "--epochs", "20", "--set", "training.optimiser=sgd", "--resume", "--json"
+        "--min-new", "100", "--strict", "--epochs", "20", "--set", "training.optimiser=sgd", "--resume", "--json"
     )
     assert json.loads(report.stdout)["method"] == "strict"
 

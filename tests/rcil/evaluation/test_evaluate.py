@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from networks import at_step, small_arch
-from sites import make_site
+from sites import make_site, write_sample
 
 from rcil.checkpoint.file import save
+from rcil.core.images import read_rgb
 from rcil.core.reading import DataError
 from rcil.data.scan import with_void_background
 from rcil.data.site import read_site
@@ -170,6 +171,38 @@ def test_images_of_one_size_are_segmented_together(sizes):
     assert sorted(count for count, _ in model.seen) == [1, 1, 1, 3], "at most so many pixels at a time"
     assert together.matrix.tolist() == one.matrix.tolist()
     assert steps[-1] == (6, 6)
+
+
+def test_every_sample_is_observed_under_its_own_index(sizes):
+    model, meta = network()
+    samples = sizes.splits["val"]
+    alone = [measure(Model(model, meta), sizes, [sample]).matrix.tolist() for sample in samples]
+    seen = {}
+    measure(
+        Model(model, meta),
+        sizes,
+        samples,
+        pixels=10**9,
+        observe=lambda index, image, matrix: seen.update({index: (image.shape, matrix.tolist())}),
+    )
+    assert [seen[index][1] for index in range(6)] == alone
+    assert [seen[index][0] for index in range(6)] == [read_rgb(sample.image).shape for sample in samples]
+
+
+def test_intervals_need_different_scenes(tmp_path):
+    generator = np.random.default_rng(0)
+    for index in range(6):
+        mask = np.repeat(np.repeat(generator.integers(0, 3, (4, 6)), 16, 0), 16, 1)
+        write_sample(tmp_path, "val", f"scene{index}", mask)
+    (tmp_path / "classes.txt").write_text("background\nball\ncone\n")
+    data = read_site(tmp_path)
+    report = evaluate(Model(Painter(), metadata()), data, data.splits["val"])
+    assert report.groups == 6 and report.as_document()["groups"] == 6
+    for c in report.classes:
+        low, high = c.interval
+        assert c.groups == 6 and 0.5 < low < c.iou < high < 1
+    alike = evaluate(Model(Painter(), metadata()), data, [data.splits["val"][0]] * 4)
+    assert alike.groups == 1 and [c.interval for c in alike.classes] == [None] * 3
 
 
 def test_few_images_wait_for_others_of_their_size(sizes, monkeypatch):

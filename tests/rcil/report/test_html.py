@@ -3,7 +3,17 @@ import re
 import pytest
 
 from rcil.core.errors import RcilError
-from rcil.report.html import ImageBlock, TableBlock, TextBlock, as_html, write_page
+from rcil.report.html import (
+    BannerBlock,
+    GalleryBlock,
+    ImageBlock,
+    Mark,
+    StepsBlock,
+    TableBlock,
+    TextBlock,
+    as_html,
+    write_page,
+)
 
 ODD = "<b>&\"'"
 TABLE = TableBlock(
@@ -63,3 +73,19 @@ def test_written_whole_or_not_at_all(parse, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RcilError, match="cannot write"):
         write_page(tmp_path / "file" / "page.html", "t", "", [])
+
+
+def test_banner_steps_and_gallery(parse):
+    blocks = [
+        BannerBlock("REJECTED", "a < b", "bad"),
+        TableBlock("t", ("x", "y"), [("a", Mark("<kept>", "good"))]),
+        GalleryBlock("Pictures", [ImageBlock("one", b"\xff\xd8", "alt", "poor & bad")], "How to read them."),
+        StepsBlock("Next", [("Do it:", "rcil x > y"), ("Rest.", "")]),
+    ]
+    text = as_html("t", "", blocks)
+    page = parse(text)
+    assert '<div class="banner bad" role="status">' in text and "REJECTED" in page.text and "a < b" in page.text
+    assert '<td><span class="mark good">&lt;kept&gt;</span></td>' in text
+    assert page.references == ["data:image/jpeg;base64,/9g="]
+    assert "<h3>one <span>poor &amp; bad</span></h3>" in text and "How to read them." in page.text
+    assert text.count("<li>") == 2 and text.count("<pre>") == 1 and "<pre>rcil x &gt; y</pre>" in text

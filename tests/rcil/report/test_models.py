@@ -1,5 +1,7 @@
 import math
 
+import cv2
+import numpy as np
 import pytest
 from networks import small_arch
 from sites import make_site
@@ -46,6 +48,19 @@ def test_centre_crops(checkpoints, site):
     assert model.report.confusion.sum() == model.report.images * 48**2
     with pytest.raises(ConfigError, match="centre crop of 8 pixels is too small"):
         evaluate_models(checkpoints[:1], site, "val", test_crop=8)
+
+
+def test_pictures_of_the_last_model(checkpoints, site):
+    first, last = evaluate_models(checkpoints, site, "val", draw=True)
+    assert first.pictures == ()
+    assert len(last.pictures) == last.report.images == 2
+    for picture in last.pictures:
+        drawn = cv2.imdecode(np.frombuffer(picture.jpeg, np.uint8), cv2.IMREAD_COLOR)
+        assert drawn.shape[1] == 4 * (3 * 96 + 8)
+        assert "for cone: IoU " in picture.caption
+    (cropped,) = evaluate_models(checkpoints[:1], site, "val", draw=True, test_crop=48)
+    drawn = cv2.imdecode(np.frombuffer(cropped.pictures[0].jpeg, np.uint8), cv2.IMREAD_COLOR)
+    assert drawn.shape[1] == 4 * (3 * 48 + 8)
 
 
 def test_a_model_with_compiled_norms_needs_no_compiled_package(site, tmp_path, monkeypatch):

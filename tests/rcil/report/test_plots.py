@@ -7,7 +7,18 @@ import pytest
 from matplotlib import colormaps
 
 from rcil.report import plots
-from rcil.report.plots import COLOURS, DPI, Curve, Panel, class_bars, confusion_plot, step_curves
+from rcil.report.plots import (
+    COLOURS,
+    DPI,
+    Curve,
+    Estimate,
+    Panel,
+    class_bars,
+    confusion_plot,
+    interval_plot,
+    step_curves,
+    training_curves,
+)
 
 MATRIX = np.array([[8, 2, 0], [0, 0, 0], [30, 0, 10]])  # true class by predicted class
 NAMES = ["background", "<b>&", "a cone with a long name that goes on"]
@@ -164,3 +175,26 @@ def test_no_torch_and_no_pyplot():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_intervals_are_bars_around_dots():
+    estimates = [Estimate("ball", 10.0, (5.0, 15.0), "#cf222e"), Estimate("one scene", 3.0, None, "#1a7f37")]
+    image = decode(interval_plot([("Old classes", "drop, points", 5.0, estimates), ("New", "IoU, %", None, [])]))
+    bar = [round(255 * 0.55 + 0.45 * c) for c in (0xCF, 0x22, 0x2E)]
+    columns = np.flatnonzero(where(image, bar).any(axis=0))
+    dot = np.flatnonzero(where(image, "#cf222e").any(axis=0))
+    assert np.ptp(columns) > 100 and abs(columns.mean() - dot.mean()) < 5, "the dot is in the middle of its bar"
+    other = np.flatnonzero(where(image, "#1a7f37").any(axis=0))
+    assert 0 < np.ptp(other) < 20 and other.max() < columns.min()
+
+
+def test_training_curves_show_every_term_and_the_best_epoch():
+    rows = [{"epoch": e, "iteration": i, "lr": 0.1, "ce": 1 / (e + i), "kd": 0.1 * i} for e in (0, 1) for i in (1, 2)]
+    held_out = [{"epoch": e, "iteration": 2, "held_out_miou": miou} for e, miou in ((0, 0.5), (1, 0.4))]
+    image = decode(training_curves([*rows, *held_out]))
+    half = image.shape[1] // 2
+    for colour in COLOURS[:2]:
+        assert where(image[:, :half], colour).sum() > 50
+    best, line = (np.flatnonzero(where(image[:, half:], COLOURS[i]).any(axis=0)) for i in (1, 0))
+    assert best.min() <= line.min() + 5, "the first epoch is the best"
+    assert decode(training_curves(rows)).shape == image.shape

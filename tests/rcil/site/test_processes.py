@@ -18,6 +18,7 @@ from rcil.inference import Model
 from rcil.site.forgetting import Pair, compare
 from rcil.site.request import step_request
 from rcil.site.run import add_class
+from rcil.site.verdict import Limits, judge
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rcil"]
 
@@ -33,9 +34,10 @@ def run(old_model, site, output, *options):
 @pytest.mark.slow  # torchrun and two interpreters
 def test_two_processes_come_to_the_result_of_one(old_model, site, tmp_path):
     training = {"epochs": 1, "lr": 0.02, "batch": 4, "crop": 64, "workers": 0, "optimiser": "sgd", "device": "cpu"}
-    same = step_request(old_model, site, ["cone"], method="rcil", training=training, overrides=(), max_drop=100)
+    limits = {"max_drop": 100, "min_new": 0}
+    same = step_request(old_model, site, ["cone"], method="rcil", training=training, overrides=(), **limits)
     alone = add_class(same, tmp_path / "one")
-    done = run(old_model, site, tmp_path / "two", "--max-drop", "100", "--json")
+    done = run(old_model, site, tmp_path / "two", "--max-drop", "100", "--min-new", "0", "--json")
     assert done.returncode == 0, done.stderr
     together = json.loads(done.stdout)
     assert together == json.loads((tmp_path / "two" / "report.json").read_text()), "one process reports"
@@ -98,4 +100,4 @@ def test_both_processes_come_to_the_verdict_of_one(site, painter, described):
         first, second = pool.map(work, (0, 1))
     assert first == second == compare(pair, samples, {"ball"})
     assert seen == [[1, 3, 5], [2, 4]], "each sample is looked at by one of them"
-    assert first[0].reason(5) == "ball dropped 100.0 points, limit 5"
+    assert judge(first[0], Limits(5, 20)).reason == "ball dropped 100.0 points, limit 5"
