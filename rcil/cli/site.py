@@ -20,7 +20,6 @@ from rcil.cli.options import (
     DryRunFlag,
     Overrides,
     Resume,
-    Scale,
     SiteData,
     Start,
     TrainingScale,
@@ -211,7 +210,7 @@ def pick(
         int | None,
         typer.Option(min=1, help="Look at every Nth frame (default: all images, and up to two frames/s of a video)."),
     ] = None,
-    scale: Scale = defaults.SCALE,
+    scale: TrainingScale = None,
     device: Device = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
@@ -224,7 +223,9 @@ def pick(
 
     Example: `rcil pick photos --from new.safetensors --against old.safetensors --by disagree -o disputed`
     """
-    announce_device(device, make_notifier(as_json=as_json))
+    say = make_notifier(as_json=as_json)
+    announce_device(device, say)
+    announce_scale([model], scale, say)
     from rcil.site.pick import dry_run as dry
     from rcil.site.pick import pick as run
 
@@ -254,7 +255,7 @@ def pick(
     for entry in picked[:5]:
         typer.echo(f"  {entry['image']}: {entry['reason']}")
     words = ["rcil", "prelabel", "--from", str(model), "--images", str(output), "-o", f"{output}_labelled"]
-    words += ["--scale", f"{scale:g}"] if scale != defaults.SCALE else []
+    words += [] if scale is None else ["--scale", f"{scale:g}"]
     typer.echo(f"look at {output / 'contact_sheet.jpg'}, then\n  {shlex.join(words)}")
 
 
