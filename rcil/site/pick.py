@@ -142,9 +142,9 @@ def _score(source: Folder | Video, every: int, models: list[Model], scale: float
         small = _resized(frame.image, scale)
         uncertainty, confidence, classes = _look(models[0], small)
         disagreement = _disagreement(models, classes, small) if len(models) == 2 else 0.0
-        shares = np.bincount(classes.ravel(), minlength=len(models[0].classes)).astype(np.float32) / classes.size
+        shares = np.bincount(classes.ravel(), minlength=len(models[0].classes)) / classes.size
         rows.append((frame.number, uncertainty, confidence, disagreement))
-        descriptors.append(descriptor(frame.image, shares))
+        descriptors.append(descriptor(frame.image, shares.astype(np.float32)))
         progress(done, max(done, total))
     if not rows:
         raise DataError(f"{source.path} holds no frames that can be decoded", "Check the file with another player.")
@@ -197,7 +197,7 @@ def _values(scores: _Scores, by: Rule, models: int) -> Floats:
     if by == "diverse":
         return np.ones_like(scores.uncertainty)
     ranks = percentile_ranks(scores.uncertainty)
-    return ranks if models == 1 else (ranks + percentile_ranks(scores.disagreement)) / 2
+    return ranks if models == 1 else np.mean([ranks, percentile_ranks(scores.disagreement)], axis=0, dtype=np.float32)
 
 
 def _entries(scores: _Scores, choices: list[Choice], by: Rule, models: int) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from rcil_serve.http.models import Model
 from rcil_serve.http.protocol.answers import BYTES, Numbers, refusals
 from rcil_serve.http.protocol.body import Body, decode_image, encode_png
 from rcil_serve.http.service import Service, ServiceOf, Stopwatch
+from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import Painter, shares
 from rcil_serve.runtime.predictor import Segmentation
 from rcil_serve.stream.outputs.masks import IdTable
@@ -78,6 +79,7 @@ def _answer(
 ) -> Response:
     if output == "json":
         return JSONResponse(_numbers(model, found, milliseconds))
+    drawn: Mask
     match output:
         case "mask":
             ids = IdTable(model.classes)
