@@ -34,13 +34,12 @@ def test_every_method_can_be_tried(measured, name, looks):
     assert needed > 0
 
 
-def test_larger_crops_take_longer(measured):
-    small, large = (measured("rcil", f"training.crop={crop}") for crop in (32, 192))
-    assert large[0].iteration > 2 * small[0].iteration
-    assert large[1] > small[1]
+def test_larger_crops_need_more_memory(measured):
+    (_, small), (_, large) = (measured("rcil", f"training.crop={crop}") for crop in (32, 96))
+    assert large > small  # times are not compared: they depend on what else the machine does
 
 
-def test_random_numbers_and_the_old_model_stay(ask, measured, old_model):
+def test_random_numbers_and_the_old_model_stay(ask):
     torch.manual_seed(5)
     state = torch.get_rng_state()
     request = ask()
