@@ -194,6 +194,8 @@ def test_intervals_need_different_scenes(tmp_path):
     for index in range(6):
         mask = np.repeat(np.repeat(generator.integers(0, 3, (4, 6)), 16, 0), 16, 1)
         write_sample(tmp_path, "val", f"scene{index}", mask)
+        mask[:, : 4 * index] = 0  # what the model finds there is wrong
+        cv2.imwrite(str(tmp_path / "masks" / "val" / f"scene{index}.png"), mask.astype(np.uint8))
     (tmp_path / "classes.txt").write_text("background\nball\ncone\n")
     data = read_site(tmp_path)
     report = evaluate(Model(Painter(), metadata()), data, data.splits["val"])
