@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rcil.core.documents import parse_json, parse_yaml
-from rcil.core.drawing import Colour, Image, lut_of
+from rcil.core.drawing import Image, lut_of
 from rcil.core.files import replacing, write_file
 from rcil.core.images import SUFFIXES
-from rcil.core.palette import colours_for, voc_colour
+from rcil.core.palette import Colour, colours_for, voc_colour
 from rcil.core.reading import DataError, existing_folder, is_text, printable, read_lines
 from rcil.data.types import IGNORE, ClassSpec, Sample, SegmentationData
 

@@ -118,10 +118,11 @@ def evaluate_models(
         def tell(done: int, _: int, before: int = before, total: int = total) -> None:
             progress(before + done, total)
 
-        how = {"scale": model.metadata.training_scale if scale is None else scale, "test_crop": test_crop}
-        report = evaluate(model, site, samples, tell, **how)
-        drawn = _drawn(model, site, samples, report, **how) if draw and index == len(ordered) - 1 else ()
-        models.append(Evaluated(path, model.metadata, report, how["scale"], drawn))
+        factor = model.metadata.training_scale if scale is None else scale
+        report = evaluate(model, site, samples, tell, scale=factor, test_crop=test_crop)
+        is_last = index == len(ordered) - 1
+        drawn = _drawn(model, site, samples, report, scale=factor, test_crop=test_crop) if draw and is_last else ()
+        models.append(Evaluated(path, model.metadata, report, factor, drawn))
     return models
 
 

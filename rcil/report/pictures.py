@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.drawing import Colour, Image, grid, legend, lut_of, overlay
+from rcil.core.drawing import Image, grid, legend, lut_of, overlay
+from rcil.core.palette import Colour
 from rcil.data.types import IGNORE
 from rcil.model.metadata import ClassInfo
 

@@ -58,7 +58,7 @@ def pick(
     by: Rule = "mixed",
     against: Path | None = None,
     every: int | None = None,
-    scale: float = defaults.SCALE,
+    scale: float | None = None,
     device: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Any]:
@@ -73,13 +73,14 @@ def pick(
             uncertain (and, with `against`, disputed) and different from those picked before.
         against: A second checkpoint, to compare with; classes are matched by name.
         every: Look at every Nth frame; None looks at all images of a folder, and chooses for a video.
-        scale: Factor by which images are resized for the network.
+        scale: Factor by which images are resized for the network; by default that of its training.
         device: Device of the network: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of frames seen and their total.
     """
     chosen_device = choose_device(device)
     opened, every = _checked(source, output, count, by, against, every)
     models = [load(path).folded.to(chosen_device) for path in (model, against) if path is not None]
+    scale = models[0].metadata.training_scale if scale is None else scale
     scores = _score(opened, every, models, scale, progress)
     values = _values(scores, by, len(models))
     choices, duplicates = choose(scores.descriptors, values, count, spread=by in ("mixed", "diverse"))
@@ -168,7 +169,7 @@ def _resized(image: Image, scale: float) -> Image:
 @torch.no_grad()
 def _look(model: Model, image: Image) -> tuple[float, float, NDArray[np.uint8]]:
     """Mean entropy relative to its maximum, mean confidence, and class rows [H, W]."""
-    logs = model.logits([image])[0].float().log_softmax(0)
+    logs = model.logits([image], scale=1.0)[0].float().log_softmax(0)
     entropy = -(logs.exp() * logs).sum(0).mean() / np.log(max(2, len(logs)))
     best, rows = logs.max(0)
     return float(entropy), float(best.exp().mean()), rows.to(torch.uint8).cpu().numpy()
@@ -184,7 +185,7 @@ def _disagreement(models: list[Model], rows: NDArray[np.uint8], image: Image) ->
     unknown = len(match.names)
     common = [np.full(len(model.classes), unknown) for model in models]
     common[0][match.old_rows] = common[1][match.new_rows] = np.arange(unknown)
-    mine, other = common[0][rows], common[1][second.segment(image)]
+    mine, other = common[0][rows], common[1][second.segment(image, scale=1.0)]
     return float(((mine != other) & (mine < unknown) & (other < unknown)).mean())
 
 

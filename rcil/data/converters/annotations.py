@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from rcil.core.drawing import Colour
 from rcil.core.errors import ConfigError
 from rcil.core.masks import Mask
+from rcil.core.palette import Colour
 from rcil.core.reading import DataError, read_bytes
 from rcil.data.types import IGNORE
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from rcil.core.drawing import Colour
 from rcil.core.masks import Mask
+from rcil.core.palette import Colour
 from rcil.core.reading import DataError
 from rcil.data.converters.annotations import (
     Annotations,

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from rcil.core.drawing import Colour
 from rcil.core.images import read_rgb
 from rcil.core.masks import Mask
+from rcil.core.palette import Colour
 from rcil.core.reading import DataError, existing_folder, read_lines
 from rcil.data.converters import cvat_xml
 from rcil.data.converters.annotations import (

@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 import numpy as np
 import numpy.typing as npt
 
-from rcil.core.drawing import Colour
 from rcil.core.masks import Mask
+from rcil.core.palette import Colour
 from rcil.core.reading import DataError, read_text
 from rcil.data.converters.annotations import (
     Annotations,

@@ -18,9 +18,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from rcil.core.drawing import Colour
 from rcil.core.errors import did_you_mean
 from rcil.core.masks import Mask
+from rcil.core.palette import Colour
 from rcil.core.reading import DataError, read_lines, read_text
 from rcil.data.brush import decode_brush
 from rcil.data.converters.annotations import (

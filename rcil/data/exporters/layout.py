@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rcil.core.drawing import Colour
 from rcil.core.images import read_rgb
 from rcil.core.masks import Mask, read_mask
-from rcil.core.palette import voc_colour
+from rcil.core.palette import Colour, voc_colour
 from rcil.core.reading import DataError
 from rcil.data.converters.annotations import is_background, is_ignored
 from rcil.data.site import LAYOUT, pair_files, read_classes
