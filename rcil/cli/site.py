@@ -32,7 +32,7 @@ from rcil.hardware.devices import announce_device
 
 if TYPE_CHECKING:
     from rcil.site.request import Request
-    from rcil.site.selection import Rule
+    from rcil.labelling.selection import Rule
 
 Method = Annotated[
     str | None,
@@ -226,8 +226,8 @@ def pick(
     say = make_notifier(as_json=as_json)
     announce_device(device, say)
     announce_scale([model], scale, say)
-    from rcil.site.pick import dry_run as dry
-    from rcil.site.pick import pick as run
+    from rcil.labelling.pick import dry_run as dry
+    from rcil.labelling.pick import pick as run
 
     rule = cast("Rule", by)
     if dry_run:
@@ -295,8 +295,8 @@ def prelabel(
     say = make_notifier(as_json=as_json)
     announce_device(device, say)
     announce_scale([model], scale, say)
-    from rcil.site.prelabel import dry_run as dry
-    from rcil.site.prelabel import prelabel as run
+    from rcil.labelling.prelabel import dry_run as dry
+    from rcil.labelling.prelabel import prelabel as run
 
     if dry_run:
         print_dry_run(dry(model, images, output, overlays=overlays, kind=kind), as_json=as_json)

@@ -136,7 +136,7 @@ def test_where_networks_are_measured(monkeypatch, tmp_path):
         raise ConfigError("enough")
 
     monkeypatch.setattr("rcil.report.models.evaluate_models", evaluate)
-    monkeypatch.setattr("rcil.site.prelabel.prelabel", lambda *args, device, **options: evaluate(*args, device=device))
+    monkeypatch.setattr("rcil.labelling.prelabel.prelabel", lambda *args, device, **options: evaluate(*args, device=device))
     monkeypatch.setattr("rcil.demo.run.run", lambda *args, device, **options: evaluate(1, 2, 3, device=device))
     for command in ("eval", "prelabel", "demo"):
         runs(command, "--device", "cuda:1")

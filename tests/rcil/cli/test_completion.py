@@ -13,7 +13,7 @@ from rcil.cli import completion
 from rcil.cli.completion import files, one_of, presets, some_of, tasks
 from rcil.methods import METHODS
 from rcil.presets import preset_names
-from rcil.site.selection import Rule
+from rcil.labelling.selection import Rule
 from rcil_export.cli import app as export_cli
 from rcil_serve.cli import app as serve_cli
 

@@ -19,7 +19,7 @@ from rcil.model.metadata import Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build
 from rcil.nn.fold import duplicate
 from rcil.report.models import evaluate_models
-from rcil.site.prelabel import prelabel
+from rcil.labelling.prelabel import prelabel
 from rcil_export import fold_checkpoint
 
 NAMES = ["background", "ball", "cone"]

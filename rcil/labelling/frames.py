@@ -13,7 +13,7 @@ import numpy as np
 from rcil.core.errors import ConfigError
 from rcil.core.images import MAX_PIXELS, SUFFIXES, Image, is_too_large, read_rgb
 from rcil.core.reading import DataError, readable
-from rcil.site.prelabel import find_images
+from rcil.labelling.prelabel import find_images
 
 _HINT = "Check the file with another player, or convert it to MP4 with H.264."
 _PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"v=0", b"c=IN IP")

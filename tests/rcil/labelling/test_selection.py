@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rcil.site.selection import DUPLICATE, choose, descriptor, percentile_ranks
+from rcil.labelling.selection import DUPLICATE, choose, descriptor, percentile_ranks
 
 
 def on_a_line(*places):

@@ -17,7 +17,7 @@ from rcil.data.converters import convert
 from rcil.data.exporters import FORMATS
 from rcil.data.site import read_classes, read_site, write_classes
 from rcil.model.metadata import ClassInfo, Metadata, class_table
-from rcil.site.prelabel import UNSURE, find_images, prelabel
+from rcil.labelling.prelabel import UNSURE, find_images, prelabel
 
 NAMES = ["background", "a", "b"]
 

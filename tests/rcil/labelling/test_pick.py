@@ -16,9 +16,9 @@ from rcil.core.reading import DataError
 from rcil.inference import load
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
-from rcil.site.frames import Video, open_source
-from rcil.site.pick import CELL, SHEET, dry_run, pick
-from rcil.site.prelabel import find_images
+from rcil.labelling.frames import Video, open_source
+from rcil.labelling.pick import CELL, SHEET, dry_run, pick
+from rcil.labelling.prelabel import find_images
 
 
 def write_model(path, names, seed):
