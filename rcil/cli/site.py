@@ -31,8 +31,8 @@ from rcil.core.log import is_quiet, log
 from rcil.hardware.devices import announce_device
 
 if TYPE_CHECKING:
-    from rcil.site.request import Request
     from rcil.labelling.selection import Rule
+    from rcil.site.request import Request
 
 Method = Annotated[
     str | None,

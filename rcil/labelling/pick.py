@@ -22,9 +22,9 @@ from rcil.core.log import DryRun, Progress
 from rcil.core.reading import DataError, require_free
 from rcil.hardware.devices import choose_device
 from rcil.inference import Model, load
-from rcil.model.class_match import match_classes
 from rcil.labelling.frames import Folder, Frame, Video, open_source
 from rcil.labelling.selection import Choice, Floats, Rule, choose, descriptor, percentile_ranks
+from rcil.model.class_match import match_classes
 
 SHEET = "contact_sheet.jpg"
 CELL = (180, 240)

@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": "compare task.yaml -o out",
     "add-class": "add-class --from m.safetensors --data site --class x -o out",
     "eval": "eval m.safetensors --data site",
+    "pick": "pick photos --from m.safetensors -o out",
     "prelabel": "prelabel --from m.safetensors --images photos -o out",
     "classify": "classify classify.yaml -o out",
     "demo": "demo -o out",
@@ -120,6 +121,7 @@ def test_the_notice_is_no_part_of_json(here, monkeypatch):
     monkeypatch.setattr(devices, "driver_gpus", lambda: (1, ""))
     monkeypatch.setattr("rcil.report.models.evaluate_models", lambda *args, **options: [])
     monkeypatch.setattr("rcil.report.models.as_document", lambda models: {"a": 1})
+    monkeypatch.setattr("rcil.cli.app.announce_scale", lambda *ignored: None)
     monkeypatch.setattr(torch.version, "cuda", None)
     result = runs("eval", "--json")
     assert json.loads(result.stdout) == {"a": 1} and "built for CPUs only" in result.stderr
@@ -135,8 +137,12 @@ def test_where_networks_are_measured(monkeypatch, tmp_path):
         seen.append(device)
         raise ConfigError("enough")
 
+    for module in ("app", "site"):
+        monkeypatch.setattr(f"rcil.cli.{module}.announce_scale", lambda *ignored: None)
     monkeypatch.setattr("rcil.report.models.evaluate_models", evaluate)
-    monkeypatch.setattr("rcil.labelling.prelabel.prelabel", lambda *args, device, **options: evaluate(*args, device=device))
+    monkeypatch.setattr(
+        "rcil.labelling.prelabel.prelabel", lambda *args, device, **options: evaluate(*args, device=device)
+    )
     monkeypatch.setattr("rcil.demo.run.run", lambda *args, device, **options: evaluate(1, 2, 3, device=device))
     for command in ("eval", "prelabel", "demo"):
         runs(command, "--device", "cuda:1")

@@ -11,9 +11,9 @@ from typer.main import get_command
 from rcil.cli import app as cli
 from rcil.cli import completion
 from rcil.cli.completion import files, one_of, presets, some_of, tasks
+from rcil.labelling.selection import Rule
 from rcil.methods import METHODS
 from rcil.presets import preset_names
-from rcil.labelling.selection import Rule
 from rcil_export.cli import app as export_cli
 from rcil_serve.cli import app as serve_cli
 
@@ -47,14 +47,14 @@ def offered(line, capsys, monkeypatch, shell="bash"):
         ("rcil add-class --method mi", ["mib"]),
         ("rcil import --norm b", ["batch"]),
         ("rcil presets show ade-50", ["ade-50-50"]),
-        ("rcil data convert la", ["labelme"]),
+        ("rcil data convert la", ["label-studio", "labelme"]),
         ("rcil info ", ["m.safetensors", "inner/"]),
         ("rcil eval m.safetensors inner/dee", ["inner/deep.safetensors", "inner/deeper.safetensors"]),
         ("rcil-export in", ["inspect", "inner/", "inner/deep.safetensors", "inner/deeper.safetensors"]),
         ("rcil-export m.saf", ["m.safetensors"]),
         ("rcil-export --fla", ["--flavour"]),
         ("rcil-export m.safetensors --precision f", ["fp32", "fp16"]),
-        ("rcil-export m.safetensors --target onnx,", ["onnx,engine"]),
+        ("rcil-export m.safetensors --target onnx,", ["onnx,auto", "onnx,engine"]),
         ("rcil-export onnx m.safetensors --outputs c", ["confidence"]),
         ("rcil-export m.safetensors -q --prev", ["--previous"]),
         ("rcil-export bench m.onnx --device c", ["cpu", "cuda"]),

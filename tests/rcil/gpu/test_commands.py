@@ -15,11 +15,11 @@ from rcil.classify import methods
 from rcil.classify import run as classify_run
 from rcil.classify.network import ImageClassifier
 from rcil.classify.task import ClassifyTask
+from rcil.labelling.prelabel import prelabel
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import Segmenter, begin_step, build
 from rcil.nn.fold import duplicate
 from rcil.report.models import evaluate_models
-from rcil.labelling.prelabel import prelabel
 from rcil_export import fold_checkpoint
 
 NAMES = ["background", "ball", "cone"]

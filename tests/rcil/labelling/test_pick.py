@@ -14,11 +14,11 @@ from rcil.core.files import sha256_of
 from rcil.core.images import read_rgb, write_image
 from rcil.core.reading import DataError
 from rcil.inference import load
-from rcil.model.metadata import Metadata, class_table
-from rcil.nn import build
 from rcil.labelling.frames import Video, open_source
 from rcil.labelling.pick import CELL, SHEET, dry_run, pick
 from rcil.labelling.prelabel import find_images
+from rcil.model.metadata import Metadata, class_table
+from rcil.nn import build
 
 
 def write_model(path, names, seed):

@@ -16,8 +16,8 @@ from rcil.data.check import check_site
 from rcil.data.converters import convert
 from rcil.data.exporters import FORMATS
 from rcil.data.site import read_classes, read_site, write_classes
-from rcil.model.metadata import ClassInfo, Metadata, class_table
 from rcil.labelling.prelabel import UNSURE, find_images, prelabel
+from rcil.model.metadata import ClassInfo, Metadata, class_table
 
 NAMES = ["background", "a", "b"]
 

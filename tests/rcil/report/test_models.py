@@ -12,10 +12,10 @@ from rcil.core.errors import CheckpointError, ConfigError, MissingDependencyErro
 from rcil.data.site import read_site
 from rcil.evaluation.evaluate import evaluate
 from rcil.inference import Model, load
+from rcil.labelling.prelabel import prelabel
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
 from rcil.report.models import as_document, evaluate_models, headings, histories, labelled_by_step, labels
-from rcil.labelling.prelabel import prelabel
 
 STEP0 = [("background", 0, 0.9), ("<b>&", 0, 0.6)]
 STEP1 = [("background", 0, 0.8), ("<b>&", 0, 0.4), ("cone", 1, 0.3)]

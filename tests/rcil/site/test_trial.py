@@ -16,7 +16,7 @@ def measured(ask):
     def measure(name, *overrides):
         request = ask(f"method.name={name}", *overrides)
         ready = preflight(request).require()
-        job, student, method = _step(request, ready, Path(), ALONE)
+        job, student, _, method = _step(request, ready, Path(), ALONE)
         evaluated = ready.data, ready.evaluation[1]
         return measure_costs(job, student, ready.model, method, evaluated)
 
@@ -45,7 +45,7 @@ def test_random_numbers_and_the_old_model_stay(ask):
     request = ask()
     ready = preflight(request).require()
     before = {name: value.clone() for name, value in ready.model.network.state_dict().items()}
-    job, student, method = _step(request, ready, Path(), ALONE)
+    job, student, _, method = _step(request, ready, Path(), ALONE)
     torch.set_rng_state(state)
     measure_costs(job, student, ready.model, method, (ready.data, ready.evaluation[1]))
     assert torch.equal(torch.get_rng_state(), state)

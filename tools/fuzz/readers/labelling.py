@@ -117,7 +117,7 @@ def make_via(random: Random) -> Case:
 
 def make_archive(random: Random) -> Case:
     """A damaged ZIP file of a labelme export, or one with odd names."""
-    names = ("a.png", "export/a.png", "../a.png", "/a.png", "a.png/", "C:a.png", "", "x" * 300, "a\\b.png", "a.json")
+    names = ("a.png", "export/a.png", "../a.png", "/a.png", "a.png/", "C:a.png", "", "x" * 300, "a\\b.png", "b.json")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
         archive.writestr("a.json", json.dumps(LABELME))
