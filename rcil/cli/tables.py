@@ -14,8 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from rcil.cli.console import print_json
-from rcil.evaluation.bootstrap import CONFIDENCE, percent_interval, scenes
-from rcil.site.report import NEW_COLUMNS, OLD_COLUMNS, certainty, new_rows, old_rows, verdict
 
 if TYPE_CHECKING:
     from rcil.data.check import CheckReport, Problem
@@ -143,6 +141,7 @@ def _print_problem(console: Console, problem: Problem) -> None:
 
 def print_models(models: Sequence[Evaluated]) -> None:
     """Print the IoU per class and the means, one column per model; of a single model also steps and pixels."""
+    from rcil.evaluation.bootstrap import CONFIDENCE, percent_interval, scenes
     from rcil.report.models import headings, histories
 
     last, means = models[-1].report, ("old", "new", "all")
@@ -208,6 +207,8 @@ def print_plan(plan: StepPlan) -> None:
 
 def print_report(report: dict[str, Any]) -> None:
     """Print the tables of old and new classes, the evidence, the verdict and what to do next."""
+    from rcil.site.report import NEW_COLUMNS, OLD_COLUMNS, certainty, new_rows, old_rows, verdict
+
     for columns, rows in ((OLD_COLUMNS, old_rows(report)), (NEW_COLUMNS, new_rows(report))):
         shown = [index for index, column in enumerate(columns) if column not in ONLY_ON_PAGES]
         print_rows([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], left=columns[:1])
