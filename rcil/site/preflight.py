@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,7 +56,10 @@ class Ready:
     """Held-out training images, which choose the best epoch."""
     new: tuple[ClassInfo, ...]
     labelled: frozenset[str]
-    """Old classes with pixels in the masks of the site."""
+    """Old classes with pixels in the masks of the training images."""
+    labelled_in_evaluation: frozenset[str]
+    """Old classes with pixels in the masks on which forgetting is measured: often all, while the training masks name
+    the new class only."""
     amounts: dict[str, tuple[int, int]]
     """Number of images and pixels of every new class in the training split."""
     in_background: dict[str, float]
@@ -85,6 +88,7 @@ class Ready:
                 for c in self.new
             ],
             "old_classes_labelled": sorted(self.labelled),
+            "old_classes_labelled_in_evaluation": sorted(self.labelled_in_evaluation),
             "old_classes_in_background": self.in_background,
         }
 
@@ -198,12 +202,14 @@ def _with_images(
     shares = {name: share for name, share in shares.items() if share >= NOTEWORTHY}
     problems += background_problems(shares, request.method.name)
     known = {c.name for c in metadata.classes[1:]}
-    labelled = frozenset(count.name for count in report.counts if count.pixels and count.name in known)
+    known_ids = {class_id: name for class_id, name in enumerate(data.names) if name in known}
+    labelled = _labelled(contents, known_ids)
+    evaluated = _labelled(scan(data, data.splits["val"]), known_ids) if data.splits.get("val") else labelled
     held = _held_out(everything, contents, request)
     train, held_out = hold_out([c.sample for c in contents], held)
     norm_images = min(NORM_IMAGES, len(train)) if metadata.architecture.folded and method.needs_norms else 0
     share = min(_share(contents, class_id) for class_id in ids.values())
-    ready = Ready(model, data, train, held_out, new, labelled, amounts, shares, crop, share, norm_images)
+    ready = Ready(model, data, train, held_out, new, labelled, evaluated, amounts, shares, crop, share, norm_images)
     return Preflight(tuple(problems), ready)
 
 
@@ -223,6 +229,11 @@ def _held_out(everything: Sequence[MaskContent], contents: Sequence[MaskContent]
     if 0 < len(held.intersection(names)) < len(names):
         return held
     return choose_held_out([names], request.seed, request.training.held_out)
+
+
+def _labelled(contents: Iterable[MaskContent], names: Mapping[int, str]) -> frozenset[str]:
+    """Those of the classes, by id, that some mask contains."""
+    return frozenset(names[class_id] for content in contents for class_id in content.present & names.keys())
 
 
 def _amount(contents: Sequence[MaskContent], class_id: int) -> tuple[int, int]:

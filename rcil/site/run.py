@@ -123,9 +123,9 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
     with display.phase("comparing") as progress:
         pair = Pair(ready.model, model.to(processes.device), ready.data, request.scale)
         samples = ready.evaluation[1]
-        forgetting, shown = compare(pair, samples, ready.labelled, progress=progress, processes=processes)
+        forgetting, shown = compare(pair, samples, ready.labelled_in_evaluation, progress=progress, processes=processes)
         if processes.leads:
-            pictures = draw(pair, shown, ready.labelled, output / "overlays")
+            pictures = draw(pair, shown, ready.labelled_in_evaluation, output / "overlays")
     if processes.leads:
         limits = limits_of(request)
         verdict = judge(forgetting, limits)

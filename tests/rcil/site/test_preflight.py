@@ -13,12 +13,26 @@ def test_a_good_site(ask, site):
     assert found.errors == ()
     ready = found.require()
     assert [c.name for c in ready.new] == ["cone"]
-    assert ready.labelled == {"ball"}
+    assert ready.labelled_in_evaluation == {"ball"}
     assert ready.amounts == {"cone": (8, 8 * 1600)}
     assert (len(ready.train), len(ready.held_out)) == (6, 2)
     assert ready.evaluation[0] == "val" and len(ready.evaluation[1]) == 8
     document = found.as_document()
     assert document["ok"] and document["new_classes"] == [{"name": "cone", "id": 2, "images": 8, "pixels": 12800}]
+
+
+@pytest.mark.parametrize("complete", ["train", "val"])
+def test_labels_of_old_classes_count_where_they_are(ask, tmp_path, complete):
+    """Masks of one split name the new class only, those of the other one everything."""
+    root = make_site(tmp_path / "site", images=4)
+    for split in ("train", "val"):
+        mask = np.zeros((64, 96), np.uint8)
+        mask[:20, :20], mask[20:] = 1 if split == complete else 0, 2
+        for path in sorted((root / "masks" / split).glob("*.png")):
+            cv2.imwrite(str(path), mask)
+    ready = preflight(ask(data=root)).require()
+    expected = {"train": ({"ball"}, set()), "val": (set(), {"ball"})}[complete]
+    assert (ready.labelled, ready.labelled_in_evaluation) == expected
 
 
 @pytest.mark.parametrize("seed", range(4))
