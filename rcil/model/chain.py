@@ -69,6 +69,7 @@ class Chain:
     file: str
     links: tuple[Link, ...]
     rejected: str | None
+    uncertain: str | None = None
     problems: tuple[str, ...] = ()
     """Why the chain does not verify; empty if no key was given."""
 
@@ -136,7 +137,8 @@ def chain_of(path: Path, trust: Sequence[Path] = ()) -> Chain:
         else:
             signed = [signed for statement, signed in judged if link.sha256 in statement.checkpoints]
         links.append(replace(link, signed=tuple(signed)))
-    return Chain(str(path), tuple(links), metadata.rejected, tuple(_problems(links)) if trust else ())
+    problems = tuple(_problems(links)) if trust else ()
+    return Chain(str(path), tuple(links), metadata.rejected, metadata.uncertain, problems)
 
 
 def delivered_metadata(folder: Path) -> Metadata:
@@ -195,8 +197,9 @@ def chain_lines(chain: Chain) -> list[str]:
             lines.append(f"  {'signed':11} no statement was found")
     if not chain.links:
         lines.append("no lineage is recorded")
-    if chain.rejected is not None:
-        lines += ["", f"rejected: {chain.rejected}"]
+    for mark, reason in (("rejected", chain.rejected), ("uncertain", chain.uncertain)):
+        if reason is not None:
+            lines += ["", f"{mark}: {reason}"]
     return lines
 
 

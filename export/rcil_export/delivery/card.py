@@ -30,7 +30,7 @@ def card_text(document: Mapping[str, Any], metadata: Metadata, files: Sequence[P
     """
     sections = [
         f"# Model card: step {metadata.step}, {len(metadata.classes)} classes",
-        _rejection(metadata),
+        _mark(metadata),
         _table(("", ""), [(key, value) for key, value in document["facts"].items() if key not in _names(files)]),
         "## Classes",
         _classes(metadata),
@@ -57,8 +57,11 @@ def _names(files: Sequence[Path]) -> set[str]:
     return {path.name for path in files}
 
 
-def _rejection(metadata: Metadata) -> str:
-    return "" if metadata.rejected is None else f"**Rejected by a check after training:** {_plain(metadata.rejected)}"
+def _mark(metadata: Metadata) -> str:
+    """What the checks after training had against the model."""
+    if metadata.rejected is not None:
+        return f"**Rejected by a check after training:** {_plain(metadata.rejected)}"
+    return "" if metadata.uncertain is None else f"**Uncertain after training:** {_plain(metadata.uncertain)}"
 
 
 def _classes(metadata: Metadata) -> str:

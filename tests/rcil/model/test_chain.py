@@ -38,3 +38,10 @@ def test_a_delivered_folder_without_signatures(metadata, tmp_path):
     text = "\n".join(chain_lines(chain_of(tmp_path)))
     assert "step 2: rcil add-class" in text and "taught      background, a, b" in text
     assert text.count("no statement was found") == 3
+
+
+@pytest.mark.parametrize("mark", ["rejected", "uncertain"])
+def test_what_the_checks_had_against_the_model_is_told(metadata, tmp_path, mark):
+    marked = metadata.model_copy(update={mark: "too few images"})
+    (tmp_path / "report.json").write_text(f'{{"model": {marked.model_dump_json()}}}')
+    assert chain_lines(chain_of(tmp_path))[-1] == f"{mark}: too few images"
