@@ -29,10 +29,17 @@ AGAIN = "Import or save it again."
 Shapes = Mapping[str, Tensor] | Mapping[str, tuple[int, ...]]
 
 
-def save(path: Path, model: Segmenter, metadata: Metadata) -> Metadata:
+def save(path: Path, model: Segmenter, metadata: Metadata, *, half: bool = False) -> Metadata:
     """Write `model` and its metadata; returns the stored metadata, which includes architecture and cost.
 
     The class table must name the rows of the classifier in order. The file is written atomically.
+
+    Args:
+        path: The file to write.
+        model: The network.
+        metadata: Its description.
+        half: Store weights in fp16, for a file of half the size that loads as a float32 network. Biases and norms stay
+            float32: variances can lie outside the range of fp16.
     """
     names = [c.name for c in metadata.classes]
     if names != list(model.names):
@@ -41,7 +48,10 @@ def save(path: Path, model: Segmenter, metadata: Metadata) -> Metadata:
             "Describe the classes in the order of the rows.",
         )
     stored = metadata.model_copy(update={"architecture": model.arch, "cost": _cost_of(model)})
-    write_tensors(path, _tensors_of(model), stored)
+    tensors = _tensors_of(model)
+    if half:
+        tensors = {key: value.half() if value.ndim > 1 else value for key, value in tensors.items()}
+    write_tensors(path, tensors, stored)
     return stored
 
 

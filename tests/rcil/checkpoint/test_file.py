@@ -57,6 +57,24 @@ class TestRoundTrip:
         assert metadata.architecture.folded
         assert same_output(model, again)
 
+    @pytest.mark.parametrize("backbone", ["resnet18", "efficientnet_lite0"])
+    def test_half(self, path, backbone):
+        """Half the size, a float32 network, weights within the rounding of fp16, nearly the same masks."""
+        model = at_step(small_arch(backbone), 1).eval()
+        save(path, model, describe(model))
+        full = path.stat().st_size
+        save(path, model, describe(model), half=True)
+        assert path.stat().st_size < 0.6 * full
+        again, _ = load(path)
+        for (name, stored_as), value in zip(again.state_dict().items(), model.state_dict().values(), strict=True):
+            assert stored_as.dtype == value.dtype, name
+            tolerance = {"rtol": 2**-11, "atol": 2**-25} if value.ndim > 1 else {"rtol": 0, "atol": 0}
+            torch.testing.assert_close(stored_as, value, **tolerance)
+        x = torch.randn(1, 3, 64, 64)
+        with torch.no_grad():
+            same = (again(x).argmax(1) == model(x).argmax(1)).float().mean()
+        assert same > 0.98
+
     def test_function_preserving_start(self, path):
         model = begin_step(at_step(small_arch(), 0), ["c"], preserve=True)
         save(path, model, describe(model))
