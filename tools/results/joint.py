@@ -1,7 +1,8 @@
 """The page on joint training: `python -m tools.results.joint RUN [RUN ...]`.
 
 Each run is the folder of a joint training with the recipe for site tasks (`rcil train TASK -o RUN`). The page shows the
-task, the learning curve on held-out images and the IoU of every class on the test split. It contains no image.
+task, the learning curve on held-out images and the IoU of every class on the test split. It contains no image. Runs
+that the page has already and that are not given again stay.
 """
 
 from __future__ import annotations
@@ -48,6 +49,13 @@ def read_run(folder: Path) -> dict[str, Any]:
     }
 
 
+def with_earlier(runs: Sequence[dict[str, Any]], document: Path) -> list[dict[str, Any]]:
+    """The runs in `document`, if it exists, each replaced by a new one of the same name, and the other new ones."""
+    new = {run["name"]: run for run in runs}
+    earlier = parse_json(document.read_text(encoding="utf-8"))["runs"] if document.exists() else []
+    return list({**{run["name"]: run for run in earlier}, **new}.values())
+
+
 def plot(runs: Sequence[dict[str, Any]]) -> bytes:
     """Loss and held-out mean IoU over the iterations."""
     figure = make_figure((9, 3.4))
@@ -71,8 +79,8 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
     lines = [
         "# Joint training with the recipe for site tasks",
         "",
-        "All classes at once, from ImageNet weights, with the defaults of a site task: the task files name the data, "
-        "the classes and the method only. This is the upper bound of continual training.",
+        "All classes at once, from ImageNet weights, with the defaults of a site task except for what the task files "
+        "give. This is the upper bound of continual training.",
         "",
         "```",
         *(f"rcil train docs/results/{run['name']}.yaml -o {run['name']} --set data.root=FOLDER" for run in runs),
@@ -108,8 +116,9 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished joint trainings")
     parser.add_argument("--pages", type=Path, default=Path("docs/results"), help="folder for the page (docs/results)")
     arguments = parser.parse_args()
-    runs = [read_run(folder) for folder in arguments.runs]
-    write_json(arguments.pages / "joint.json", {"runs": runs})
+    document = arguments.pages / "joint.json"
+    runs = with_earlier([read_run(folder) for folder in arguments.runs], document)
+    write_json(document, {"runs": runs})
     for suffix, content in (("png", plot(runs)), ("md", page(runs).encode())):
         with replacing(arguments.pages / f"joint.{suffix}") as part:
             part.write_bytes(content)

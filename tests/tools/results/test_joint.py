@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from rcil.tasks.task import Task, load_task
-from tools.results.joint import page, plot, read_run
+from tools.results.joint import page, plot, read_run, with_earlier
 
 PAGES = Path(__file__).parents[3] / "docs" / "results"
 
@@ -49,3 +49,10 @@ def test_the_page_has_the_numbers(run):
     assert "| yard | 66.5 % | 91.2 % | 7 | 4 | 2 |" in text
     assert "| pole | road |\n|---|---|\n| 38.1 | 95.0 |" in text
     assert plot([run]).startswith(b"\x89PNG")
+
+
+def test_runs_of_the_page_stay_unless_they_are_given_again(run, tmp_path):
+    document = tmp_path / "joint.json"
+    assert with_earlier([run], document) == [run]
+    document.write_text(json.dumps({"runs": [{"name": "street"}, {"name": "yard", "miou": 0.1}]}))
+    assert with_earlier([run], document) == [{"name": "street"}, run]
