@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ABN := $(VENV)/.inplace-abn
 
-.PHONY: setup demo test test-all check fmt bench gpu-check results reliability clean
+.PHONY: setup demo demo-model test test-all check fmt bench gpu-check results reliability clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,14 @@ $(ABN): $(STAMP)
 
 demo: setup
 	$(BIN)/rcil demo --output demo
+
+# Trains the model that the demo starts from, rcil/demo/base.safetensors. Takes more than half an hour; run it again
+# after an interruption to continue.
+MODEL := build/demo-model
+demo-model: setup
+	test -d $(MODEL)/site || $(BIN)/rcil data make-site $(MODEL)/site --count 2000 --size 288x384 --seed 7 --frames 0
+	$(BIN)/rcil train rcil/demo/base.yaml -o $(MODEL)/base --set data.root=$(MODEL)/site --resume
+	$(BIN)/python -m tools.demo_model $(MODEL)/base/step0.safetensors
 
 test: $(ABN)
 	$(BIN)/python -m pytest -n 2 -m "not slow"

@@ -223,7 +223,7 @@ def eval_(
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for checkpoints, picture and report.")] = Path(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for site, models, picture and report.")] = Path(
         "demo"
     ),
     quick: Annotated[
@@ -232,9 +232,9 @@ def demo(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the whole chain on a generated site: learn two classes, add a third, fold, export, check and draw.
+    """Teach the deployed model of a generated site one more class, export it, segment a video and show what changed.
 
-    The third class is added twice, with RCIL and with plain fine-tuning, to show what fine-tuning forgets.
+    The model knows nine classes. The images of the new site have labels for vehicles only.
 
     Example: `rcil demo -o demo`
     """

@@ -250,29 +250,24 @@ def print_results(results: dict[str, Any], output: Path) -> None:
 
 
 def print_demo(document: dict[str, Any], output: Path) -> None:
-    """Print the IoU of every class after each training, then which files to look at."""
-    *_, last = document["iou"].values()
-    rows = [
-        (title, *("-" if values.get(name) is None else f"{values[name]:.1f}" for name in last))
-        for title, values in document["iou"].items()
-    ]
-    print_rows(("", *last), rows, "IoU on images that no training saw, %", left=("",))
+    """Print the IoU of every class before and after, which files to look at, and what to do next."""
+    before, after = document["iou"].values()
+    values = ((name, before.get(name), after[name]) for name in after)
+    rows = [(name, *("-" if value is None else f"{value:.1f}" for value in found)) for name, *found in values]
+    title = f"IoU on {document['evaluated_images']} images that no training saw, %"
+    print_rows(("class", *document["iou"]), rows, title, left=("class",))
     console = Console(markup=False)
-    for name, outcome in document["verdicts"].items():
-        console.print(f"{name}: {outcome}", soft_wrap=True)
-    fold = document["fold"]
-    console.print(
-        f"deployed: {fold['rc_blocks']} RC blocks folded, error {fold['relative_error']:.0e} of the logit range, "
-        f"{fold['parameters']:,} parameters and {fold['macs'] / 1e9:.2f} G MACs, exactly those of a plain network"
-    )
     export = document["export"]
+    console.print(f"learned from {document['training_images']} images: {document['verdict']}", soft_wrap=True)
     passed = sum(verdict is True for verdict in export["checks"].values())
-    console.print(f"exported: {export['target']}; {passed} checks passed; see {output / 'export' / 'report.html'}")
-    console.print(
-        f"video: {document['video']['frames']} frames; see {output / 'video.mp4'}, {output / 'diff' / 'diff.html'}"
-    )
-    console.print(
-        f"look at {output / 'demo.jpg'}, {output / 'forgetting.png'} and {output / 'rcil' / 'report.html'}; "
-        f"numbers in {output / 'report.json'}",
-        soft_wrap=True,
-    )
+    console.print(f"exported: {export['target']}; {passed} checks passed, at exactly the cost of a plain network")
+    files = ("demo.jpg", "vehicle/report.html", "export/report.html", "video.mp4", "diff/diff.html", "report.json")
+    for text in (
+        f"look at {', '.join(str(output / name) for name in files)}",
+        "next, with your own model and images:",
+        "  rcil data check my_site",
+        "  rcil add-class --from model.safetensors --data my_site --class forklift -o forklift",
+        "  rcil-export forklift/model.safetensors -o delivered --images my_site --previous model.safetensors",
+        "  rcil-serve video yard.mp4 --model delivered/model.onnx -o seen.mp4",
+    ):
+        console.print(text, soft_wrap=True)

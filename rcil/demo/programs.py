@@ -15,24 +15,11 @@ from typing import Any
 
 from rcil.core.errors import RcilError, first_line
 from rcil.core.files import write_file
-from rcil.core.images import read_rgb, write_image
 from rcil.core.log import log
-from rcil.inference import load
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SIZE = (1120, 700)
 PATIENCE_MS = 60_000
-
-
-def deploy(output: Path, step1: Path, image: Path, force: list[str]) -> dict[str, Any]:
-    """Fold with `rcil-export` and draw an overlay with `rcil-serve`; returns the report of the fold."""
-    deployed = output / "deployed.safetensors"
-    _call("rcil_export", "fold", str(step1), "-o", str(deployed), *force)
-    write_image(output / "scene_mask.png", load(deployed).segment(read_rgb(image)))
-    files = [str(image), str(output / "scene_mask.png")]
-    _call("rcil_serve", "overlay", *files, "--model", str(deployed), "-o", str(output / "scene_overlay.png"))
-    result: dict[str, Any] = json.loads(deployed.with_suffix(".fold.json").read_text(encoding="utf-8"))
-    return result
 
 
 def export(
@@ -48,13 +35,13 @@ def export(
     return {"ok": report["ok"], "target": target, "checks": items}
 
 
-def show_clip(output: Path, site: Path, first: Path, size: tuple[int, int]) -> dict[str, Any]:
+def show_clip(output: Path, site: Path, deployed: Path, size: tuple[int, int]) -> dict[str, Any]:
     """Segment the clip of the site and compare both models on it; returns the number of frames and the fps."""
-    clip, video, before = site / "clip.mp4", output / "video.mp4", output / "first.onnx"
+    clip, video, before = site / "clip.mp4", output / "video.mp4", output / "deployed.onnx"
     model = output / "export" / "model.onnx"
     extras = ["--jsonl", str(output / "frames.jsonl"), "--timeline", str(output / "timeline.png"), "--legend"]
     _call("rcil_serve", "video", str(clip), "--model", str(model), "-o", str(video), *extras)
-    _call("rcil_export", "onnx", str(first), "-o", str(before), "--size", f"{size[0]}x{size[1]}")
+    _call("rcil_export", "onnx", str(deployed), "-o", str(before), "--size", f"{size[0]}x{size[1]}")
     _call("rcil_serve", "diff", str(before), str(model), str(clip), "-o", str(output / "diff"))
     receipt: dict[str, Any] = json.loads(video.with_suffix(".receipt.json").read_text(encoding="utf-8"))
     return {"frames": receipt["frames"]["written"], "frames_a_second": receipt["frames_a_second"]}

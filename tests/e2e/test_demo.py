@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import cv2
+import pytest
 
 from rcil.model.header import read_header
 
@@ -16,12 +17,11 @@ def test_quick_demo(tmp_path):
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr
-    assert "exactly those of a plain network" in done.stdout.replace("\n", " ")
+    assert "it was never taught vehicle" in done.stdout.replace("\n", " ")
     out = tmp_path / "out"
     assert {path.name for path in out.iterdir()} == {
-        "site", "first", "fine-tuning", "rcil", "deployed.safetensors", "deployed.fold.json", "export",
-        "report.json", "demo.jpg", "forgetting.png", "scene_mask.png", "scene_overlay.png",
-        "video.mp4", "video.receipt.json", "frames.jsonl", "timeline.png", "first.onnx", "diff",
+        "site", "deployed.safetensors", "deployed.onnx", "vehicle", "export", "report.json", "demo.jpg", "iou.png",
+        "video.mp4", "video.receipt.json", "frames.jsonl", "timeline.png", "diff",
         *(["page.png"] if shutil.which("chromium") else []),
     }  # fmt: skip
     assert {path.name for path in (out / "diff").iterdir()} == {
@@ -31,14 +31,17 @@ def test_quick_demo(tmp_path):
         "diff.receipt.json",
     }
     report = json.loads((out / "report.json").read_text())
-    assert report["fold"]["ok"] is True
     assert report["export"]["ok"] is True
     assert {"model.onnx", "report.html", "report.json"} <= {path.name for path in (out / "export").iterdir()}
-    assert list(report["iou"]) == ["step 0", "step 1, fine-tuning", "step 1, rcil"]
-    deployed = read_header(out / "deployed.safetensors").metadata
-    assert [c.name for c in deployed.classes] == ["background", "building", "vegetation", "road"]
-    assert [entry.source for entry in deployed.lineage] == ["rcil train, demo", "rcil add-class", "fold"]
-    assert cv2.imread(str(out / "demo.jpg")).shape[1] > 5 * 96
+    assert list(report["iou"]) == ["deployed model", "after add-class"]
+    assert list(report["stages"]) == ["site", "add-class", "pictures", "export", "video", "page"]
+    assert report["seconds"] == pytest.approx(sum(stage["seconds"] for stage in report["stages"].values()))
+    taught = read_header(out / "vehicle" / "model.safetensors").metadata
+    known = ["background", "road", "building", "vegetation", "person", "crate", "barrier", "cone", "sign", "ball"]
+    assert [c.name for c in taught.classes] == [*known, "vehicle"]
+    assert [entry.source for entry in taught.lineage] == ["rcil train, demo-base", "rcil add-class"]
+    assert set(report["iou"]["after add-class"]) == {c.name for c in taught.classes}
+    assert cv2.imread(str(out / "demo.jpg")).shape[1] > 4 * 2 * 96
 
     again = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert again.returncode == 0, again.stderr
