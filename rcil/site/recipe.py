@@ -27,7 +27,7 @@ OPTIMISATION = ("classifier_lr", "backbone_lr", "weight_decay", "momentum", "pow
 """Settings that suit one optimiser, like `lr` and `warmup`."""
 INHERITED = (
     *("batch", "crop", "optimiser", *OPTIMISATION, "class_weights", "freeze_stages", "settle"),
-    *("augmentation", "scale", "jitter", "focus", "channels_last"),
+    *("augmentation", "scale", "jitter", "focus", "oversample", "channels_last"),
 )
 OPTIONS: dict[Optimiser, dict[str, float | bool]] = {
     "sgd": {},

@@ -176,6 +176,9 @@ class TrainingSection(FrozenModel):
     epoch_images: Count | None = None
     """Number of images per epoch, so that all steps train equally long. Fewer than available: a new random subset every
     epoch. More: images repeat with different crops. By default, as in the paper, an epoch has all images."""
+    oversample: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """How much more often images of rare classes are drawn: (median of all f / f) ** oversample times, at least once,
+    with f the share of the images that contain the rarest class of an image. Paper: 0."""
     batch: Count = 24
     """Batch size over all processes."""
     crop: Side = 512

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from rcil.core.errors import RcilError
 from rcil.core.interrupts import ignore_in_worker
 from rcil.core.masks import read_mask
-from rcil.data.types import Sample
+from rcil.data.types import IGNORE, Sample
 from rcil.evaluation.evaluate import read_pair
 from rcil.inference import as_input
 from rcil.model.metadata import Metadata
@@ -42,7 +42,9 @@ class CropSettings:
     focus_from: int = 1
     """The first class that crops are focused on; above 1 if the labels name old classes too."""
     epoch_images: int | None = None
-    """Number of images per epoch; None uses all images once."""
+    """Number of images per epoch; None draws as many as there are."""
+    oversample: float = 0.0
+    """How much more often images of rare classes are drawn; see `repeat_factors`."""
     memory_share: float | None = None
     """Share of the images of an epoch that come from the memory; None uses all of them once."""
     jitter: float = 0.0
@@ -62,6 +64,7 @@ class CropSettings:
             settings.focus,
             focus_from,
             settings.epoch_images,
+            settings.oversample,
             settings.memory_share,
             settings.jitter,
             settings.augmentation,
@@ -120,11 +123,11 @@ class Crops(Dataset[Item]):
         """Indices of each batch of an epoch."""
         settings = self.settings
         if settings.memory_share is None or len(self) == self.own:
-            return epoch_order(len(self), settings.batch, self.seed, epoch, settings.epoch_images)
+            return epoch_order(len(self), settings.batch, self.seed, epoch, settings.epoch_images, self._repeats)
         size = settings.epoch_images or self.own
         replayed = round(size * settings.memory_share)
         rng = np.random.default_rng([*self.seed, 2, epoch])
-        new = drawn(range(self.own), size - replayed, len(self), rng)
+        new = drawn(range(self.own), size - replayed, len(self), rng, self._own_repeats)
         old = drawn(range(self.own, len(self)), replayed, len(self), rng)
         return grouped(rng.permutation([*new, *old]).tolist(), settings.batch)
 
@@ -148,6 +151,20 @@ class Crops(Dataset[Item]):
         pairs = zip(self.samples[: self.own], self.tables, strict=False)
         counts = [np.bincount(table[read_mask(sample.mask)].ravel(), minlength=256) for sample, table in pairs]
         return np.stack(counts)[:, :classes]
+
+    @cached_property
+    def _own_repeats(self) -> NDArray[np.float64] | None:
+        """How often each own image is drawn per round; None if all are drawn equally often."""
+        if not self.settings.oversample:
+            return None
+        pixels = self.count_pixels(IGNORE)[:, self.settings.focus_from :]
+        return repeat_factors(pixels > 0, self.settings.oversample)
+
+    @cached_property
+    def _repeats(self) -> NDArray[np.float64] | None:
+        """The same for all images: those of the memory count once."""
+        own = self._own_repeats
+        return None if own is None else np.concatenate((own, np.ones(len(self) - self.own)))
 
     def whole(self, number: int, scale: float) -> Batch:
         """Image [1, 3, H, W] and labels [1, H, W] of one sample as the network sees it in evaluation."""
@@ -174,7 +191,14 @@ def _collated(items: list[Item | RcilError]) -> Batch | RcilError:
     return default_collate(items) if failed is None else failed
 
 
-def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, size: int | None = None) -> list[list[int]]:
+def epoch_order(
+    count: int,
+    batch: int,
+    seed: tuple[int, int],
+    epoch: int,
+    size: int | None = None,
+    repeats: NDArray[np.float64] | None = None,
+) -> list[list[int]]:
     """Shuffled indices of each batch of an epoch, without an incomplete last batch.
 
     A dataset smaller than a batch is repeated to fill one, since a batch of one image has no batch statistics.
@@ -185,16 +209,50 @@ def epoch_order(count: int, batch: int, seed: tuple[int, int], epoch: int, size:
         seed: Seed and step.
         epoch: Number of the epoch.
         size: Images per epoch; repeated images get indices from `count` on, and so other augmentations.
+        repeats: From `repeat_factors`; None draws all images equally often.
     """
     rng = np.random.default_rng([*seed, 0, epoch])
-    return grouped(drawn(range(count), count if size is None else size, count, rng), batch)
+    return grouped(drawn(range(count), count if size is None else size, count, rng, repeats), batch)
 
 
-def drawn(indices: range, size: int, count: int, rng: np.random.Generator) -> list[int]:
-    """`size` of the indices in random order; a repetition adds `count`, and so gets another augmentation."""
-    rounds = math.ceil(size / len(indices))
-    order = [int(indices[i]) + count * again for again in range(rounds) for i in rng.permutation(len(indices))]
+def drawn(
+    indices: range, size: int, count: int, rng: np.random.Generator, repeats: NDArray[np.float64] | None = None
+) -> list[int]:
+    """`size` of the indices in random order; a repetition adds `count`, and so gets another augmentation.
+
+    Args:
+        indices: What to draw from.
+        size: How many to draw.
+        count: Number of all images.
+        rng: Random generator.
+        repeats: How often each index is drawn per round, at least once; the fraction is a probability.
+    """
+    order: list[int] = []
+    times = np.zeros(len(indices), np.int64)
+    while len(order) < size:
+        copies = np.ones(len(indices), int) if repeats is None else (repeats + rng.random(len(indices))).astype(int)
+        for i in rng.permutation(np.repeat(np.arange(len(indices)), copies)):
+            order.append(int(indices[i]) + count * int(times[i]))
+            times[i] += 1
     return order[:size]
+
+
+def repeat_factors(present: NDArray[np.bool_], power: float) -> NDArray[np.float64]:
+    """How often each image is drawn, [images], so that images of rare classes are seen more often.
+
+    As in "LVIS" (https://arxiv.org/abs/1908.03195), the rarest class of an image decides: the factor is
+    (median / f) ** power, at least 1, with f the share of the images that contain the class.
+
+    Args:
+        present: Whether an image contains a class [images, classes]; classes that never occur do not count.
+        power: 0 draws all images equally often, 1 all classes, as far as images can be repeated.
+    """
+    occurring = present[:, present.any(axis=0)]
+    if not occurring.size:
+        return np.ones(len(present))
+    shares = occurring.mean(axis=0)
+    factors = np.maximum(1.0, np.median(shares) / shares) ** power
+    return np.asarray(np.where(occurring, factors, 1.0).max(axis=1))
 
 
 def grouped(order: list[int], batch: int) -> list[list[int]]:

@@ -15,7 +15,7 @@ from rcil.model.metadata import Metadata, class_table
 from rcil.tasks.plan import make_plan
 from rcil.tasks.task import load_task
 from rcil.training.augment import random_crop
-from rcil.training.loader import Crops, CropSettings, Share, batches, epoch_order
+from rcil.training.loader import Crops, CropSettings, Share, batches, epoch_order, repeat_factors
 
 
 def make_crops(task_file, workers=0, step=0, batch=3):
@@ -185,3 +185,41 @@ def test_memory_is_pinned_where_it_is_asked_for(task_file, monkeypatch, pinned):
     monkeypatch.setattr("rcil.training.loader.DataLoader", loader)
     assert list(batches(make_crops(task_file), epoch=0, pinned=pinned))
     assert asked == [pinned]
+
+
+def test_images_of_rare_classes_are_drawn_more_often():
+    """Of ten images, eight show the first class, four the second and one the third; the last image shows nothing."""
+    present = np.zeros((10, 4), bool)
+    present[:8, 0] = present[4:8, 1] = present[8, 2] = True
+    assert repeat_factors(present, 1.0).tolist() == [1] * 8 + [4, 1], "the median share is 0.4"
+    assert repeat_factors(present, 0.5).tolist() == [1] * 8 + [2, 1]
+    assert repeat_factors(present, 0.0).tolist() == [1] * 10
+    assert repeat_factors(np.zeros((3, 2), bool), 0.5).tolist() == [1] * 3
+
+    repeats = np.array([1.0, 1.0, 1.0, 2.5])
+    epochs = [np.concatenate(epoch_order(4, 1, (0, 0), epoch, 11, repeats)) for epoch in range(300)]
+    counts = np.bincount(np.concatenate(epochs) % 4) / 300
+    np.testing.assert_allclose(counts, [2, 2, 2, 5], rtol=0.05)
+    assert all(len(set(epoch)) == 11 for epoch in epochs), "every repetition has its own augmentation"
+
+
+def test_without_oversampling_the_order_is_unchanged():
+    rng = np.random.default_rng([3, 1, 0, 2])
+    expected = [int(i) + 5 * again for again in range(3) for i in rng.permutation(5)]
+    assert [index for (index,) in epoch_order(5, 1, (3, 1), 2, size=15)] == expected
+
+
+def test_oversampling_counts_the_labels_of_the_step(task_file):
+    """Old classes, which may be labelled too, do not make an image rare; images of the memory count once."""
+    crops = make_crops(task_file)
+    labels = np.zeros((5, 255), np.int64)
+    labels[:4, 2], labels[4, 1], labels[0, 3], labels[1:4, 4] = 9, 9, 9, 9
+    memory = [(crops.samples[5], crops.tables[0])]
+    found = []
+    for first in (1, 2):
+        settings = replace(crops.settings, oversample=1.0, focus_from=first)
+        both = Crops(crops.samples[:5], crops.tables[0], crops.metadata, settings, (0, 0), memory)
+        both.count_pixels = lambda classes: labels[:, :classes]
+        found.append(both._repeats.tolist())
+    np.testing.assert_allclose(found, [[2, 1, 1, 1, 2, 1], [3, 1, 1, 1, 1, 1]])
+    assert make_crops(task_file)._repeats is None

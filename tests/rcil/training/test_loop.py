@@ -292,7 +292,8 @@ def test_learning_rates_of_backbone_head_and_classifier():
 
 
 @pytest.mark.parametrize(
-    "option", ["ema=0.9", "warmup=1", "class_weights=median_frequency", "freeze_stages=2", "jitter=0.2"]
+    "option",
+    ["ema=0.9", "warmup=1", "class_weights=median_frequency", "freeze_stages=2", "jitter=0.2", "oversample=0.5"],
 )
 def test_an_interrupted_run_with_the_option_ends_bit_identical(task_file, tmp_path, option):
     """The option takes part in the training, and its state is kept."""
