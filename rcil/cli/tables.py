@@ -246,6 +246,8 @@ def print_results(results: dict[str, Any], output: Path) -> None:
     ]
     title = f"{results['task']}, {results['method']}: mIoU on the test split, %"
     print_rows(("step", "teaches", *means), rows, title, left=("teaches",))
+    if "paper" in results:
+        Console().print(f"paper: {results['paper']:.1f} for all classes after the last step")
     Console().print(Text(f"checkpoints, logs and results.json in {output}"), soft_wrap=True)
 
 

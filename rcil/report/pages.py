@@ -248,6 +248,12 @@ def as_text(cell: dict[str, Any]) -> str:
     return f"{100 * cell['mean']:.1f}{spread}"
 
 
+def paper_column(document: dict[str, Any]) -> list[str]:
+    """The paper's mean IoU of all classes for every row of a comparison; empty if it has none."""
+    values = [row.get("paper") for row in document["rows"].values()]
+    return [] if not any(values) else ["-" if value is None else f"{value:.1f}" for value in values]
+
+
 def _groups(document: dict[str, Any]) -> list[str]:
     """The groups with values; if steps add domains, there are no later classes."""
     cells = [step for row in document["rows"].values() for step in row["curve"]]
@@ -255,11 +261,15 @@ def _groups(document: dict[str, Any]) -> list[str]:
 
 
 def _comparison_blocks(document: dict[str, Any], curves: bytes) -> list[Block]:
-    rows = document["rows"]
+    columns = ["method", *GROUPS.values()]
+    rows = [(name, *(as_text(row[group]) for group in GROUPS)) for name, row in document["rows"].items()]
+    if published := paper_column(document):
+        columns.append("paper, all classes")
+        rows = [(*row, cell) for row, cell in zip(rows, published, strict=True)]
     last = TableBlock(
         "After the last step, %",
-        ("method", *GROUPS.values()),
-        [(name, *(as_text(row[group]) for group in GROUPS)) for name, row in rows.items()],
+        columns,
+        rows,
         "Mean ± standard deviation over seeds." if document["seeds"] > 1 else "",
     )
     image = ImageBlock(

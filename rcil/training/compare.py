@@ -16,7 +16,7 @@ from rcil.core.files import check_writable, replacing
 from rcil.core.log import DryRun, Notify
 from rcil.methods import check_names, make_method
 from rcil.model.architecture import RC
-from rcil.report.pages import as_text, write_comparison
+from rcil.report.pages import as_text, paper_column, write_comparison
 from rcil.tasks.plan import make_plan
 from rcil.tasks.task import Task, TaskMethodSection
 from rcil.training.estimate import duration, estimate
@@ -78,6 +78,8 @@ def compare(
             step0.setdefault(first_step, folder)
             runs.append(results)
         rows[name] = {**over_seeds([last_step(run, first) for run in runs]), "curve": curve(runs, first)}
+        if "paper" in runs[0]:
+            rows[name]["paper"] = runs[0]["paper"]
         document = {
             "task": task.name,
             "seeds": seeds,
@@ -148,10 +150,11 @@ def summarise(values: Sequence[float]) -> Cell:
 def as_markdown(document: dict[str, Any]) -> str:
     """The table as Markdown."""
     lines = [f"mIoU in % after the last step of {document['task']}, mean ± sd over {document['seeds']} seeds", ""]
-    lines += ["| method | step 0 | later | all |", "|---|---|---|---|"]
-    for name, row in document["rows"].items():
-        lines.append(f"| {name} | " + " | ".join(as_text(row[column]) for column in COLUMNS) + " |")
-    return "\n".join(lines) + "\n"
+    rows = [("method", "step 0", "later", "all"), ("---",) * 4]
+    rows += [(name, *(as_text(row[column]) for column in COLUMNS)) for name, row in document["rows"].items()]
+    if published := paper_column(document):
+        rows = [(*row, cell) for row, cell in zip(rows, ("paper, all", "---", *published), strict=True)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
 def _without_nan(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from rcil.model.metadata import (
 from rcil.nn import Segmenter, build
 from rcil.tasks.compatibility import check_compatible
 from rcil.tasks.plan import Plan, StepPlan, make_plan
+from rcil.tasks.published import published_miou
 from rcil.tasks.task import NetworkSection, Task
 from rcil.training.loader import Crops, CropSettings
 from rcil.training.loop import Event, Listener, StepJob, evaluate_together, train_step
@@ -128,6 +129,8 @@ def _run_steps(
         report = evaluate_together(model, plan.data, plan.test, section.scale, processes, test_crop=section.test_crop)
         results.append({"step": index, "teaches": list(step_plan.teaches), **report.as_document()})
         document: dict[str, Any] = {"task": task.name, "method": task.method.name, "steps": results}
+        if (paper := published_miou(task, task.method.name)) is not None:
+            document["paper"] = paper
         if processes.leads:
             write_json(output / "results.json", document)
     return document

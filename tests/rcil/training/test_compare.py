@@ -50,6 +50,18 @@ def test_markdown():
     assert "| mib | 62.1 ± 0.8 | - | 62.1 ± 0.8 |" in text
 
 
+def test_the_numbers_of_the_paper_stand_beside():
+    cell = {"mean": 0.5, "sd": 0.0, "seeds": 1}
+    row = dict.fromkeys(("first", "later", "all"), cell)
+    text = as_markdown({"task": "t", "seeds": 1, "rows": {"rcil": {**row, "paper": 59.4}, "rcil-plus": row}})
+    assert text.splitlines()[2:] == [
+        "| method | step 0 | later | all | paper, all |",
+        "| --- | --- | --- | --- | --- |",
+        "| rcil | 50.0 | 50.0 | 50.0 | 59.4 |",
+        "| rcil-plus | 50.0 | 50.0 | 50.0 | - |",
+    ]
+
+
 def test_a_tiny_table_runs_and_finished_cells_are_kept(task_file, tmp_path, monkeypatch):
     task = load_task(task_file, ["training.epochs=[1, 1]", "method.name=mib", "method.options.weight=3"])
     document = compare(task, ["fine-tuning", "mib", "joint"], 2, tmp_path / "table")
