@@ -30,6 +30,11 @@ PICKED = 50
 # rcil eval
 SPLIT = "val"
 
+# rcil refit
+TRAINING_SPLIT = "train"
+REFIT_IMAGES = 200
+"""Approximate number of whole images that rows are fitted to."""
+
 # rcil import
 OUTPUT_STRIDE = 16
 POOL_WINDOW = 32

@@ -15,7 +15,7 @@ from rcil.cli.console import make_app, make_notifier, print_json, progress_line,
 from rcil.cli.data import app as data_app
 from rcil.cli.options import AsJson, Device, SiteData, TrainingScale, Trust, announce_scale
 from rcil.cli.resumable import resumable
-from rcil.cli.site import add_class, pick, prelabel
+from rcil.cli.site import add_class, pick, prelabel, refit
 from rcil.cli.training import classify, compare, presets_app, train
 from rcil.core.errors import ConfigError, TrustError
 from rcil.hardware.cpu import tune_process
@@ -26,6 +26,7 @@ app.add_typer(data_app)
 app.command("add-class")(resumable()(add_class))
 app.command()(pick)
 app.command()(prelabel)
+app.command()(refit)
 app.command()(resumable()(train))
 app.command()(resumable(flag=None)(compare))
 app.command()(resumable(flag=None)(classify))

@@ -1,4 +1,4 @@
-"""The `rcil pick`, `rcil prelabel` and `rcil add-class` commands."""
+"""The `rcil pick`, `rcil prelabel`, `rcil add-class` and `rcil refit` commands."""
 
 from __future__ import annotations
 
@@ -324,3 +324,53 @@ def prelabel(
         return
     typer.echo(f"next: name the new class in {output / document['classes_file']}, correct the masks and label it, then")
     typer.echo(f"  rcil add-class --from {model} --data {output} --class NAME -o NAME")
+
+
+def refit(
+    model: Start,
+    data: SiteData,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The checkpoint to write.")],
+    previous: Annotated[
+        Path | None,
+        typer.Option(
+            help="The checkpoint before the last step, which predicts old classes where the masks name nothing.",
+            autocompletion=files(*CHECKPOINTS),
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split to fit to.")] = defaults.TRAINING_SPLIT,
+    images: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Approximate number of images to look at.")
+    ] = defaults.REFIT_IMAGES,
+    scale: TrainingScale = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit the classifier rows of a checkpoint to images, without training the network.
+
+    Works for checkpoints of every method, imported ones too. It needs forward passes only, and costs nothing at
+    inference. Without --previous, the masks must name all classes of the model.
+
+    Example: `rcil refit --from step1.safetensors --previous step0.safetensors --data my_site -o better.safetensors`
+    """
+    say = make_notifier(as_json=as_json)
+    announce_device(device, say)
+    announce_scale([model], scale, say)
+    from rcil.site.refit import refit as run
+
+    with progress_line("looking at images") as progress:
+        document = run(
+            model,
+            data,
+            output,
+            previous=previous,
+            split=split,
+            images=images,
+            scale=scale,
+            device=device or "auto",
+            progress=progress,
+        )
+    if as_json:
+        print_json(document)
+        return
+    typer.echo(f"{output}: {len(document['classes'])} rows fitted to {document['pixels']} pixels; compare with")
+    typer.echo(f"  rcil eval {shlex.quote(str(model))} {shlex.quote(str(output))} --data {shlex.quote(str(data))}")

@@ -115,6 +115,16 @@ def test_prelabel(model, tmp_path):
     assert checked.exit_code == 0
 
 
+def test_refit(model, tmp_path):
+    site = make_site(tmp_path / "site", images=2)
+    arguments = ["refit", "--from", str(model), "--data", str(site), "-o", str(tmp_path / "better.safetensors")]
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    assert f"rcil eval {model} {tmp_path / 'better.safetensors'} --data {site}" in done.stdout
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert json.loads(done.stdout)["images"] == 2
+
+
 def test_pick(model, tmp_path):
     site = make_site(tmp_path / "site", images=2)
     arguments = ["pick", str(site), "--from", str(model), "--count", "2"]
