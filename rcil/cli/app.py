@@ -13,7 +13,7 @@ from rcil import defaults
 from rcil.cli.completion import CHECKPOINTS, files, one_of
 from rcil.cli.console import make_app, make_notifier, print_json, progress_line, run
 from rcil.cli.data import app as data_app
-from rcil.cli.options import AsJson, Device, SiteData, TrainingScale, Trust, announce_scale
+from rcil.cli.options import AsJson, Device, SiteData, TrainingScale, Trust, VoidBackground, announce_scale
 from rcil.cli.resumable import resumable
 from rcil.cli.site import add_class, pick, prelabel, refit
 from rcil.cli.training import classify, compare, presets_app, train
@@ -171,12 +171,7 @@ def eval_(
             "codes do with 512. By default whole images are evaluated.",
         ),
     ] = None,
-    void_background: Annotated[
-        bool,
-        typer.Option(
-            "--void-background", help='Ignore background in the masks, if it means "unlabelled" there, as in CamVid.'
-        ),
-    ] = False,
+    void_background: VoidBackground = False,
     device: Device = None,
     output: Annotated[
         Path | None,

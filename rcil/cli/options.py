@@ -47,6 +47,12 @@ Start = Annotated[
     Path,
     typer.Option("--from", help="The checkpoint (.safetensors) to start from.", autocompletion=files(*CHECKPOINTS)),
 ]
+VoidBackground = Annotated[
+    bool,
+    typer.Option(
+        "--void-background", help='Ignore background in the masks, if it means "unlabelled" there, as in CamVid.'
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option(

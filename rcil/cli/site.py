@@ -23,6 +23,7 @@ from rcil.cli.options import (
     SiteData,
     Start,
     TrainingScale,
+    VoidBackground,
     announce_scale,
     with_device,
 )
@@ -341,6 +342,7 @@ def refit(
     images: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Approximate number of images to look at.")
     ] = defaults.REFIT_IMAGES,
+    void_background: VoidBackground = False,
     scale: TrainingScale = None,
     device: Device = None,
     as_json: AsJson = False,
@@ -365,6 +367,7 @@ def refit(
             previous=previous,
             split=split,
             images=images,
+            void_background=void_background,
             scale=scale,
             device=device or "auto",
             progress=progress,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-ClassWeights = Literal["none", "enet", "median_frequency"]
+ClassWeights = Literal["none", "enet", "median_frequency", "root_frequency"]
 ENET_OFFSET = 1.02
 """Bounds ENet's weights between 1.4 and 50."""
 
@@ -21,6 +21,7 @@ def class_weights(kind: ClassWeights, pixels: NDArray[np.int64]) -> tuple[float,
     Args:
         kind: `enet` (https://arxiv.org/abs/1606.02147): 1 / ln(1.02 + p). `median_frequency`
             (https://arxiv.org/abs/1411.4734): median of all p / p, with p over the images that contain the class.
+            `root_frequency`: the square root of that.
         pixels: Number of pixels of every class in every image [images, classes].
 
     Returns:
@@ -36,7 +37,7 @@ def class_weights(kind: ClassWeights, pixels: NDArray[np.int64]) -> tuple[float,
         around = (pixels.sum(axis=1, keepdims=True) * (pixels > 0)).sum(axis=0)
         share = total[occurs] / around[occurs]
         raw = np.ones(len(total))
-        raw[occurs] = np.median(share) / share
+        raw[occurs] = (np.median(share) / share) ** (1.0 if kind == "median_frequency" else 0.5)
     mean = (raw * total).sum() / total.sum()
     return tuple(float(weight) for weight in np.where(occurs, raw / mean, 1.0))
 

@@ -15,9 +15,9 @@ from rcil.core.errors import ConfigError
 from rcil.core.files import check_other_file, check_writable, sha256_of
 from rcil.core.log import Progress
 from rcil.core.reading import DataError
-from rcil.data.scan import data_digest, scan
+from rcil.data.scan import data_digest, id_table, scan, with_void_background
 from rcil.data.site import read_site
-from rcil.data.types import Sample, SegmentationData
+from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.evaluation.evaluate import read_pair
 from rcil.hardware.devices import choose_device
 from rcil.inference import Model, as_input, load
@@ -38,6 +38,7 @@ def refit(
     previous: Path | None = None,
     split: str = defaults.TRAINING_SPLIT,
     images: int = defaults.REFIT_IMAGES,
+    void_background: bool = False,
     scale: float | None = None,
     device: str = "auto",
     progress: Progress = lambda done, total: None,
@@ -54,6 +55,7 @@ def refit(
         previous: The checkpoint that the last step of `model` started from.
         split: Name of the split.
         images: Approximate number of whole images to look at.
+        void_background: Ignore background in the masks, where it means "unlabelled".
         scale: The network sees images at this multiple of their size, by default as in its training.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         progress: Called with the number of processed images and their total.
@@ -66,6 +68,8 @@ def refit(
     teacher = None if previous is None else load(previous).folded.to(chosen)
     known = _known(loaded, teacher)
     site = read_site(data, record=False)
+    if void_background:
+        site = with_void_background(site)
     samples = _samples(site, data, split, images)
     _check_labels(loaded, known, site, data, split, samples)
     scale = loaded.metadata.training_scale if scale is None else scale
@@ -74,7 +78,8 @@ def refit(
     pixels = sample_pixels(network, None if teacher is None else teacher.network, whole)
     refit_classifier(network, pixels)
     balance_biases(network, pixels, range(known, len(loaded.classes)))
-    config = {"split": split, "images": len(samples), "scale": scale, "previous": previous and previous.name}
+    config = {"split": split, "images": len(samples), "void_background": void_background, "scale": scale}
+    config["previous"] = None if previous is None else previous.name
     entry = LineageEntry(
         step=loaded.metadata.step,
         source="rcil refit",
@@ -114,7 +119,8 @@ def _check_labels(
     model: Model, known: int, site: SegmentationData, data: Path, split: str, samples: tuple[Sample, ...]
 ) -> None:
     """Raise if a class that no teacher predicts has no labels: its row would be fitted to nothing."""
-    present = {site.names[class_id] for content in scan(site, samples) for class_id in content.present}
+    ids = {class_id for content in scan(site, samples) for class_id in content.present} - {IGNORE}
+    present = {site.names[class_id] for class_id in ids}
     missing = [c.name for c in model.classes[max(1, known) :] if c.name not in present]
     if missing:
         raise DataError(
@@ -128,7 +134,7 @@ def _whole(
     model: Model, site: SegmentationData, samples: tuple[Sample, ...], scale: float, progress: Progress
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Whole images [1, 3, H, W] with their labels [1, H, W]."""
-    table = label_table(site, model.metadata)
+    table = label_table(site, model.metadata)[id_table(site)]
     for done, sample in enumerate(samples, 1):
         image, mask = resized(*read_pair(sample, table), scale)
         yield as_input(model.metadata, image)[None], torch.from_numpy(mask).long()[None]

@@ -24,6 +24,7 @@ SITE_TRAINING: dict[str, Any] = {
     "weight_decay": 0.01,
     "warmup": 1.0,
     "ema": 0.99,
+    "class_weights": "root_frequency",
     "jitter": 0.3,
     "focus": 0.5,
     "oversample": 0.5,

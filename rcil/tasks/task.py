@@ -169,7 +169,8 @@ class TrainingSection(FrozenModel):
     class_weights: ClassWeights = "none"
     """Weights of the pixels in the cross entropy, by the share p of their class in the training images of the step.
     `enet`: 1 / ln(1.02 + p). `median_frequency`: median of all p / p, with p over the images that contain the class.
-    The weights are scaled to a mean of 1 over all pixels. Paper: `none`."""
+    `root_frequency`: the square root of that, which helps thin objects and leaves classes alone that are rare only
+    because few images contain them. The weights are scaled to a mean of 1 over all pixels. Paper: `none`."""
     freeze_stages: Annotated[int, Field(ge=0, le=4)] = 0
     """Number of backbone stages, counted from the input, that later steps do not train; above 0 the stem is frozen too.
     Frozen stages compute what they did before the step, without a backward pass, so that steps are faster. Paper: 0."""

@@ -32,7 +32,13 @@ def test_median_frequency():
     assert class_weights("median_frequency", PIXELS) == pytest.approx([value / mean for value in raw])
 
 
-@pytest.mark.parametrize("kind", ["enet", "median_frequency"])
+def test_root_frequency():
+    raw = [math.sqrt(value) for value in ((1 / 3) / 0.7, (1 / 3) / 0.25, 1.0)]
+    mean = 0.7 * raw[0] + 0.1 * raw[1] + 0.2 * raw[2]
+    assert class_weights("root_frequency", PIXELS) == pytest.approx([value / mean for value in raw])
+
+
+@pytest.mark.parametrize("kind", ["enet", "median_frequency", "root_frequency"])
 def test_a_class_that_does_not_occur_has_the_weight_1(kind):
     weights = class_weights(kind, np.array([[50, 0, 50]]))
     assert weights == pytest.approx((1.0, 1.0, 1.0))

@@ -3,6 +3,7 @@ import torch
 
 from rcil.checkpoint.file import load, save
 from rcil.core.errors import ConfigError, RcilError
+from rcil.core.masks import read_mask
 from rcil.data.site import read_site
 from rcil.evaluation.evaluate import evaluate
 from rcil.inference import load as load_model
@@ -63,3 +64,12 @@ def test_what_cannot_be_refitted(new_model, old_model, site, tmp_path):
     with pytest.raises(RcilError):
         refit(new_model, site, new_model)
     assert list(tmp_path.glob("x*")) == []
+
+
+def test_unlabelled_background_is_ignored(new_model, site, tmp_path):
+    counts = [
+        refit(new_model, site, tmp_path / f"{void}.safetensors", images=2, void_background=void)["pixels"]
+        for void in (False, True)
+    ]
+    mask = read_mask(read_site(site, record=False).splits["train"][0].mask)
+    assert counts[1] / counts[0] == pytest.approx((mask != 0).mean(), abs=0.05)
