@@ -146,14 +146,14 @@ def server_process(model: Path, log: Path, **options: object) -> Iterator[tuple[
     with log.open("w") as out:
         process = subprocess.Popen([sys.executable, "-c", script, str(model)], stdout=out, stderr=out, text=True)
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while (found := re.search(r"listening on (http://\S+)", log.read_text())) is None:
             assert process.poll() is None and time.monotonic() < until, log.read_text()
             time.sleep(0.02)
         yield found[1], process
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
 
 
 @contextlib.contextmanager

@@ -84,12 +84,12 @@ class Load:
         assert json.loads(self.process.stdout.readline()) == {"started": True}
 
     def stop(self):
-        output, _ = self.process.communicate(timeout=60)
+        output, _ = self.process.communicate(timeout=300)
         assert self.process.returncode == 0
         return json.loads(output)
 
 
-def wait_for(condition, seconds=30):
+def wait_for(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -214,7 +214,7 @@ def test_tritons_own_schema_reads_the_configuration(server, add):
         "print(json_format.MessageToJson(config, preserving_proto_field_name=True))\n"
     )
     process = server.python(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    output, _ = process.communicate(text, timeout=60)
+    output, _ = process.communicate(text, timeout=300)
     theirs, ours = json.loads(output), parse_pbtxt(text)
     assert theirs["dynamic_batching"]["default_queue_policy"].pop("allow_timeout_override") is True
     assert theirs["version_policy"] == ours["version_policy"]

@@ -32,7 +32,7 @@ def test_the_process_reloads_on_sighup_and_stops_on_sigint(tmp_path):
             wait_for(lambda: 'rcil_reloads_total{result="failed"} 1.0' in client.get("/metrics").text)
             assert client.get("/classes").json()["current"]["step"] == 2
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=30)
+        process.wait(timeout=120)
     said = log.read_text()
     assert "False" in said.splitlines(), "torch stays out"
     assert "model.onnx is not an ONNX file, or damaged" in said
@@ -41,7 +41,7 @@ def test_the_process_reloads_on_sighup_and_stops_on_sigint(tmp_path):
 
 
 def wait_for(condition):
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -93,7 +93,7 @@ def test_a_quiet_server_logs_no_requests(tmp_path):
         wait_for(lambda: answers(f"http://127.0.0.1:{port}/classes"))
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=30)
+        process.wait(timeout=120)
     assert log.read_text() == ""
 
 
@@ -158,7 +158,7 @@ def test_an_answer_that_nobody_reads_is_thrown_away(tmp_path, monkeypatch, endin
         place.connect((host, int(port)))
         head = f"POST /segment?output=overlay HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n{ending}\r\n"
         place.sendall(head.encode() + body)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while not made and time.monotonic() < until:
             time.sleep(0.05)
         assert made, "the server holds it still"

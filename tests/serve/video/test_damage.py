@@ -131,7 +131,7 @@ def test_an_error_of_the_display_ends_the_run(model, tmp_path, threads):
     assert threading.active_count() <= threads
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition, seconds=300.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -175,7 +175,7 @@ def test_interrupt_finishes_what_was_read(model, tmp_path, long_clip, number):
     process = start(tmp_path, model, long_clip)
     wait_for(lambda: size_of(tmp_path / "out.part.mp4") > 10_000)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert b"Traceback" not in err
     assert process.returncode == 0 and b"interrupted" in out
     receipt = json.loads((tmp_path / "out.receipt.json").read_text())
@@ -217,7 +217,7 @@ def test_a_stream_that_goes_away_leaves_a_whole_video_and_an_error(model, tmp_pa
         client = server.accept()[0]
         with client:
             client.sendall((tmp_path / "a.ts").read_bytes())
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 6 and b"was lost: 1 attempts to reconnect failed" in err
     receipt = json.loads((tmp_path / "out.receipt.json").read_text())
     assert len(contents(tmp_path / "out.mp4").times) == receipt["frames"]["written"] > 0
