@@ -44,6 +44,14 @@ TimelineOption = Annotated[Path | None, typer.Option("--timeline", help="Plot of
 ReceiptOption = Annotated[
     Path | None, typer.Option("--receipt", help="Receipt of the run; next to the first output by default.")
 ]
+ViewOption = Annotated[
+    str | None,
+    typer.Option("--view", metavar="[HOST:]PORT", help="Serve a live view for browsers; on 127.0.0.1 by default."),
+]
+ViewTokenOption = Annotated[
+    str | None,
+    typer.Option(envvar="RCIL_TOKEN", help="Bearer token that viewers must send.", show_default=False),
+]
 
 
 @dataclass(frozen=True)

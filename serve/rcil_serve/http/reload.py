@@ -69,15 +69,17 @@ def checked_mask(model: Model, image: Image) -> Mask:
 
 
 def agreement(old: Model, old_mask: Mask, new: Model, new_mask: Mask) -> Agreed:
-    """Agreement of two masks [H, W] of one image, with classes matched by name."""
+    """Agreement of two masks [H, W] of one image, with classes matched by name.
+
+    A class that only the old model has cannot agree: its pixels count as changed, and its IoU is 0.
+    """
+    lost = dict.fromkeys((c.name for row, c in enumerate(old.classes) if (old_mask == row).any()), 0.0)
     if not {c.name for c in old.classes} & {c.name for c in new.classes}:
-        return Agreed(pixels=None, classes={})
+        return Agreed(pixels=0.0, classes=lost)
     matching = match_classes(old.classes, new.classes)
-    pairs = pair_counts(old_mask, new_mask, matching.counts)
-    overlap = plain_overlap(pairs, matching)
-    seen = int(pairs[matching.old_rows].sum())
-    classes = {name: iou for name, iou in zip(matching.names, overlap.iou(), strict=True) if iou is not None}
-    return Agreed(pixels=int(overlap.both.sum()) / seen if seen else None, classes=classes)
+    overlap = plain_overlap(pair_counts(old_mask, new_mask, matching.counts), matching)
+    both = {name: iou for name, iou in zip(matching.names, overlap.iou(), strict=True) if iou is not None}
+    return Agreed(pixels=int(overlap.both.sum()) / old_mask.size, classes=lost | both)
 
 
 def sample_image() -> Image:

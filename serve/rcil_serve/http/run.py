@@ -23,7 +23,12 @@ from rcil_serve.http.service import Service
 RELOAD_WAIT_S = 600.0
 """Seconds that a reload by signal waits for a reload in progress."""
 MAX_CONNECTIONS = 500
-"""Limit beyond which uvicorn answers 503. It bounds the responses that slow readers hold in memory."""
+"""Limit of connections. It bounds the responses that slow readers hold in memory."""
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: 21\r\n\r\ntoo many connections\n"
+)
+"""Response to a connection beyond the limit, if every other one is busy."""
 HEADER_S = 10.0
 """Time limit for the request line and headers; the body has the time limit of the request."""
 ANSWER_S = 60.0
@@ -67,7 +72,6 @@ def make_server(app: FastAPI, timeout_s: float) -> uvicorn.Server:
         server_header=False,
         ws="none",
         http=TimeoutProtocol,
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=max(1, round(timeout_s)),
     )
     return uvicorn.Server(config)
@@ -100,16 +104,38 @@ def _reload(service: Service) -> None:
 class TimeoutProtocol(H11Protocol):
     """Closes a connection if the headers do not arrive, or the response is not read, in time.
 
-    Uvicorn itself has no such timeouts. Between requests, its limit for idle connections applies.
+    Uvicorn itself has no such timeouts. Between requests, its limit for idle connections applies. Beyond
+    `MAX_CONNECTIONS`, a new connection replaces the one that has been idle for longest; if all are busy, only the new
+    one is refused. Uvicorn's own limit refuses every request while there are too many connections.
     """
 
     _header_timer: asyncio.TimerHandle | None = None
     _response_timer: asyncio.TimerHandle | None = None
+    _idle_since = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Start to wait for the first header."""
+        """Make room for this connection or refuse it, and start to wait for the first header."""
         super().connection_made(transport)
+        self._idle_since = self.loop.time()
+        others = [one for one in self.connections if isinstance(one, TimeoutProtocol) and one.is_open and one != self]
+        if len(others) >= MAX_CONNECTIONS:
+            idle = [one for one in others if one.is_idle]
+            if not idle:
+                self.transport.write(FULL)
+                self.transport.close()
+                return
+            min(idle, key=lambda one: one._idle_since).transport.abort()
         self._await_header()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is neither closed nor being closed."""
+        return self.transport is not None and not self.transport.is_closing()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is neither a request in progress nor a response that the client has not read."""
+        return (self.cycle is None or self.cycle.response_complete) and not self.transport.get_write_buffer_size()
 
     def data_received(self, data: bytes) -> None:
         """Stop waiting if the header is complete; otherwise wait on."""
@@ -122,6 +148,7 @@ class TimeoutProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """Start to wait for the client if part of the response is still in the transport's buffer."""
         super().on_response_complete()
+        self._idle_since = self.loop.time()
         _cancel(self._response_timer)
         if self.transport.get_write_buffer_size():
             self._response_timer = self.loop.call_later(ANSWER_S, self._give_up)

@@ -35,6 +35,14 @@ def video(
     legend: options.LegendOption = False,
     smooth: Annotated[int, typer.Option(help="Change a pixel's class after this many equal frames.")] = 1,
     crf: options.CrfOption = 21,
+    segment: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Cut the outputs into files of this length, for example 10m.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Delete the oldest segments beyond this size, for example 50GB.")
+    ] = None,
+    view: options.ViewOption = None,
+    view_token: options.ViewTokenOption = None,
     dry_run: options.DryRunFlag = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -47,8 +55,12 @@ def video(
         rcil-serve video yard.mp4 --model deployed/model.onnx -o yard_seen.mp4 --timeline yard.png --jsonl yard.jsonl
 
         rcil-serve video rtsp://camera.local/1 -m deployed/model.onnx -o gate.mp4 --end 3600
+
+        rcil-serve video rtsp://camera.local/1 -m deployed/model.onnx -o gate.mp4 --segment 10m --keep 50GB --view 8080
     """
     from rcil_serve.cli.dry_run import video_dry_run
+    from rcil_serve.live.server import parse_view
+    from rcil_serve.stream.outputs.segments import parse_recording
     from rcil_serve.stream.outputs.sink import Targets
     from rcil_serve.stream.shutdown import raise_source_errors, sigterm_as_interrupt
     from rcil_serve.video.run import VideoRequest, default_receipt, run_video
@@ -63,6 +75,8 @@ def video(
         legend=legend,
         smooth=smooth,
         crf=crf,
+        recording=parse_recording(segment, keep),
+        view=None if view is None else parse_view(view, view_token),
         **stream.as_fields(),
     )
     if dry_run:

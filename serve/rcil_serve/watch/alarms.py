@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rcil.core.errors import ConfigError, RcilError
 from rcil_serve.watch.meters import Measure, Reading
+from rcil_serve.watch.rules import Rule
 
 MARGIN = 0.1
 """To clear an alarm, the value must be better than the limit by this fraction of the distance to perfect."""
 PERFECT = {Measure.AGREEMENT: 1.0, Measure.DRIFT: 0.0, Measure.FLICKER: 0.0, Measure.SILENCE: 0.0}
+ABOUT_SCENE = (Measure.SILENCE, Measure.COVERAGE)
+"""Measures whose alarms outlive a model that is replaced."""
+TOLERANCE = 1e-6
+"""Seconds by which sums of frame times may be off."""
 Key = tuple[Measure, str]
 
 
@@ -20,6 +24,28 @@ class AlarmError(RcilError):
     """An alarm was raised during a run with --fail-on-alarm."""
 
     exit_code = 9
+
+
+@dataclass(frozen=True)
+class Limit:
+    """When one alarm is raised and cleared."""
+
+    value: float
+    perfect: float
+    """The best value; the limit is passed by values that are further away from it."""
+    patience: int
+    """Consecutive readings that raise or clear the alarm."""
+    seconds: float = 0.0
+    """Time in the source that these readings must span."""
+
+
+@dataclass
+class _Streak:
+    """Consecutive readings that contradict the state of an alarm."""
+
+    count: int = 0
+    since: float = 0.0
+    """Time of the first of them in the source."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +69,15 @@ class Limits:
         if self.patience < 1:
             raise ConfigError(f"the patience is {self.patience}", "Choose 1 or more.")
 
-    def of(self, measure: Measure) -> float:
+    def of(self, measure: Measure) -> Limit:
         """The limit of one measure."""
-        return {
+        values = {
             Measure.AGREEMENT: self.min_agreement,
             Measure.DRIFT: self.max_drift,
             Measure.FLICKER: self.max_flicker,
             Measure.SILENCE: self.max_silence,
-        }[measure]
+        }
+        return Limit(values[measure], PERFECT[measure], self.patience)
 
 
 @dataclass(frozen=True)
@@ -68,6 +95,8 @@ class Change:
     def text(self) -> str:
         """Message for the user."""
         state = "ALARM  " if self.raised else "cleared"
+        if self.measure is Measure.COVERAGE and self.value is not None:
+            return f"{state} {self.name}: {100 * self.value:.1f} %"
         of = f" of {self.name}" if self.name else ""
         if self.value is None:
             return f"{state} {self.measure}{of}: the model was replaced"
@@ -77,46 +106,63 @@ class Change:
 
 
 class Alarms:
-    """Compares readings with limits, separately for each measure and class. Thread-safe."""
+    """Compares readings with limits, separately for each measure and class, and for each rule. Thread-safe.
 
-    def __init__(self, limits: Limits) -> None:
+    Args:
+        limits: Limits of the measures.
+        rules: Rules about zones; their readings have their texts as names.
+    """
+
+    def __init__(self, limits: Limits, rules: Sequence[Rule] = ()) -> None:
         self._limits = limits
-        self._streaks: Counter[Key] = Counter()
+        self._rules = {rule.text: Limit(rule.limit, 0.0 if rule.above else 1.0, 1, rule.seconds) for rule in rules}
+        self._streaks: dict[Key, _Streak] = {}
         self._lock = threading.Lock()
         self.active: frozenset[Key] = frozenset()
         self.raised: dict[Key, int] = {}
         """How often each alarm was raised. Like `active`, it is replaced and never mutated."""
 
-    def judge(self, readings: Iterable[Reading]) -> list[Change]:
-        """Return the alarms that these readings raise or clear. Readings that are not firm are ignored."""
+    def judge(self, readings: Iterable[Reading], time: float = 0.0) -> list[Change]:
+        """Return the alarms that these readings raise or clear. Readings that are not firm are ignored.
+
+        Args:
+            readings: The readings of one moment.
+            time: That moment in the source, in seconds.
+        """
         with self._lock:
             return [
                 change
                 for reading in readings
-                if reading.firm and reading.value is not None and (change := self._judge(reading, reading.value))
+                if reading.firm and reading.value is not None and (change := self._judge(reading, reading.value, time))
             ]
 
-    def _judge(self, reading: Reading, value: float) -> Change | None:
+    def _judge(self, reading: Reading, value: float, time: float) -> Change | None:
         key = (reading.measure, reading.name)
         is_raised = key in self.active
-        limit = self._limits.of(reading.measure)
-        perfect = PERFECT[reading.measure]
-        level = limit + MARGIN * (perfect - limit) if is_raised else limit
-        is_bad = abs(value - perfect) > abs(level - perfect)
-        self._streaks[key] = self._streaks[key] + 1 if is_bad != is_raised else 0
-        if self._streaks[key] < self._limits.patience:
+        limit = self._limit_of(key)
+        level = limit.value + MARGIN * (limit.perfect - limit.value) if is_raised else limit.value
+        is_bad = abs(value - limit.perfect) > abs(level - limit.perfect)
+        if is_bad == is_raised:
+            self._streaks.pop(key, None)
             return None
-        self._streaks[key] = 0
+        streak = self._streaks.setdefault(key, _Streak(since=time))
+        streak.count += 1
+        if streak.count < limit.patience or time - streak.since < limit.seconds - TOLERANCE:
+            return None
+        del self._streaks[key]
         self.active = self.active ^ {key}
         if not is_raised:
             self.raised = self.raised | {key: self.raised.get(key, 0) + 1}
-        return Change(*key, value, limit, raised=not is_raised)
+        return Change(*key, value, limit.value, raised=not is_raised)
+
+    def _limit_of(self, key: Key) -> Limit:
+        return self._rules[key[1]] if key[0] is Measure.COVERAGE else self._limits.of(key[0])
 
     def drop(self) -> list[Change]:
         """Clear all alarms about the model, because it is being replaced."""
         with self._lock:
-            ended = sorted(key for key in self.active if key[0] is not Measure.SILENCE)
+            ended = sorted(key for key in self.active if key[0] not in ABOUT_SCENE)
             self.active = self.active - set(ended)
-            for key in [key for key in self._streaks if key[0] is not Measure.SILENCE]:
+            for key in [key for key in self._streaks if key[0] not in ABOUT_SCENE]:
                 del self._streaks[key]
-        return [Change(*key, None, self._limits.of(key[0]), raised=False) for key in ended]
+        return [Change(*key, None, self._limit_of(key).value, raised=False) for key in ended]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rcil.cli.console import make_notifier
 from rcil.core.log import is_quiet
 from rcil_serve.cli import options
 
@@ -75,6 +76,52 @@ class PromotionArgs:
         return Promotion(self.promote_link, self.promote_command, tuple(trust or ()))
 
 
+@dataclass(frozen=True)
+class EventArgs:
+    """The options about rules, and about where events and pictures go."""
+
+    zone: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=x,y x,y ...", help="A part of the picture: corners as shares of its sides."),
+    ] = None
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(help="An alarm, such as 'forklift covers more than 5 % of dock for 2 s'; may be repeated."),
+    ] = None
+    events: Annotated[Path | None, typer.Option(help="Append every event to this .jsonl.")] = None
+    webhook: Annotated[
+        str | None,
+        typer.Option(envvar="RCIL_WEBHOOK", help="Post every event to this address.", show_default=False),
+    ] = None
+    webhook_token: Annotated[
+        str | None,
+        typer.Option(envvar="RCIL_WEBHOOK_TOKEN", help="Bearer token for the webhook.", show_default=False),
+    ] = None
+    outbox: Annotated[
+        Path | None, typer.Option(help="Folder for events that wait; next to the receipt by default.")
+    ] = None
+    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Prometheus on 127.0.0.1.")] = None
+    view: options.ViewOption = None
+    view_token: options.ViewTokenOption = None
+
+    def as_fields(self, receipt: Path) -> dict[str, Any]:
+        """The fields of `WatchRequest` that these options set, by name."""
+        from rcil_serve.live.server import parse_view
+        from rcil_serve.runtime.zones import parse_zones
+        from rcil_serve.watch.rules import parse_rule
+        from rcil_serve.watch.webhook import WebhookOptions
+
+        zones, outbox = parse_zones(self.zone or ()), self.outbox or receipt.with_suffix(".outbox")
+        return {
+            "zones": zones,
+            "rules": tuple(parse_rule(text, zones) for text in dict.fromkeys(self.rule or ())),
+            "events": self.events,
+            "webhook": WebhookOptions(self.webhook, outbox, self.webhook_token) if self.webhook else None,
+            "metrics_port": self.metrics_port,
+            "view": None if self.view is None else parse_view(self.view, self.view_token),
+        }
+
+
 @options.with_option_groups
 def watch(
     source: options.SourceArgument,
@@ -85,8 +132,7 @@ def watch(
     baseline: Annotated[float, typer.Option(help="Seconds at the start that areas are compared with.")] = 60.0,
     baseline_from: Annotated[Path | None, typer.Option(help="Compare with the areas of an earlier run.")] = None,
     save_baseline: Annotated[Path | None, typer.Option(help="Write this run's areas to a .json.")] = None,
-    events: Annotated[Path | None, typer.Option(help="Append every event to this .jsonl.")] = None,
-    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Prometheus on 127.0.0.1.")] = None,
+    reports: EventArgs,
     timeline: options.TimelineOption = None,
     receipt: options.ReceiptOption = None,
     promotion: PromotionArgs,
@@ -98,12 +144,15 @@ def watch(
 
     Every frame is measured; on every Nth frame the previous step runs too. An alarm is a printed line, an entry in
     --events and a metric. With --json every printed line is a JSON document.
+    Rules about zones raise alarms on every frame. --webhook posts all events, those of alarms with a picture.
     With --shadow a new step runs beside the deployed one, and replaces it once it agrees on the old classes.
 
     Examples:
         rcil-serve watch rtsp://camera.local/1 -m live.onnx --previous step1.onnx --events w.jsonl --metrics-port 9105
 
         rcil-serve watch yard.mp4 -m step2.onnx --previous step1.onnx --fail-on-alarm
+
+        rcil-serve watch 0 -m live.onnx --view 8080 --rule 'forklift covers more than 5 % of the picture for 2 s'
 
         rcil-serve watch 0 -m live.onnx --shadow step3.onnx --promote-after 2000 --promote-link live.onnx
     """
@@ -112,10 +161,11 @@ def watch(
     from rcil_serve.watch.alarms import AlarmError
     from rcil_serve.watch.run import WatchRequest, run_watch
 
+    path = receipt or default_receipt(reports.events or timeline)
     request = WatchRequest(
         source=source,
         model=model,
-        receipt=receipt or default_receipt(events or timeline),
+        receipt=path,
         previous=previous,
         shadow=promotion.shadow,
         rule=promotion.rule(alarms.min_share),
@@ -123,9 +173,8 @@ def watch(
         baseline_seconds=baseline,
         baseline=baseline_from,
         save_baseline=save_baseline,
-        events=events,
         timeline=timeline,
-        metrics_port=metrics_port,
+        **reports.as_fields(path),
         **alarms.as_fields(),
         **stream.as_fields(),
     )
@@ -134,6 +183,7 @@ def watch(
             request,
             lambda event: typer.echo(event.json if as_json else event.line),
             lambda address: None if is_quiet() else typer.echo(f"metrics: {address}", err=True),
+            make_notifier(as_json=True),
         )
     raise_source_errors(document, request.receipt, "measured")
     raised = document["watch"]["raised_alarms"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,8 @@ class Event:
     facts: dict[str, Any] = field(default_factory=dict)
     """Details for programs, JSON-ready."""
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    snapshot: bytes | None = field(default=None, repr=False)
+    """JPEG of the frame that caused it, for receivers that show pictures."""
 
     @property
     def line(self) -> str:
@@ -45,10 +47,16 @@ class EventLog:
     Args:
         path: JSON lines file; events are appended, so a restarted service continues it.
         on_event: Called with every event.
+        keepers: Called with every event before `on_event`, such as `Webhook.add`.
     """
 
-    def __init__(self, path: Path | None, on_event: Callable[[Event], None] = lambda event: None) -> None:
-        self._path, self._on_event = path, on_event
+    def __init__(
+        self,
+        path: Path | None,
+        on_event: Callable[[Event], None] = lambda event: None,
+        keepers: Sequence[Callable[[Event], None]] = (),
+    ) -> None:
+        self._path, self._on_event, self._keepers = path, on_event, keepers
         self._lock = threading.Lock()
         self._file = None if path is None else open_lines(path, "a")
 
@@ -62,7 +70,14 @@ class EventLog:
             except OSError as error:
                 raise write_error(self._path, error) from error
             finally:
-                self._on_event(event)
+                self._pass_on(event)
+
+    def _pass_on(self, event: Event) -> None:
+        try:
+            for keep in self._keepers:
+                keep(event)
+        finally:
+            self._on_event(event)
 
     def close(self) -> None:
         """Close the file."""

@@ -39,6 +39,8 @@ class Measure(StrEnum):
     """Share of a class's pixels that flicker where the image is still."""
     SILENCE = "silence"
     """Seconds without a frame."""
+    COVERAGE = "coverage"
+    """Share of a zone that a class covers, as a rule asks for it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Reading:
 
     measure: Measure
     name: str
-    """Name of the class; empty if the measure concerns the source."""
+    """Name of the class, or the text of the rule; empty if the measure concerns the source."""
     value: float | None
     """None if there is nothing to measure."""
     firm: bool = True

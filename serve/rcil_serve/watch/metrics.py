@@ -12,12 +12,14 @@ from rcil.core.errors import ConfigError
 from rcil_serve.stream.frames import Counts
 from rcil_serve.watch.meters import Measure
 from rcil_serve.watch.watcher import WatchStatus
+from rcil_serve.watch.webhook import Webhook
 
 HOST = "127.0.0.1"
 HELP = {
     Measure.AGREEMENT: "IoU of an old class between the previous step and the watched one.",
     Measure.DRIFT: "Relative change of a class's share against the reference.",
     Measure.FLICKER: "Share of a class that flickers where the image is still.",
+    Measure.COVERAGE: "Share of a zone that a class covers, by rule.",
 }
 
 
@@ -27,10 +29,11 @@ class WatchCollector:
     Args:
         status: Returns the current status.
         counts: Frame counts of the source.
+        webhook: Delivers events; None if there is no receiver.
     """
 
-    def __init__(self, status: Callable[[], WatchStatus], counts: Counts) -> None:
-        self._status, self._counts = status, counts
+    def __init__(self, status: Callable[[], WatchStatus], counts: Counts, webhook: Webhook | None = None) -> None:
+        self._status, self._counts, self._webhook = status, counts, webhook
 
     def collect(self) -> Iterator[Metric]:
         """See prometheus_client's `Collector`."""
@@ -47,11 +50,18 @@ class WatchCollector:
         ):
             yield CounterMetricFamily(f"rcil_watch_{name}", text, value=value)
         yield GaugeMetricFamily("rcil_watch_model_step", "Continual step of the watched model.", now.step)
+        if self._webhook is not None:
+            delivered, waiting = self._webhook.delivered, self._webhook.waiting
+            yield CounterMetricFamily("rcil_watch_events_delivered", "Events that the receiver accepted.", delivered)
+            yield GaugeMetricFamily("rcil_watch_events_waiting", "Events that wait for the receiver.", waiting)
 
 
 def _measures(now: WatchStatus) -> Iterator[Metric]:
     families = {
-        measure: GaugeMetricFamily(f"rcil_watch_{measure}", text, labels=["class"]) for measure, text in HELP.items()
+        measure: GaugeMetricFamily(
+            f"rcil_watch_{measure}", text, labels=["rule" if measure is Measure.COVERAGE else "class"]
+        )
+        for measure, text in HELP.items()
     }
     for reading in now.readings:
         if reading.value is not None and reading.measure in families:

@@ -10,8 +10,13 @@ from typing import Any
 
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.files import working_in
+from rcil.core.log import Notify
 from rcil.model.class_match import match_classes
+from rcil_serve.live.pictures import Pictures
+from rcil_serve.live.server import ViewOptions, serving
+from rcil_serve.live.view import LiveView
 from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.runtime.zones import Zone
 from rcil_serve.stream.frames import OutputError, Stages
 from rcil_serve.stream.options import StreamOptions
 from rcil_serve.stream.output_checks import check_no_overwrite
@@ -21,13 +26,16 @@ from rcil_serve.stream.shutdown import brief_message
 from rcil_serve.stream.sources import Source
 from rcil_serve.watch.alarms import Alarms, Limits
 from rcil_serve.watch.events import Event, EventLog
+from rcil_serve.watch.meters import Measure
 from rcil_serve.watch.metrics import HOST, WatchCollector, metrics_server
 from rcil_serve.watch.promotion import Promotion
+from rcil_serve.watch.rules import Rule, check_classes
 from rcil_serve.watch.shadow import Shadow, rejection_reason, shadow_failed
 from rcil_serve.watch.shares import Baseline, History, Reference, read_baseline, write_baseline
 from rcil_serve.watch.swappable_predictor import SwappablePredictor
 from rcil_serve.watch.trial import TrialRule
 from rcil_serve.watch.watcher import Watcher, WatchSettings
+from rcil_serve.watch.webhook import Webhook, WebhookOptions
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,12 @@ class WatchRequest(StreamOptions):
     events: Path | None = None
     timeline: Path | None = None
     metrics_port: int | None = None
+    zones: tuple[Zone, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    webhook: WebhookOptions | None = None
+    """Receiver of the events."""
+    view: ViewOptions | None = None
+    """Where the live view is served."""
 
     def __post_init__(self) -> None:
         if self.baseline_seconds <= 0:
@@ -81,6 +95,9 @@ class WatchRequest(StreamOptions):
             "promote_agreement": self.rule.agreement,
             "promote_needs_new": self.rule.needs_new,
             "promote_link": None if self.promotion.link is None else str(self.promotion.link),
+            "zones": {zone.name: zone.corners for zone in self.zones},
+            "rules": [rule.text for rule in self.rules],
+            "webhook": None if self.webhook is None else self.webhook.receiver,
             **super().as_document(),
         }
 
@@ -103,6 +120,7 @@ def run_watch(
     request: WatchRequest,
     on_event: Callable[[Event], None] = lambda event: None,
     on_metrics_started: Callable[[str], None] = lambda address: None,
+    notify: Notify = lambda text: None,
 ) -> dict[str, Any]:
     """Watch a source until it ends.
 
@@ -112,6 +130,7 @@ def run_watch(
         request: The request.
         on_event: Called with every event, from several threads but one at a time.
         on_metrics_started: Called with the address of the metrics, if they are served.
+        notify: Called with one line for each notice.
 
     Returns:
         The receipt.
@@ -119,18 +138,38 @@ def run_watch(
     models = [path for path in (request.model, request.previous, request.shadow) if path is not None]
     check_no_overwrite(request.source, models, {**request.outputs(), "receipt": request.receipt})
     with contextlib.ExitStack() as stack:
-        log = stack.enter_context(contextlib.closing(EventLog(request.events, on_event)))
+        webhook = None
+        if request.webhook is not None:
+            stack.enter_context(working_in(request.webhook.outbox))
+            webhook = stack.enter_context(contextlib.closing(Webhook(request.webhook, notify=notify)))
+        shown = _ShownEvents()
+        keepers = [shown.add] if webhook is None else [webhook.add, shown.add]
+        log = stack.enter_context(contextlib.closing(EventLog(request.events, on_event, keepers)))
         known = None if request.baseline is None else read_baseline(request.baseline).shares
         opened = _open_models(request, log, stack)
+        check_classes(request.rules, opened.current.classes)
         source = stack.enter_context(contextlib.closing(request.open_source(request.source)))
         stack.enter_context(working_in(request.receipt))
         reference = Reference(request.baseline_seconds, known)
         run = stack.enter_context(contextlib.closing(_Run(request, source, opened, reference, log)))
         if request.metrics_port is not None:
-            collector = WatchCollector(run.watcher.status, source.counts)
+            collector = WatchCollector(run.watcher.status, source.counts, webhook)
             port = stack.enter_context(metrics_server(request.metrics_port, collector))
             on_metrics_started(f"http://{HOST}:{port}/metrics")
+        if request.view is not None and run.view is not None:
+            shown.view = run.view
+            stack.enter_context(serving(run.view, request.view, notify))
         return run.run()
+
+
+class _ShownEvents:
+    """Passes events on to a live view, once there is one."""
+
+    view: LiveView | None = None
+
+    def add(self, event: Event) -> None:
+        if self.view is not None:
+            self.view.add_event(event.kind, event.at.isoformat(timespec="seconds"), event.time, event.text)
 
 
 def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitStack) -> Models:
@@ -169,6 +208,10 @@ class _Run:
         self._predictor, self._shadow = SwappablePredictor(models.current), None
         if models.shadow is not None and request.shadow is not None:
             self._shadow = Shadow(request.shadow, models.shadow, models.current, request.rule, request.promotion, log)
+        pictures = Pictures(request.zones)
+        self.view: LiveView | None = None
+        if request.view is not None:
+            self.view = LiveView(source, models.current.backend, pictures, self._standing, watching=True)
         self.watcher = Watcher(
             self._predictor,
             models.current,
@@ -176,9 +219,12 @@ class _Run:
             self._shadow,
             request.settings,
             reference,
-            Alarms(request.limits),
+            Alarms(request.limits, request.rules),
             log,
             self._history,
+            request.rules,
+            None if request.webhook is None else pictures,
+            self.view,
         )
         self._receipt = Receipt(
             request.receipt,
@@ -228,6 +274,11 @@ class _Run:
                 shares=reference.gathered,
             )
             write_baseline(request.save_baseline, baseline)
+
+    def _standing(self) -> list[str]:
+        """The alarms that stand, as texts."""
+        active = sorted(self.watcher.status().active)
+        return [name if key is Measure.COVERAGE else f"{key} of {name}".removesuffix(" of ") for key, name in active]
 
     def _tick(self) -> None:
         if self._source.info.live:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rcil.core.errors import ConfigError
 from rcil.model.class_match import match_classes
+from rcil_serve.live.pictures import Pictures
+from rcil_serve.live.view import LiveView
 from rcil_serve.runtime.painter import shares
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Sound
@@ -16,6 +18,7 @@ from rcil_serve.stream.pipeline import SegmentedFrame
 from rcil_serve.watch.alarms import Alarms, Change
 from rcil_serve.watch.events import Event, EventLog
 from rcil_serve.watch.meters import AgreementMeter, DriftMeter, FlickerMeter, Measure, Reading
+from rcil_serve.watch.rules import Rule, coverage
 from rcil_serve.watch.shadow import Shadow
 from rcil_serve.watch.shares import History, Reference
 from rcil_serve.watch.swappable_predictor import SwappablePredictor
@@ -105,6 +108,9 @@ class Watcher:
         alarms: Compares readings with limits.
         log: Receives the events.
         history: Class shares over time; None if no plot is requested.
+        rules: Rules about zones, judged on every frame.
+        pictures: Makes the pictures of alarms; None if nobody receives them.
+        view: Shows every frame; None if nobody can look.
         clock: Monotonic clock in seconds, to measure silence.
     """
 
@@ -119,10 +125,15 @@ class Watcher:
         alarms: Alarms,
         log: EventLog,
         history: History | None,
+        rules: Sequence[Rule] = (),
+        pictures: Pictures | None = None,
+        view: LiveView | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._predictor, self._shadow, self._settings = predictor, shadow, settings
         self._reference, self._alarms, self._log, self._history = reference, alarms, log, history
+        self._rules, self._pictures, self._view = {rule.text: rule for rule in rules}, pictures, view
+        self._coverage: list[Reading] = []
         self._clock, self._heard, self._busy = clock, clock(), False
         self._frames = self._compared = self._promotions = 0
         self.time = 0.0
@@ -154,6 +165,9 @@ class Watcher:
         parts = shares(mask, len(maker.classes))
         if self._history is not None:
             self._history.add(self.time, maker.classes, parts)
+        if self._view is not None:
+            self._view.publish(seen, maker.classes)
+        self._check_rules(seen, maker)
         if maker is not self._current:
             return  # it was queued when the model was replaced
         self._drift.add(self.time, parts)
@@ -165,6 +179,10 @@ class Watcher:
     def write_sound(self, sound: Sound) -> None:
         """See `Sink.write_sound`."""
 
+    def _check_rules(self, seen: SegmentedFrame, maker: Predictor) -> None:
+        self._coverage = coverage(tuple(self._rules.values()), maker.classes, seen.found.mask)
+        self._log_changes(self._alarms.judge(self._coverage, self.time), seen, maker)
+
     def _compare(self, seen: SegmentedFrame) -> None:
         if self._previous is not None and self._agreement is not None:
             previous = self._previous.segment(seen.frame.pixels)
@@ -172,7 +190,7 @@ class Watcher:
             self._compared += 1
         meters = (self._agreement, self._drift, self._flicker)
         self._readings = [reading for meter in meters if meter is not None for reading in meter.readings()]
-        self._log_changes(self._alarms.judge(self._readings))
+        self._log_changes(self._alarms.judge(self._readings), seen, self._current)
         if self._shadow is not None and self._shadow.compare(seen.frame, seen.found.mask):
             self._promote(self._shadow.predictor)
 
@@ -183,6 +201,8 @@ class Watcher:
         self._promotions += 1
         self._reference.restart()
         self._predictor.replace(new)
+        if self._view is not None:
+            self._view.backend = new.backend
         if self._previous is not None:
             self._previous.backend.close()
         self._watch(new, self._current)
@@ -195,7 +215,13 @@ class Watcher:
         quiet = 0.0 if self._busy else self._clock() - self._heard
         self._log_changes(self._alarms.judge([Reading(Measure.SILENCE, "", quiet)]))
 
-    def _log_changes(self, changes: list[Change]) -> None:
+    def _log_changes(
+        self, changes: list[Change], seen: SegmentedFrame | None = None, maker: Predictor | None = None
+    ) -> None:
+        """Log alarms; `seen` is the frame that caused them, if any, and `maker` the model that segmented it."""
+        picture = None
+        if changes and seen is not None and maker is not None and self._pictures is not None:
+            picture = self._pictures.jpeg(seen.frame.pixels, seen.found, maker.classes)
         for change in changes:
             facts = {
                 "measure": change.measure,
@@ -203,7 +229,10 @@ class Watcher:
                 "value": None if change.value is None else round(change.value, 6),
                 "threshold": change.limit,
             }
-            self._log.add(Event("raised" if change.raised else "cleared", self.time, change.text, facts))
+            if (rule := self._rules.get(change.name)) is not None:
+                facts |= {"class": rule.name, "zone": rule.zone.name, "rule": rule.text}
+            kind = "raised" if change.raised else "cleared"
+            self._log.add(Event(kind, self.time, change.text, facts, snapshot=picture))
             if change.raised:
                 self._mark("alarm")
 
@@ -220,7 +249,7 @@ class Watcher:
             sha256=self._current.backend.sha256,
             frames=self._frames,
             compared=self._compared,
-            readings=tuple(self._readings),
+            readings=(*self._readings, *self._coverage),
             active=self._alarms.active,
             raised=self._alarms.raised,
             shadow_frames=0 if shadow is None else shadow.compared,

@@ -218,6 +218,7 @@ def test_errors_are_said_in_words(visit):
     expect(here.page.locator("#problem")).to_contain_text("notes.txt is not an image or clip")
     here.choose("clip.webm", "video/webm", b"hello")
     expect(here.page.locator("#problem")).to_contain_text("cannot play clip.webm")
+    expect(here.page.locator("#status")).to_have_text("")
     here.choose("street.png", "image/png", png(IMAGE))
     expect(here.page.locator("#classes li")).to_have_count(4)
     expect(here.page.locator("#problem")).to_be_hidden()
@@ -252,6 +253,7 @@ def test_a_reload_shows_in_the_page(browser, tmp_path):
         expect(here.page.locator("#classes li")).to_have_count(4)
         expect(here.page.locator("#views")).to_be_visible()
         expect(here.page.locator(".badge")).to_have_text("new")
+        assert "ball new" in here.page.inner_text("#classes"), "the words are apart, also for screen readers"
         here.page.close()
 
 

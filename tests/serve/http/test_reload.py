@@ -210,3 +210,19 @@ def test_agreement_matches_by_name(tmp_path):
 def test_checked_mask(tmp_path):
     model = Model(open_backend(write_model(tmp_path / "m.onnx", 1), "cpu", 1))
     np.testing.assert_array_equal(checked_mask(model, IMAGE), rows_of(IMAGE, 1))
+
+
+def test_classes_that_the_new_model_lost_lower_the_agreement(tmp_path):
+    """Half of the picture belonged to a class that is gone."""
+    old = Model(open_backend(write_model(tmp_path / "old.onnx", 1), "cpu", 1))
+    new = Model(open_backend(write_model(tmp_path / "new.onnx", 0), "cpu", 1))
+    found = agreement(old, np.array([[0, 1, 2, 2]]), new, np.array([[0, 1, 0, 1]]))
+    assert found.pixels == 0.5
+    assert found.classes == {"background": 0.5, "road": 0.5, "cone": 0.0}
+
+
+def test_models_without_a_common_class_agree_nowhere(tmp_path):
+    old = Model(open_backend(write_model(tmp_path / "old.onnx", 0), "cpu", 1))
+    path = write_model(tmp_path / "new.onnx", 0, metadata=metadata_of([["sky", "sea"]]))
+    found = agreement(old, np.array([[0, 1]]), Model(open_backend(path, "cpu", 1)), np.array([[0, 1]]))
+    assert (found.pixels, found.classes) == (0.0, {"background": 0.0, "road": 0.0})

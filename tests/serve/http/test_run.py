@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import http.client
 import signal
 import socket
@@ -197,3 +198,37 @@ def test_a_slow_body_has_the_time_of_the_request(app, monkeypatch):
             asked.send(b"a")
         assert asked.getresponse().status == 400
         asked.close()
+
+
+def test_idle_connections_lock_nobody_out(app):
+    """Each new connection replaces the one that has been idle for longest."""
+    with running(app) as address, contextlib.ExitStack() as stack:
+        host, port = address.split(":")
+        known = stack.enter_context(contextlib.closing(http.client.HTTPConnection(address, timeout=20)))
+        silent = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(520)]
+        for asked in (http.client.HTTPConnection(address, timeout=20), known):
+            asked.request("GET", "/v2/health/live")
+            assert asked.getresponse().status == 200
+            asked.close()
+        assert closed_after(silent[0]), "the oldest made room"
+        silent[-1].sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert silent[-1].recv(100).startswith(b"HTTP/1.1 200"), "the newest did not"
+
+
+def test_beyond_the_limit_only_the_excess_is_refused(app, monkeypatch):
+    monkeypatch.setattr(run, "MAX_CONNECTIONS", 2)
+    with running(app) as address, contextlib.ExitStack() as stack:
+        host, port = address.split(":")
+        busy = [stack.enter_context(contextlib.closing(http.client.HTTPConnection(address, timeout=20))) for _ in "ab"]
+        for asked in busy:
+            asked.putrequest("POST", "/segment")
+            asked.putheader("Content-Length", "1")
+            asked.endheaders()
+        time.sleep(0.2)
+        with socket.create_connection((host, int(port)), timeout=20) as place:
+            refused = b"".join(iter(lambda: place.recv(1000), b""))
+        head, body = refused.split(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503") and f"Content-Length: {len(body)}".encode() in head
+        for asked in busy:
+            asked.send(b"x")
+            assert asked.getresponse().status == 400, "an answer about the image"

@@ -64,11 +64,14 @@ class Bench:
     settings: WatchSettings = field(default_factory=lambda: WatchSettings(every=1, window=10.0))
     limits: Limits = field(default_factory=lambda: Limits(patience=2))
     reference: Reference = field(default_factory=lambda: Reference(1.0))
+    rules: tuple = ()
+    pictures: object = None
+    view: object = None
 
     def __post_init__(self):
         self.events, self.now = [], 0.0
         self.log = EventLog(None, self.events.append)
-        self.alarms, self.predictor = Alarms(self.limits), SwappablePredictor(self.current)
+        self.alarms, self.predictor = Alarms(self.limits, self.rules), SwappablePredictor(self.current)
         later = () if self.shadow is None else self.shadow.predictor.classes
         self.history = History(self.current.classes, later, Counts())
         if self.shadow is not None:
@@ -83,6 +86,9 @@ class Bench:
             self.alarms,
             self.log,
             self.history,
+            self.rules,
+            self.pictures,
+            self.view,
             clock=lambda: self.now,
         )
         self.index = 0

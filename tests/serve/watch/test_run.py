@@ -1,11 +1,15 @@
 """Whole runs of the command on small clips."""
 
+import base64
+import http.server
 import json
 import re
 import threading
 import urllib.request
 from pathlib import Path
+from typing import ClassVar
 
+import cv2
 import numpy as np
 import pytest
 import typer
@@ -15,6 +19,7 @@ from typer.testing import CliRunner
 
 from rcil.core.errors import CheckpointError, ConfigError
 from rcil.core.files import sha256_of
+from rcil_serve.live.server import ViewOptions
 from rcil_serve.runtime.backends import open_backend
 from rcil_serve.runtime.onnx_backend import OnnxBackend
 from rcil_serve.runtime.predictor import Predictor
@@ -22,6 +27,7 @@ from rcil_serve.stream.frames import SourceError
 from rcil_serve.stream.sources import Selection
 from rcil_serve.watch.alarms import AlarmError
 from rcil_serve.watch.command import watch
+from rcil_serve.watch.rules import parse_rule
 from rcil_serve.watch.run import WatchRequest, run_watch
 
 app = typer.Typer()
@@ -258,3 +264,80 @@ def test_a_shadow_that_is_no_use_is_closed(site, tmp_path, monkeypatch):
 def test_a_plot_does_not_replace_the_model(run, site):
     done = run("--timeline", site / "step1.onnx")
     assert isinstance(done.exception, ConfigError) and "would overwrite" in done.exception.message
+
+
+class Hook(http.server.BaseHTTPRequestHandler):
+    """Notes what is posted to it."""
+
+    posts: ClassVar = []
+
+    def do_POST(self):
+        self.posts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_rule_is_posted_with_a_picture(site, run, tmp_path):
+    new, names = masks_of(site, "step1")
+    row = int(np.argmax([(new == row).mean() for row in range(1, len(names))])) + 1
+    Hook.posts.clear()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        limit = 100 * float((new == row).mean((1, 2)).min()) - 1
+        sentence = f"{names[row]} covers more than {limit:.2f} % of the picture for 0.2 s"
+        address = f"http://127.0.0.1:{server.server_port}/s3cret"
+        done = run("--rule", sentence, "--webhook", address, "--max-flicker", "inf", "--zone", "z=0,0 1,0 1,1")
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert done.exit_code == 0, done.output
+    assert [post["event"] for post in Hook.posts] == ["began", "raised", "ended"]
+    raised = Hook.posts[1]
+    assert (raised["time"], raised["class"], raised["zone"]) == (0.2, names[row], "the picture")
+    picture = cv2.imdecode(np.frombuffer(base64.b64decode(raised["snapshot"]), np.uint8), cv2.IMREAD_COLOR)
+    assert picture.shape[:2] == new.shape[1:]
+    found = receipt(tmp_path)
+    assert found["options"]["rules"] == [raised["rule"]] and list(found["options"]["zones"]) == ["z"]
+    assert found["options"]["webhook"] == address.removesuffix("/s3cret")
+    assert "s3cret" not in done.output + (tmp_path / "r.json").read_text()
+    assert found["watch"]["raised_alarms"] == [{"measure": "coverage", "class": raised["rule"], "count": 1}]
+    assert list((tmp_path / "r.outbox").iterdir()) == []
+
+
+def test_rules_about_classes_that_the_model_lacks(run):
+    done = run("--rule", "lorry covers more than 5 % of the picture")
+    assert isinstance(done.exception, ConfigError) and "no class 'lorry'" in done.exception.message
+
+
+def test_the_live_view_of_a_watch_shows_its_alarms(site, tmp_path, threads):
+    found, told = {}, []
+
+    def on_event(event):
+        if event.kind == "ended":
+            address = told[0].removeprefix("live view: ")
+            for path in ("/state", "/frame.jpg"):
+                with urllib.request.urlopen(address + path, timeout=10) as answer:
+                    found[path] = answer.read()
+
+    request = WatchRequest(
+        source=str(site / "yard.mp4"),
+        model=site / "step1.onnx",
+        receipt=tmp_path / "r.json",
+        rules=(parse_rule("background covers more than 0 % of the picture", ()),),
+        view=ViewOptions(port=0),
+        device="cpu",
+        threads=1,
+    )
+    run_watch(request, on_event, notify=told.append)
+    state = json.loads(found["/state"])
+    assert state["frame"] == FRAMES and state["alarms"] == ["background covers more than 0 % of the picture"]
+    kinds = [event["kind"] for event in state["events"]]
+    assert (kinds[0], kinds[-2], kinds[-1]) == ("ended", "raised", "began"), "newest first"
+    assert found["/frame.jpg"].startswith(b"\xff\xd8")
+    assert threading.active_count() <= threads

@@ -1,11 +1,16 @@
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
+from rcil_serve.live.pictures import Pictures
+from rcil_serve.runtime.zones import parse_zone
 from rcil_serve.watch.alarms import Limits
 from rcil_serve.watch.events import EventLog
 from rcil_serve.watch.meters import Measure
 from rcil_serve.watch.promotion import Promotion
+from rcil_serve.watch.rules import parse_rule
 from rcil_serve.watch.shadow import Shadow
 from rcil_serve.watch.trial import TrialRule
 from rcil_serve.watch.watcher import WatchSettings
@@ -165,3 +170,24 @@ def test_without_a_plot_there_is_no_history(kit):
     bench.watcher._history = None
     bench.show(kit.scene(100, 150, 0), 4)
     assert bench.kinds() == ["raised"]
+
+
+def test_a_rule_is_judged_on_every_frame_and_its_alarm_has_a_picture(kit):
+    """The class `a` (row 1) covers the left half of the zone, then nothing."""
+    zone = parse_zone("dock=0,0 0.5,0 0.5,1 0,1")
+    rule = parse_rule("a covers more than 20 % of dock for 0.5 s", [zone])
+    current = kit.model(1, {10: 1})
+    bench = kit.Bench(
+        current, settings=WatchSettings(every=1000, window=10.0), rules=(rule,), pictures=Pictures((zone,))
+    )
+    bench.show(kit.scene(10, 0, 0, 0), times=10)
+    assert bench.watcher.status().active == {(Measure.COVERAGE, rule.text)}
+    bench.show(kit.scene(0, 0, 0, 0), times=10)
+    raised, cleared = bench.events
+    assert (raised.kind, raised.time, cleared.kind, cleared.time) == ("raised", 0.5, "cleared", 1.5)
+    facts = {"measure": "coverage", "class": "a", "zone": "dock", "rule": rule.text, "threshold": 0.2}
+    assert raised.facts | facts == raised.facts and raised.facts["value"] == pytest.approx(0.5, abs=0.03)
+    picture = cv2.imdecode(np.frombuffer(raised.snapshot, np.uint8), cv2.IMREAD_COLOR)
+    assert picture.shape == (32, 80, 3)
+    assert [reading.name for reading in bench.watcher.status().readings][-1] == rule.text
+    assert bench.watcher.status().raised == {(Measure.COVERAGE, rule.text): 1}

@@ -3,17 +3,20 @@
 const ask = document.getElementById("ask");
 const field = document.getElementById("token");
 let token = sessionStorage.getItem("token") ?? "";
+let asking = null; // requests that fail together ask once
 
 function askForToken() {
-  return new Promise((resolve) => {
+  asking ??= new Promise((resolve) => {
     field.value = "";
     ask.addEventListener("close", () => {
       token = field.value;
       sessionStorage.setItem("token", token);
+      asking = null;
       resolve();
     }, { once: true });
     ask.showModal();
   });
+  return asking;
 }
 
 async function errorMessage(response) {
@@ -24,9 +27,10 @@ async function errorMessage(response) {
   }
 }
 
-async function send(path, options = {}) {
+export async function send(path, options = {}) {
   for (;;) {
-    const headers = token ? { Authorization: `Bearer ${token}` } : {};
+    const sent = token;
+    const headers = sent ? { Authorization: `Bearer ${sent}` } : {};
     let response;
     try {
       response = await fetch(path, { ...options, headers });
@@ -35,7 +39,7 @@ async function send(path, options = {}) {
     }
     if (response.ok) return response;
     if (response.status === 401) {
-      await askForToken();
+      if (sent === token) await askForToken(); // otherwise another request has asked meanwhile
     } else if (response.status === 429) {
       await new Promise((resolve) => setTimeout(resolve, 1000 * Number(response.headers.get("Retry-After") ?? 1)));
     } else {

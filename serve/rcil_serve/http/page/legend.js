@@ -52,7 +52,7 @@ function item(entry, hidden, changed) {
   const swatch = element("span", "swatch");
   swatch.style.background = `rgb(${entry.colour.join(",")})`;
   const name = element("span", "name", entry.name);
-  if (entry.isNew) name.append(element("span", "badge", "new"));
+  if (entry.isNew) name.append(" ", element("span", "badge", "new"));
   const share = element("span", "share", percent(entry.share));
   if (entry.old !== null) {
     const change = 100 * (entry.share - entry.old);

@@ -137,7 +137,9 @@ async function open(file) {
     else await openImage(file, mine);
     if (mine === job) $("status").textContent = picture.getAttribute("aria-label");
   } catch (error) {
-    if (mine === job) showError(error);
+    if (mine !== job) return;
+    $("status").textContent = ""; // the error is an alert and is read out by itself
+    showError(error);
   }
 }
 
@@ -183,6 +185,7 @@ async function openClip(file, mine) {
   const scale = Math.min(1, MAX_CLIP_SIDE / Math.max(video.videoWidth, video.videoHeight));
   const [width, height] = [video.videoWidth, video.videoHeight].map((side) => Math.max(1, Math.round(scale * side)));
   $("clip").hidden = $("rate-box").hidden = false;
+  $("status").textContent = "Playing the clip";
   await video.play().catch(() => {}); // it may stay paused until the user says so
   let [last, lastView, lastEnd, rate] = [-1, "", performance.now(), 0];
   try {

@@ -102,10 +102,10 @@ class Inferred(_Answer):
 class Agreed(_Answer):
     """Agreement of a new model with the old one on one image."""
 
-    pixels: float | None
-    """Share of pixels in common classes that keep their class; null if the old model saw no common class."""
+    pixels: float
+    """Share of all pixels that keep their class."""
     classes: dict[str, float]
-    """IoU by name of each common class that at least one model saw."""
+    """IoU by name of each old class that at least one model saw; 0 for a class that the new model does not have."""
 
 
 class Reloaded(_Answer):

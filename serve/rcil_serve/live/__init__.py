@@ -1,0 +1,1 @@
+"""Shows a running stream: pictures with overlay and zones, and a page for browsers (`--view`)."""
