@@ -122,7 +122,7 @@ def run_watch(
         log = stack.enter_context(contextlib.closing(EventLog(request.events, on_event)))
         known = None if request.baseline is None else read_baseline(request.baseline).shares
         opened = _open_models(request, log, stack)
-        source = stack.enter_context(contextlib.closing(request.open_source(request.source)))
+        source = stack.enter_context(contextlib.closing(request.open_source(request.source, with_sound=False)))
         stack.enter_context(working_in(request.receipt))
         reference = Reference(request.baseline_seconds, known)
         run = stack.enter_context(contextlib.closing(_Run(request, source, opened, reference, log)))
