@@ -11,6 +11,10 @@ import av
 import av.error
 import numpy as np
 
+from rcil_serve.stream.frames import Sound, Source
+from rcil_serve.stream.outputs.movie import Movie
+from rcil_serve.stream.sources import open_source
+
 BASE = Fraction(1, 12800)
 
 
@@ -109,3 +113,54 @@ def contents(path: Path, *, pictures: bool = False, form: str = "rgb24", cut: bo
             for frame in container.decode(stream):
                 seconds = float(frame.pts * frame.time_base) + frame.samples / frame.sample_rate
     return Contents(times, sizes, rotations, sound, seconds, kept)
+
+
+def copied(text: str | Path, path: Path, *, offset: float = 0.0, **options: object) -> Source:
+    """Write all frames and tracks of a source to an MP4 file, without a model; returns the source after its end."""
+    source = open_source(str(text), **options)
+    movie = Movie(path, source.info, offset=offset)
+    for item in source:
+        if isinstance(item, Sound):
+            movie.write_sound(item)
+        else:
+            movie.write(item.pixels, item)
+    movie.finish()
+    source.close()
+    return source
+
+
+def tone(count: int, rate: int, channels: int, begin: int = 0) -> list[av.AudioFrame]:
+    """Blocks of sound, a sine of another pitch in every channel."""
+    layout = {1: "mono", 2: "stereo", 6: "5.1"}[channels]
+    pitches = 220 * np.arange(1, channels + 1)[:, None]
+    wave = (8000 * np.sin(np.arange(begin, begin + count) * 2 * np.pi * pitches / rate)).astype(np.int16)
+    blocks = []
+    for start in range(0, count, 1024):
+        data = np.ascontiguousarray(wave[:, start : start + 1024].T.reshape(1, -1))
+        block = av.AudioFrame.from_ndarray(data, format="s16", layout=layout)
+        block.sample_rate, block.pts, block.time_base = rate, begin + start, Fraction(1, rate)
+        blocks.append(block)
+    return blocks
+
+
+def transport_stream(path: Path, begin: float, frames: int = 50, rate: int = 48000) -> bytes:
+    """MPEG-TS at 25 fps with sound, whose clock starts at `begin` seconds."""
+    tick = Fraction(1, 90000)
+    with av.open(str(path), "w", options={"mpegts_copyts": "1"}) as out:
+        video = out.add_stream("libx264", rate=25)
+        video.height, video.width, video.pix_fmt = 48, 64, "yuv420p"
+        video.codec_context.time_base = video.time_base = tick
+        video.codec_context.max_b_frames, video.codec_context.gop_size = 2, 10
+        sound = out.add_stream("mp2", rate=rate, layout="mono")
+        blocks = tone(frames * rate // 25, rate, 1)
+        for index in range(frames):
+            frame = av.VideoFrame.from_ndarray(picture(index, 48, 64), format="rgb24")
+            frame.pts, frame.time_base = round(begin / tick) + 3600 * index, tick
+            out.mux(video.encode(frame))
+            while blocks and blocks[0].pts <= index * rate // 25:
+                block = blocks.pop(0)
+                block.pts += round(begin * rate)
+                out.mux(sound.encode(block))
+        out.mux(video.encode(None))
+        out.mux(sound.encode(None))
+    return path.read_bytes()

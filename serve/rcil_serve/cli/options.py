@@ -89,7 +89,7 @@ class StreamArgs(ModelArgs):
     max_frames: Annotated[int | None, typer.Option(help="Stop after this many frames.")] = None
     fps: Annotated[float, typer.Option(min=0.01, help="Frame rate of image files.")] = 10.0
     timeout: Annotated[float, typer.Option(min=0.1, help="Reconnect after this many seconds without data.")] = 10.0
-    attempts: Annotated[int, typer.Option(min=1, help="Failed connections in a row before giving up.")] = 6
+    attempts: Annotated[int, typer.Option(min=0, help="Failed connections before giving up; 0: never.")] = 0
 
     def as_fields(self) -> dict[str, Any]:
         """The fields of `rcil_serve.stream.options.StreamOptions`, by name."""

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from rcil.core.documents import write_json
-from rcil.core.images import read_rgb, write_image
+from rcil.core.image_formats import read_any_rgb
+from rcil.core.images import write_image
 from rcil.core.reading import DataError
 from rcil_serve.runtime.backends import Backend
 from rcil_serve.runtime.painter import Painter, shares
@@ -52,7 +53,7 @@ def segment_images(
     names = [c.name for c in predictor.classes]
     for done, (path, stem) in enumerate(zip(paths, _stems(paths), strict=True), 1):
         try:
-            pixels = read_rgb(path)
+            pixels = read_any_rgb(path)
         except DataError as error:
             result.problems.append(error.message)
             continue

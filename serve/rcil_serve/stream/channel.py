@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+MAX_ITEMS = 1000
+"""Maximum number of items in a channel that drops some, if others are never dropped."""
 
 
 class StoppedError(Exception):
@@ -39,7 +41,7 @@ class Channel(Generic[T]):
     """A queue of at most `size` items.
 
     Args:
-        size: Maximum number of items.
+        size: Maximum number of items; with `on_drop`, of droppable items.
         failure: Failure of the pipeline; once set, `put` and iteration raise `StoppedError`.
         on_drop: If None, `put` waits for room. Otherwise the oldest droppable item is removed and passed to it.
         may_drop: Decides which items may be dropped.
@@ -64,14 +66,22 @@ class Channel(Generic[T]):
     def put(self, item: T) -> None:
         """Append an item."""
         with self._changed:
-            if self._on_drop is not None and len(self._items) >= self._size:
+            if self._on_drop is not None and self._may_drop(item) and not self._has_room(item):
                 self._drop_oldest(self._on_drop)
-            while len(self._items) >= self._size and self._failure.error is None:
+            while not self._has_room(item) and self._failure.error is None:
                 self._changed.wait()
             if self._failure.error is not None:
                 raise StoppedError
             self._items.append(item)
             self._changed.notify_all()
+
+    def _has_room(self, item: T) -> bool:
+        """Whether an item fits. In a channel that drops items, those that must not be dropped displace no others."""
+        if self._on_drop is None:
+            return len(self._items) < self._size
+        if self._may_drop(item):
+            return sum(map(self._may_drop, self._items)) < self._size
+        return len(self._items) < MAX_ITEMS
 
     def _drop_oldest(self, on_drop: Callable[[T], None]) -> None:
         for index, item in enumerate(self._items):

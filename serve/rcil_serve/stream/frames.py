@@ -46,9 +46,11 @@ class Frame:
 
 @dataclass(frozen=True)
 class Sound:
-    """An audio packet of the source."""
+    """An audio or subtitle packet of the source, ready for an MP4 file."""
 
     packet: Any
+    track: int = 0
+    """Index in `SourceInfo.tracks`."""
 
 
 Item = Frame | Sound
@@ -70,13 +72,16 @@ class SourceInfo:
     """Expected number of frames; None if unknown."""
     live: bool = False
     """Whether the source is live, so that a slow consumer drops frames instead of falling behind."""
-    sound: Any = None
-    """PyAV audio stream, whose parameters are copied to outputs."""
+    tracks: tuple[Any, ...] = ()
+    """Audio and subtitle tracks for outputs; see `rcil_serve.stream.sources.tracks.Track`."""
+    aspect: Fraction = Fraction(1)
+    """Width of a pixel divided by its height; outputs state it, so that players show the picture undistorted."""
 
     @property
     def summary(self) -> str:
         """Size and frame rate for messages: `640x480, 25.000 fps`."""
-        return f"{self.size[1]}x{self.size[0]}, {float(self.rate):.3f} fps"
+        pixels = "" if self.aspect == 1 else f", pixels {self.aspect.numerator}:{self.aspect.denominator}"
+        return f"{self.size[1]}x{self.size[0]}{pixels}, {float(self.rate):.3f} fps"
 
 
 @dataclass
@@ -98,6 +103,16 @@ class Counts:
     """Start and length in seconds of the latest interruptions of a live source."""
     gap_seconds: float = 0.0
     """Total length of all interruptions; `reconnects` is their number."""
+    deinterlaced: int = 0
+    """Frames that are interlaced and were deinterlaced."""
+    tone_mapped: int = 0
+    """HDR frames that were mapped to SDR."""
+    discontinuities: int = 0
+    """Number of times that the timestamps of the source restarted, wrapped around or jumped."""
+    jumps: list[tuple[float, float]] = field(default_factory=list)
+    """Time and length in seconds of the latest discontinuities."""
+    notices: list[str] = field(default_factory=list)
+    """What a reader should know about the source although no frame is lost."""
     problems: list[str] = field(default_factory=list)
     """Messages about problems with the source."""
     gone: str = ""

@@ -32,9 +32,9 @@ class StreamOptions:
     trust: tuple[Path, ...] = ()
     """Public keys; each model must be signed with one of them. If empty, signatures are not checked."""
 
-    def open_source(self, text: str) -> Source:
+    def open_source(self, text: str, *, with_sound: bool = True) -> Source:
         """Open the source that the user named, with these options."""
-        return open_source(text, self.selection, rate=self.rate, live=self.live)
+        return open_source(text, self.selection, rate=self.rate, live=self.live, with_sound=with_sound)
 
     def open_backend(self, path: Path) -> Backend:
         """Load a model with these options."""

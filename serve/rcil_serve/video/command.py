@@ -123,11 +123,14 @@ def frame_bar() -> Iterator[Callable[[Progress], None]]:
 
 def _print_summary(document: dict[str, Any], receipt: Path) -> None:
     frames, stages = document["frames"], document["stages"]
-    lost = ", ".join(f"{frames[key]} {key}" for key in ("dropped", "corrupt", "reconnects") if frames[key])
+    told = ("dropped", "corrupt", "reconnects", "discontinuities")
+    lost = ", ".join(f"{frames[key]} {key}" for key in told if frames[key])
     typer.echo(
         f"{document['status']}: {frames['written']} frames in {document['seconds']:.1f} s "
         f"({document['frames_a_second']:.1f} fps){', ' + lost if lost else ''}"
     )
+    for notice in frames["notices"]:
+        typer.echo(f"  {notice}")
     for name in ("decode", "infer", "paint", "encode"):
         stage = stages[name]
         if stage["count"]:

@@ -148,7 +148,7 @@ def run_watch(
         known = None if request.baseline is None else read_baseline(request.baseline).shares
         opened = _open_models(request, log, stack)
         check_classes(request.rules, opened.current.classes)
-        source = stack.enter_context(contextlib.closing(request.open_source(request.source)))
+        source = stack.enter_context(contextlib.closing(request.open_source(request.source, with_sound=False)))
         stack.enter_context(working_in(request.receipt))
         reference = Reference(request.baseline_seconds, known)
         run = stack.enter_context(contextlib.closing(_Run(request, source, opened, reference, log)))

@@ -33,8 +33,18 @@ def test_a_live_channel_drops_the_oldest_that_may_go():
     for item in (-1, 1, 2, 3, 4):
         channel.put(item)
     channel.close()
-    assert dropped == [1, 2]
-    assert list(channel) == [-1, 3, 4]
+    assert dropped == [1]
+    assert list(channel) == [-1, 2, 3, 4]
+
+
+def test_sound_neither_waits_for_frames_nor_displaces_them():
+    dropped = []
+    channel = Channel(2, Failure(), dropped.append, lambda item: item >= 0)
+    for item in (1, -1, -2, 2, -3, -4, -5, 3):
+        channel.put(item)
+    channel.close()
+    assert dropped == [1]
+    assert list(channel) == [-1, -2, 2, -3, -4, -5, 3]
 
 
 def test_the_first_failure_wakes_everybody():

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,15 @@ from rcil_serve.runtime.backends import Mask
 from rcil_serve.stream.frames import Frame, OutputError, Sound, SourceInfo, Stages
 from rcil_serve.stream.outputs.growing_file import RawFile, make_folder, part_of
 
-FRAGMENTS = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "flush_packets": "1"}
-"""Each fragment is playable by itself, so a truncated file loses only its last fragment."""
-COPIED = ("aac", "mp3", "ac3", "eac3", "opus", "alac", "flac")
-"""Audio codecs that players accept in MP4 without conversion; others are converted to AAC."""
+FRAGMENTS = {
+    "movflags": "frag_keyframe+delay_moov+default_base_moof",
+    "flush_packets": "1",
+    "max_interleave_delta": "1000000",
+}
+"""Each fragment is playable by itself, so a truncated file loses only its last fragment.
+
+FFmpeg holds back packets until all tracks have some, by default for ten seconds; subtitles may pause for hours.
+"""
 PICTURES, MASKS = ".mp4", ".mkv"
 """Suffixes of videos and of masks. Other containers do not survive a killed process, or lose ids."""
 
@@ -67,10 +73,9 @@ class Movie:
             self.part.unlink(missing_ok=True)
             raise OutputError(f"cannot write {path}: {error}", "Check the folder.") from error
         self._stream = self._mask_stream(info, wide) if lossless else self._picture_stream(info, crf)
-        self._sound: Any = None
-        self._resampled = False
-        if info.sound is not None and not lossless:
-            self._add_sound(info.sound)
+        self._tracks = [] if lossless else [self._add_track(track) for track in info.tracks]
+        self._heard: dict[int, Fraction] = {}
+        """Decoding time of the last packet of each track, in seconds."""
 
     def _picture_stream(self, info: SourceInfo, crf: int) -> Any:
         stream = self._container.add_stream("libx264", rate=info.rate)
@@ -81,6 +86,7 @@ class Movie:
         context.max_b_frames = 0  # B-frames would shift the timestamps of the first frames
         context.colorspace, context.color_range = Colorspace.SMPTE170M, ColorRange.MPEG
         context.options = {"preset": "superfast", "crf": str(crf), "x264-params": "sliced-threads=0:rc-lookahead=0"}
+        context.sample_aspect_ratio = stream.sample_aspect_ratio = info.aspect
         stream.time_base = info.time_base
         return stream
 
@@ -93,12 +99,13 @@ class Movie:
         stream.time_base = info.time_base
         return stream
 
-    def _add_sound(self, source: Any) -> None:
-        self._resampled = source.codec_context.name not in COPIED
-        if self._resampled:
-            self._sound = self._container.add_stream("aac", rate=source.codec_context.sample_rate)
-        else:
-            self._sound = self._container.add_stream_from_template(source)
+    def _add_track(self, track: Any) -> Any:
+        stream = self._container.add_stream_from_template(track.template)
+        if track.extradata:
+            stream.codec_context.extradata = track.extradata
+        if track.language:
+            stream.metadata["language"] = track.language
+        return stream
 
     def write(self, picture: Image | Mask, frame: Frame) -> None:
         """Write an RGB image [H, W, 3], or a mask [H, W] of a lossless file, at the timestamp of a source's frame."""
@@ -132,29 +139,25 @@ class Movie:
         return av.VideoFrame.from_ndarray(np.ascontiguousarray(mask), format=self._stream.codec_context.pix_fmt)
 
     def write_sound(self, sound: Sound) -> None:
-        """Write an audio packet of the source."""
-        if self._sound is None:
+        """Write a packet of a track. Packets that overlap with earlier ones, as after a restart, are left out."""
+        if sound.track >= len(self._tracks):
             return
+        packet = sound.packet
+        shift = round(self._offset / packet.time_base)
+        packet.dts -= shift
+        packet.pts = packet.dts if packet.pts is None else packet.pts - shift
+        time_of = packet.dts * packet.time_base
+        if sound.track in self._heard and time_of <= self._heard[sound.track]:
+            return
+        self._heard[sound.track] = time_of
+        packet.stream = self._tracks[sound.track]
         with self._explained():
-            if not self._resampled:
-                packet = sound.packet
-                shift = round(self._offset / packet.time_base)
-                packet.dts -= shift
-                packet.pts = packet.dts if packet.pts is None else packet.pts - shift
-                packet.stream = self._sound
-                self._container.mux(packet)
-                return
-            for frame in _decoded_sound(sound.packet):
-                if frame.pts is not None:
-                    frame.pts -= round(self._offset / frame.time_base)
-                self._container.mux(self._sound.encode(frame))
+            self._container.mux(packet)
 
     def finish(self) -> None:
         """Complete the file and rename it."""
         with self._explained():
             self._container.mux(self._stream.encode(None))
-            if self._resampled:
-                self._container.mux(self._sound.encode(None))
             self._container.close()
             self._file.finish()
             self.part.replace(self.path)
@@ -220,14 +223,6 @@ def check_suffix(path: Path, *, lossless: bool) -> None:
             f"{what} cannot be written as {path.suffix or path.name}",
             f"End the name with {wanted}{', or name a folder for PNG files' if lossless else ''}.",
         )
-
-
-def _decoded_sound(packet: Any) -> list[Any]:
-    """Decode an audio packet; a damaged packet becomes a gap in the sound."""
-    try:
-        return list(packet.decode())
-    except av.error.FFmpegError:
-        return []
 
 
 def cut_to_fragments(path: Path) -> int:

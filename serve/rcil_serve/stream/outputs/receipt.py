@@ -84,7 +84,9 @@ class Receipt:
                 "size": list(info.size),
                 "rate": round(float(info.rate), 6),
                 "live": info.live,
-                "sound": info.sound is not None,
+                "aspect": f"{info.aspect.numerator}:{info.aspect.denominator}",
+                "sound": bool(info.tracks),
+                "tracks": [track.summary for track in info.tracks],
             },
             "options": options,
         }

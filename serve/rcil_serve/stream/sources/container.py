@@ -16,6 +16,7 @@ import numpy as np
 from rcil.core.images import MAX_PIXELS, Image, is_too_large
 from rcil_serve.runtime.geometry import letterbox
 from rcil_serve.stream.frames import Counts, Frame, Selection, SourceError
+from rcil_serve.stream.sources.errors import HINT, open_error
 
 TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
 """OpenCV rotation by PyAV's rotation in degrees, counter-clockwise."""
@@ -25,9 +26,6 @@ PLAYLISTS = ("hls", "concat", "dash", "sdp", "imf")
 """Formats that make FFmpeg open other files."""
 PROBED = 2**20
 """Number of bytes from which FFmpeg detects the format."""
-FIRST_FRAME_S = 60.0
-"""Seconds to search for the first intact frame."""
-HINT = "Check the file with another player, or convert it to MP4 with H.264."
 
 
 def open_container(
@@ -44,7 +42,7 @@ def open_container(
             path, options={**LIMITS, **(options or {})}, timeout=timeout, format=form, metadata_errors="replace"
         )
     except av.error.FFmpegError as error:
-        raise SourceError(f"{name} cannot be opened as a video: {reason(error)}", HINT) from None
+        raise open_error(path, name, error) from None
     if "://" not in path and container.format.name in PLAYLISTS:
         container.close()
         raise _playlist_error(name)
@@ -97,10 +95,10 @@ def video_stream(container: Any, name: str) -> Any:
     return stream
 
 
-def whole_frames(packet: Any, counts: Counts) -> Iterator[Any]:
-    """Decode the frames of a packet; damaged ones are counted and skipped."""
+def whole_frames(stream: Any, packet: Any, counts: Counts) -> Iterator[Any]:
+    """Decode the frames of a packet, or the last ones if it is None; damaged ones are counted and skipped."""
     try:
-        frames = packet.decode()
+        frames = stream.decode(packet)
     except av.error.FFmpegError:
         counts.corrupt += 1
         return
@@ -111,21 +109,6 @@ def whole_frames(packet: Any, counts: Counts) -> Iterator[Any]:
             yield frame
 
 
-def first_frame(container: Any, stream: Any, name: str, hint: str = HINT) -> Any:
-    """Decode the first intact frame; raise if there is none within `FIRST_FRAME_S`."""
-    end, why = time.monotonic() + FIRST_FRAME_S, ""
-    try:
-        for packet in container.demux(stream):
-            for frame in whole_frames(packet, Counts()):
-                return frame
-            if time.monotonic() > end:
-                break
-    except av.error.FFmpegError as error:
-        why = f": {reason(error)}"
-    container.close()
-    raise SourceError(f"{name} has no frame that can be decoded{why}", hint)
-
-
 def turn_of(frame: Any) -> int:
     """Degrees by which a decoded frame must be rotated counter-clockwise, 0 to 359."""
     return int(frame.rotation) % 360
@@ -134,6 +117,13 @@ def turn_of(frame: Any) -> int:
 def upright_size(frame: Any) -> tuple[int, int]:
     """Height and width of a decoded frame after its rotation."""
     return (frame.width, frame.height) if turn_of(frame) in (90, 270) else (frame.height, frame.width)
+
+
+def pixel_aspect(stream: Any, turn: int) -> Fraction:
+    """Width of a pixel divided by its height, upright; 1 if the stream does not state it or states nonsense."""
+    found = Fraction(stream.sample_aspect_ratio or 1)
+    found = found if Fraction(1, 16) <= found <= 16 else Fraction(1)
+    return 1 / found if turn in (90, 270) else found
 
 
 def frame_rate(stream: Any) -> Fraction:
@@ -182,8 +172,3 @@ def fitted(pixels: Image, size: tuple[int, int]) -> Image:
     """Letterbox an image to the size of the first frame, if its size differs."""
     found = (pixels.shape[0], pixels.shape[1])
     return pixels if found == size else letterbox(found, size).place(pixels, (0, 0, 0))
-
-
-def reason(error: Any) -> str:
-    """FFmpeg's message without the error code and the file name."""
-    return str(error.strerror or error)

@@ -1,26 +1,28 @@
-"""Video files, read with PyAV. Timestamps, rotation and sound are kept; damaged frames are counted."""
+"""Video files, read with PyAV. Timestamps, rotation, sound and subtitles are kept; damaged frames are counted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import av
 import av.error
 
 from rcil_serve.stream.frames import Counts, Item, Selection, Sound, SourceInfo
+from rcil_serve.stream.sources.clock import AHEAD, is_broadcast
 from rcil_serve.stream.sources.container import (
     FrameSelector,
-    first_frame,
     frame_rate,
     open_container,
-    reason,
+    pixel_aspect,
     turn_of,
     upright_size,
-    video_stream,
-    whole_frames,
 )
+from rcil_serve.stream.sources.errors import reason
+from rcil_serve.stream.sources.reader import Reader
+from rcil_serve.stream.sources.truncation import missing_bytes
 
 
 class FileSource:
@@ -30,87 +32,106 @@ class FileSource:
         path: Path or address of the file.
         name: Name for messages.
         selection: Which frames to process.
-        options: Options of FFmpeg's demuxer.
-        timeout: Seconds to wait for an address to respond.
+        container: The file, if it is already open.
+        with_sound: Whether to deliver sound and subtitles.
     """
 
     def __init__(
-        self,
-        path: str,
-        name: str,
-        selection: Selection,
-        *,
-        options: dict[str, str] | None = None,
-        timeout: float | None = None,
+        self, path: str, name: str, selection: Selection, *, container: Any = None, with_sound: bool = True
     ) -> None:
-        self._selection, self._name = selection, name
+        self._path, self._selection, self._name = path, selection, name
         self.counts = Counts()
-        with open_container(path, name, options, timeout) as container:
-            first = first_frame(container, video_stream(container, name), name)
+        if container is None:
+            container = open_container(path, name, None, None)
+        self._reader = Reader(container, name, self.counts, with_sound=with_sound)
+        self.counts.notices += self._reader.lost
+        stream = self._reader.video
+        rate = frame_rate(stream)
+        self._announced = _announced(container, stream)
+        frames = self._announced or _frames_by_duration(container, rate)
+        first = self._reader.first()
         self._turn = turn_of(first)
         self._origin = first.pts if first.pts is not None else 0
-        self._container = open_container(path, name, options, timeout)
-        self._stream = video_stream(self._container, name)
-        rate = frame_rate(self._stream)
-        self._announced = _announced(self._container, self._stream)
-        frames = self._announced or _frames_by_duration(self._container, rate)
-        known = [audio for audio in self._container.streams.audio if audio.codec_context is not None]
+        self._lift = self._lifted(container, Fraction(stream.time_base))
         self.info = SourceInfo(
             name=name,
             size=upright_size(first),
             rate=rate,
-            time_base=Fraction(self._stream.time_base),
+            time_base=Fraction(stream.time_base),
             frames=selection.expected(frames, float(rate)) if frames else None,
-            sound=known[0] if known else None,
+            tracks=self._reader.tracks,
+            aspect=pixel_aspect(stream, self._turn),
         )
 
-    def __iter__(self) -> Iterator[Item]:
-        wanted = [self._stream] if self.info.sound is None else [self._stream, self.info.sound]
-        base, hidden = self.info.time_base, 0
-        selector = FrameSelector(self._selection, self.counts, self.info.size)
-        for packet in self._packets(wanted):
-            if packet.stream is not self._stream:
-                if packet.dts is not None and self._wants_sound(packet):
-                    yield Sound(packet)
-                continue
-            hidden += packet.is_discard
-            for frame in whole_frames(packet, self.counts):
-                steady = self._origin + round(selector.index / self.info.rate / base)
-                pts = steady if frame.pts is None else frame.pts
-                selected = selector.select(frame, pts, float((pts - self._origin) * base), self._turn)
-                if selector.over:
-                    return
-                if selected is not None:
-                    yield selected
-        self._note_missing(selector.index, hidden)
+    def _lifted(self, container: Any, base: Fraction) -> Fraction:
+        """Seconds to add to all times: videos cannot start before 0, nor should they after hours of nothing."""
+        start = self._origin * base
+        if start >= 0 and not (is_broadcast(container) and start > AHEAD):
+            return Fraction(0)
+        self.counts.notices.append(f"{self._name} starts at {float(start):.3f} s; outputs start at 0")
+        return -start
 
-    def _packets(self, streams: list[Any]) -> Iterator[Any]:
-        """Read all packets. A truncated file ends the source and adds a problem."""
+    def __iter__(self) -> Iterator[Item]:
+        base = self.info.time_base
+        selector = FrameSelector(self._selection, self.counts, self.info.size)
+        lift = round(self._lift / base)
+        for item in self._items():
+            if isinstance(item, Sound):
+                if self._wants_sound(item.packet):
+                    yield _lift_sound(item, self._lift)
+                continue
+            steady = self._origin + round(selector.index / self.info.rate / base)
+            pts = steady if item.pts is None else item.pts
+            selected = selector.select(item, pts + lift, float((pts - self._origin) * base), self._turn)
+            if selector.over:
+                return
+            if selected is not None:
+                yield selected
+        self._note_missing(selector.index)
+
+    def _items(self) -> Iterator[Any]:
+        """Read everything. A truncated file ends the source and adds a problem."""
         try:
-            yield from self._container.demux(streams)
+            yield from self._reader
         except av.error.FFmpegError as error:
             self.counts.problems.append(f"{self._name} cannot be read to its end: {reason(error)}")
 
     def _wants_sound(self, packet: Any) -> bool:
-        """Whether an audio packet lies within the selection."""
-        time_of = packet.pts if packet.pts is not None else packet.dts
-        seconds = float(time_of * packet.time_base) - float(self._origin * self.info.time_base)
-        return seconds >= self._selection.start and (self._selection.end is None or seconds < self._selection.end)
+        """Whether a packet lies within the selection, which begins with the first sound if no start is set."""
+        seconds = (packet.pts if packet.pts is not None else packet.dts) * packet.time_base
+        since, chosen = float(seconds - self._origin * self.info.time_base), self._selection
+        lasts = (packet.duration or 0) * packet.time_base
+        begun = since >= chosen.start if chosen.start else seconds + lasts + self._lift >= 0
+        return begun and (chosen.end is None or since < chosen.end)
 
-    def _note_missing(self, index: int, hidden: int) -> None:
-        """Add a problem if frames are missing. Frames hidden by an edit list are decoded but never shown."""
-        if self._announced and index + hidden + self.counts.corrupt < self._announced:
-            self.counts.problems.append(
-                f"{self._name} is truncated: it announces {self._announced} frames and has {index}"
-                + (f" and {self.counts.corrupt} damaged ones" if self.counts.corrupt else "")
-            )
+    def _note_missing(self, index: int) -> None:
+        """Add a problem if the end of the file is missing, and a notice if only its announcement is wrong."""
+        announced, reader, corrupt = self._announced, self._reader, self.counts.corrupt
+        seen = f"and has {index}" + (f" and {corrupt} damaged ones" if corrupt else "")
+        short = missing_bytes(Path(self._path)) if "://" not in self._path else 0
+        indexed = "mp4" in reader.container.format.name
+        if announced and (short or indexed) and reader.received < announced:
+            self.counts.problems.append(f"{self._name} is truncated: it announces {announced} frames {seen}")
+        elif short and not announced:
+            self.counts.problems.append(f"{self._name} is truncated: {short} bytes are missing at its end")
+        elif announced and index + reader.hidden + corrupt < announced:
+            self.counts.notices.append(f"{self._name} announces {announced} frames {seen}; the file is complete")
 
     def stop(self) -> None:
         """See `Source.stop`. A file never blocks for long."""
 
     def close(self) -> None:
         """See `Source.close`."""
-        self._container.close()
+        self._reader.close()
+
+
+def _lift_sound(sound: Sound, seconds: Fraction) -> Sound:
+    if seconds:
+        packet = sound.packet
+        ticks = round(seconds / packet.time_base)
+        packet.dts += ticks
+        packet.pts = packet.dts if packet.pts is None else packet.pts + ticks
+    return sound
 
 
 def _announced(container: Any, stream: Any) -> int | None:

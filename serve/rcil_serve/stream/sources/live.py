@@ -11,18 +11,18 @@ from typing import Any
 
 import av.error
 
-from rcil_serve.stream.frames import Counts, Item, Selection, SourceError, SourceInfo
+from rcil_serve.stream.frames import Counts, Item, Selection, Sound, SourceError, SourceInfo
+from rcil_serve.stream.sources.clock import note_discontinuity
 from rcil_serve.stream.sources.container import (
     FrameSelector,
-    first_frame,
     frame_rate,
     open_container,
-    reason,
+    pixel_aspect,
     turn_of,
     upright_size,
-    video_stream,
-    whole_frames,
 )
+from rcil_serve.stream.sources.errors import reason
+from rcil_serve.stream.sources.reader import Reader
 
 TIME_BASE = Fraction(1, 90000)
 FIRST_WAIT, MAX_WAIT = 0.5, 30.0
@@ -39,8 +39,8 @@ class LiveOptions:
 
     timeout: float = 10.0
     """Seconds without data after which a connection is considered broken."""
-    attempts: int = 6
-    """Consecutive connections without a frame after which the source is considered lost."""
+    attempts: int = 0
+    """Consecutive connections without a frame after which the source is considered lost; 0 never gives up."""
 
 
 class LiveSource:
@@ -53,6 +53,8 @@ class LiveSource:
         live: When to reconnect, and when to give up.
         options: Options of FFmpeg's demuxer.
         form: Name of FFmpeg's demuxer; None selects it by the address.
+        container: The first connection, if it is already open.
+        with_sound: Whether to deliver sound and subtitles.
     """
 
     def __init__(
@@ -63,71 +65,110 @@ class LiveSource:
         live: LiveOptions,
         options: dict[str, str] | None = None,
         form: str | None = None,
+        *,
+        container: Any = None,
+        with_sound: bool = True,
     ) -> None:
         self._address, self._name, self._selection, self._live = address, name, selection, live
-        self._options, self._form = options or {}, form
+        self._options, self._form, self._with_sound = options or {}, form, with_sound
         self._ended = threading.Event()
-        self._container: Any = None
         self._failed = 0
         """Consecutive connections without a frame."""
         self._lost: float | None = None
         """Time at which the last connection broke, in seconds since the start; None while frames arrive."""
         self.counts = Counts()
-        self._stream = self._connect()
-        size = upright_size(first_frame(self._container, self._stream, name, "Check the address and the camera."))
-        self.info = SourceInfo(name, size, frame_rate(self._stream), TIME_BASE, frames=selection.most, live=True)
+        self._connect(container)
+        stream, first = self._reader.video, self._reader.first("Check the address and the camera.")
+        self.counts.notices += self._reader.lost
+        self.info = SourceInfo(
+            name,
+            upright_size(first),
+            frame_rate(stream),
+            TIME_BASE,
+            frames=selection.most,
+            live=True,
+            tracks=self._reader.tracks,
+            aspect=pixel_aspect(stream, turn_of(first)),
+        )
 
-    def _connect(self) -> Any:
-        self._container = open_container(self._address, self._name, self._options, self._live.timeout, self._form)
-        return video_stream(self._container, self._name)
+    def _connect(self, container: Any = None) -> None:
+        if container is None:
+            container = open_container(self._address, self._name, self._options, self._live.timeout, self._form)
+        self._reader = Reader(container, self._name, self.counts, live=True, with_sound=self._with_sound)
 
     def __iter__(self) -> Iterator[Item]:
         begun = time.monotonic()
         selector, last = FrameSelector(self._selection, self.counts, self.info.size), -1
         while not self._ended.is_set():
-            times = _Times(round((time.monotonic() - begun) / TIME_BASE))
-            for frame in self._frames_of_connection():
+            times = _Times(round((time.monotonic() - begun) / TIME_BASE), self.counts)
+            for item in self._frames_of_connection():
+                if isinstance(item, Sound):
+                    if self._place_sound(item.packet, times):
+                        yield item
+                    continue
                 passed = time.monotonic() - begun
                 self._came_back(passed)
                 now = round(passed / TIME_BASE)
-                pts = now if frame.pts is None else times.of(round(frame.pts * frame.time_base / TIME_BASE), now)
+                pts = now if item.pts is None else times.of(round(item.pts * item.time_base / TIME_BASE), now)
                 pts = last = max(pts, last + 1)
-                selected = selector.select(frame, pts, float(pts * TIME_BASE), turn_of(frame))
+                selected = selector.select(item, pts, float(pts * TIME_BASE), turn_of(item))
                 if selector.over:
                     return
                 if selected is not None:
                     yield selected
-            if not self._ended.is_set() and not self._reconnect(time.monotonic() - begun):
-                self.counts.gone = f"{self._name} was lost: {self._live.attempts} attempts to reconnect failed"
+            if not self._ended.is_set() and not self._reconnect(begun):
                 return
 
+    def _place_sound(self, packet: Any, times: _Times) -> bool:
+        """Give a packet the time of the source, like the frames around it; return whether it is selected.
+
+        Sound before the first frame of a connection is left out, and sound that differs from that of the first
+        connection, because a file cannot change its codec.
+        """
+        if times.shift is None or not self._same_tracks():
+            return False
+        ticks = round(times.shift * TIME_BASE / packet.time_base)
+        packet.dts += ticks
+        packet.pts = packet.dts if packet.pts is None else packet.pts + ticks
+        seconds, chosen = float(packet.pts * packet.time_base), self._selection
+        return seconds >= max(0, chosen.start) and (chosen.end is None or seconds < chosen.end)
+
+    def _same_tracks(self) -> bool:
+        return [track.summary for track in self._reader.tracks] == [track.summary for track in self.info.tracks]
+
     def _frames_of_connection(self) -> Iterator[Any]:
-        """Yield intact frames until the connection breaks."""
+        """Yield intact frames and sound until the connection breaks."""
         try:
-            for packet in self._container.demux(self._stream):
+            for item in self._reader:
                 if self._ended.is_set():
                     return
-                yield from whole_frames(packet, self.counts)
+                yield item
         except av.error.FFmpegError as error:
             self._note(f"{self._name} was interrupted: {reason(error)}")
 
-    def _reconnect(self, lost_at: float) -> bool:
-        """Reconnect with increasing delays. Return False if the source is lost.
+    def _reconnect(self, begun: float) -> bool:
+        """Reconnect with increasing delays. Return False if the source is lost, or its end is reached meanwhile.
 
         A connection counts as failed until it delivers a frame, as some servers accept connections and send nothing.
         """
-        self._lost = lost_at if self._lost is None else self._lost
-        while self._failed < self._live.attempts:
-            if self._ended.wait(min(FIRST_WAIT * 2 ** min(self._failed, 10), MAX_WAIT)):
+        self._lost = time.monotonic() - begun if self._lost is None else self._lost
+        attempts, end = self._live.attempts, self._selection.end
+        while not attempts or self._failed < attempts:
+            wait = min(FIRST_WAIT * 2 ** min(self._failed, 10), MAX_WAIT)
+            left = None if end is None else begun + end - time.monotonic()
+            if self._ended.wait(wait if left is None else max(0, min(wait, left))):
                 return True
+            if left is not None and left <= wait:
+                return False
             self._failed += 1
             try:
-                self._container.close()
-                self._stream = self._connect()
+                self._reader.close()
+                self._connect()
             except SourceError as error:
                 self._note(f"attempt {self._failed}: {error.message}")
                 continue
             return True
+        self.counts.gone = f"{self._name} was lost: {attempts} attempts to reconnect failed"
         return False
 
     def _came_back(self, now: float) -> None:
@@ -154,8 +195,7 @@ class LiveSource:
     def close(self) -> None:
         """See `Source.close`."""
         self.stop()
-        if self._container is not None:
-            self._container.close()
+        self._reader.close()
 
 
 class _Times:
@@ -163,10 +203,11 @@ class _Times:
 
     Args:
         start: Time of the source at which the connection started.
+        counts: Records when the camera's clock was adjusted.
     """
 
-    def __init__(self, start: int) -> None:
-        self._base, self._origin = start, 0
+    def __init__(self, start: int, counts: Counts | None = None) -> None:
+        self._base, self._origin, self._counts = start, 0, counts or Counts()
         self._last: tuple[int, int] | None = None
 
     def of(self, taken: int, now: int) -> int:
@@ -178,6 +219,12 @@ class _Times:
         if self._last is None:
             self._origin = taken
         elif not -JUMP <= taken - self._last[0] <= now - self._last[1] + JUMP:
+            note_discontinuity(self._counts, float(now * TIME_BASE), float((taken - self._last[0]) * TIME_BASE))
             self._origin, self._base = taken, now
         self._last = taken, now
         return self._base + taken - self._origin
+
+    @property
+    def shift(self) -> int | None:
+        """Difference between the time of the source and the camera's clock; None before the first frame."""
+        return None if self._last is None else self._base - self._origin

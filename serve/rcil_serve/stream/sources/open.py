@@ -21,7 +21,12 @@ _CAMERA = {"linux": ("/dev/video{}", "v4l2"), "darwin": ("{}", "avfoundation"), 
 
 
 def open_source(
-    text: str, selection: Selection | None = None, *, rate: Fraction = Fraction(10), live: LiveOptions | None = None
+    text: str,
+    selection: Selection | None = None,
+    *,
+    rate: Fraction = Fraction(10),
+    live: LiveOptions | None = None,
+    with_sound: bool = True,
 ) -> Source:
     """Open a source.
 
@@ -31,6 +36,7 @@ def open_source(
         selection: Which frames to process.
         rate: Frame rate of image files, in fps.
         live: When to reconnect to cameras and streams, and when to give up.
+        with_sound: Whether to deliver sound and subtitles.
     """
     selection, live = selection or Selection(), live or LiveOptions()
     if re.fullmatch(CAMERA, text):
@@ -39,16 +45,16 @@ def open_source(
     scheme = text.partition("://")[0].lower() if "://" in text else ""
     if scheme in STREAMS:
         options = {"rtsp_transport": "tcp"} if scheme.startswith("rtsp") else {}
-        return LiveSource(text, redacted(text), selection, live, options)
+        return LiveSource(text, redacted(text), selection, live, options, with_sound=with_sound)
     if scheme in WEB:
-        return _web_source(text, selection, live)
+        return _web_source(text, selection, live, with_sound=with_sound)
     if scheme:
         known = ", ".join((*STREAMS, *WEB))
         raise SourceError(f"{redacted(text)} has an unsupported scheme", f"Use one of {known}.")
     pictures = find_pictures(text)
     if pictures is not None:
         return PictureSource(pictures, text, rate, selection)
-    return FileSource(_existing(text), text, selection)
+    return FileSource(_existing(text), text, selection, with_sound=with_sound)
 
 
 def local_files(text: str) -> list[Path]:
@@ -59,15 +65,13 @@ def local_files(text: str) -> list[Path]:
     return [*(find_pictures(text) or ()), *([named] if named.is_file() else [])]
 
 
-def _web_source(text: str, selection: Selection, live: LiveOptions) -> Source:
+def _web_source(text: str, selection: Selection, live: LiveOptions, *, with_sound: bool) -> Source:
     """Distinguish a remote file from a live stream by its duration or size; a live playlist has a size too."""
     name = redacted(text)
     container = open_container(text, name, None, live.timeout)
-    finite = bool(container.duration) or (container.format.name not in PLAYLISTS and container.size > 0)
-    container.close()
-    if finite:
-        return FileSource(text, name, selection, timeout=live.timeout)
-    return LiveSource(text, name, selection, live)
+    if bool(container.duration) or (container.format.name not in PLAYLISTS and container.size > 0):
+        return FileSource(text, name, selection, container=container, with_sound=with_sound)
+    return LiveSource(text, name, selection, live, container=container, with_sound=with_sound)
 
 
 def _existing(text: str) -> str:

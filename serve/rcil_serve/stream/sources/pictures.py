@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from rcil.core.images import SUFFIXES, Image, read_rgb
+from rcil.core.image_formats import READABLE, read_any_rgb
+from rcil.core.images import Image
 from rcil.core.reading import DataError, read_bytes
 from rcil_serve.stream.frames import Counts, Frame, Item, Selection, SourceError, SourceInfo
 from rcil_serve.stream.sources.container import fitted
@@ -46,7 +47,7 @@ class PictureSource:
                 self.counts.left_out += 1
                 continue
             try:
-                pixels = fitted(read_rgb(path), self.info.size)
+                pixels = fitted(read_any_rgb(path), self.info.size)
             except DataError as error:
                 self.counts.corrupt += 1
                 self.counts.problems.append(error.message)
@@ -64,8 +65,8 @@ class PictureSource:
 def _first_readable(paths: Sequence[Path], name: str) -> Image:
     for path in paths:
         with contextlib.suppress(DataError):
-            return read_rgb(path)
-    raise SourceError(f"no image of {name} can be read; the first is {paths[0]}", "Use PNG or JPEG files.")
+            return read_any_rgb(path)
+    raise SourceError(f"no image of {name} can be read; the first is {paths[0]}", f"Use {', '.join(READABLE)} files.")
 
 
 def find_pictures(text: str) -> list[Path] | None:
@@ -73,16 +74,16 @@ def find_pictures(text: str) -> list[Path] | None:
     path = Path(text)
     if any(sign in text for sign in "*?[") and not path.exists():
         matches = sorted(Path(match) for match in glob.glob(text, recursive=True))  # noqa: PTH207 -- takes any pattern
-        images = [match for match in matches if match.suffix.lower() in SUFFIXES]
+        images = [match for match in matches if match.suffix.lower() in READABLE]
         return _some(images, f"no image matches {text}", "Quote the pattern and check the folder.")
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-        return _some(found, f"{path} holds no images", f"Use a folder with {', '.join(SUFFIXES)} files.")
+        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in READABLE and file.is_file())
+        return _some(found, f"{path} holds no images", f"Use a folder with {', '.join(READABLE)} files.")
     if path.suffix.lower() == ".txt":
         lines = read_bytes(path, "Use a text file with one image per line.").decode("utf-8", "replace").splitlines()
         listed = [path.parent / line.strip() for line in lines if line.strip() and not line.startswith("#")]
         return _some(listed, f"{path} lists no images", "Write one image file per line.")
-    if path.suffix.lower() in SUFFIXES:
+    if path.suffix.lower() in READABLE:
         return [path]
     return None
 

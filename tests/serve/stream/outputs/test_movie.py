@@ -2,9 +2,10 @@ import resource
 from fractions import Fraction
 from types import SimpleNamespace
 
+import av
 import numpy as np
 import pytest
-from clips import contents, picture
+from clips import contents, copied, picture
 
 from rcil.core.errors import ConfigError
 from rcil_serve.stream.frames import OutputError, SourceInfo
@@ -57,3 +58,20 @@ def test_other_endings_leave_nothing(tmp_path, name, options):
     with pytest.raises(ConfigError, match="cannot be written as"):
         Movie(tmp_path / name, INFO, **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("rotation", "aspect"), [(0, Fraction(16, 11)), (90, Fraction(11, 16))])
+def test_pixels_that_are_not_square_stay_so(tmp_path, rotation, aspect):
+    with av.open(str(tmp_path / "pal.mp4"), "w") as out:
+        stream = out.add_stream("libx264", rate=25)
+        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
+        stream.codec_context.sample_aspect_ratio = stream.sample_aspect_ratio = Fraction(16, 11)
+        if rotation:
+            stream.set_display_rotation(rotation)
+        for index in range(3):
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture(index, 48, 64), format="rgb24")))
+        out.mux(stream.encode(None))
+    source = copied(tmp_path / "pal.mp4", tmp_path / "out.mp4")
+    assert source.info.aspect == aspect and f"pixels {aspect.numerator}:{aspect.denominator}" in source.info.summary
+    with av.open(str(tmp_path / "out.mp4")) as out:
+        assert out.streams.video[0].sample_aspect_ratio == aspect

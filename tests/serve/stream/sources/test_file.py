@@ -7,7 +7,7 @@ import pytest
 from clips import BASE, make_clip, picture
 
 from rcil_serve.stream.frames import Frame, SourceError
-from rcil_serve.stream.sources import container, open_source
+from rcil_serve.stream.sources import container, open_source, reader
 
 
 def edited(path, first, count, gop):
@@ -68,8 +68,8 @@ def test_a_damaged_first_packet_does_not_refuse_the_rest(tmp_path):
 
 def test_nothing_but_damage_is_not_looked_at_forever(tmp_path, monkeypatch):
     make_clip(tmp_path / "a.mp4", 12)
-    monkeypatch.setattr(container, "whole_frames", lambda packet, counts: iter(()))
-    monkeypatch.setattr(container, "FIRST_FRAME_S", 0.0)
+    monkeypatch.setattr(reader, "whole_frames", lambda stream, packet, counts: iter(()))
+    monkeypatch.setattr(reader, "FIRST_FRAME_S", 0.0)
     with pytest.raises(SourceError, match="has no frame that can be decoded"):
         open_source(str(tmp_path / "a.mp4"))
 
@@ -81,7 +81,7 @@ def test_sound_that_nobody_knows_is_left_out(tmp_path):
     with av.open(str(tmp_path / "a.mkv")) as made:
         assert made.streams.audio[0].codec_context is None
     source = open_source(str(tmp_path / "a.mkv"))
-    assert source.info.sound is None and len(frames_of(source)) == 12
+    assert source.info.tracks == () and len(frames_of(source)) == 12
 
 
 @pytest.mark.parametrize(

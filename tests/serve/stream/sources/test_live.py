@@ -4,10 +4,12 @@ import http.server
 import socket
 import threading
 
+import av
 import pytest
-from clips import make_clip
+from clips import contents, make_clip, transport_stream
 
 from rcil_serve.stream.frames import Frame
+from rcil_serve.stream.outputs.movie import Movie
 from rcil_serve.stream.sources import Selection, live, open_source
 from rcil_serve.stream.sources.live import TIME_BASE, LiveOptions, LiveSource, _Times
 
@@ -85,8 +87,6 @@ def source(tmp_path):
 
 
 def frames_of(path):
-    import av
-
     with av.open(str(path)) as container:
         return list(container.decode(video=0))
 
@@ -140,3 +140,56 @@ def test_a_file_on_the_web_without_a_duration_is_no_stream(tmp_path, sized):
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_live_streams_have_sound_in_sync(tmp_path, monkeypatch):
+    """Two connections, each of which starts its clock anew: sound follows the picture in both."""
+    monkeypatch.setattr(live, "FIRST_WAIT", 0.3)
+    data = transport_stream(tmp_path / "a.ts", 100.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: [send_slowly(server.accept()[0], data) for _ in range(2)], daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        source = LiveSource(address, "stream", Selection(), LiveOptions(timeout=2, attempts=1), form="mpegts")
+        movie = Movie(tmp_path / "out.mp4", source.info)
+        for item in source:
+            if isinstance(item, Frame):
+                movie.write(item.pixels, item)
+            else:
+                movie.write_sound(item)
+        movie.finish()
+        source.close()
+    assert source.counts.reconnects == 1 and [track.summary for track in source.info.tracks] == [
+        "mp2 48000 Hz mono, converted to aac 48000 Hz mono"
+    ]
+    found = contents(tmp_path / "out.mp4")
+    begun, length = source.counts.gaps[0]
+    after = [time for time in found.times if time > begun + length / 2]
+    assert len(found.times) > 90 and after[-1] - after[0] > 1.5
+    with av.open(str(tmp_path / "out.mp4")) as out:
+        heard = [float(frame.pts * frame.time_base) for frame in out.decode(out.streams.audio[0])]
+    assert heard[0] == pytest.approx(found.times[0], abs=0.15)
+    assert heard[-1] == pytest.approx(found.times[-1], abs=0.15)
+
+
+def send_slowly(client, data):
+    with client:
+        for start in range(0, len(data), 4096):
+            client.sendall(data[start : start + 4096])
+
+
+def test_a_camera_that_is_away_is_waited_for(source, tmp_path, monkeypatch):
+    frames = frames_of(tmp_path / "a.ts")
+    monkeypatch.setattr(source, "_live", LiveOptions(timeout=5))
+    Silent(source, monkeypatch, [frames, *[()] * 20, frames, ()])
+    items = iter(source)
+    assert len([next(items) for _ in range(2 * len(frames))]) == 2 * len(frames)
+    assert LiveOptions().attempts == 0 and source.counts.reconnects == 1 and not source.counts.gone
+
+
+def test_a_run_ends_in_time_although_the_camera_is_away(source, tmp_path, monkeypatch):
+    frames = frames_of(tmp_path / "a.ts")
+    monkeypatch.setattr(source, "_live", LiveOptions(timeout=5))
+    monkeypatch.setattr(source, "_selection", Selection(end=0.5))
+    Silent(source, monkeypatch, [frames])
+    monkeypatch.setattr(live, "FIRST_WAIT", 60.0)
+    assert list(source) and not source.counts.gone

@@ -1,0 +1,139 @@
+"""Reads an open container: decoded frames, and the packets of sound and subtitles in between."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import av.error
+
+from rcil_serve.stream.frames import Counts, Sound, SourceError
+from rcil_serve.stream.sources.clock import Clock, is_broadcast, lacks_timestamps
+from rcil_serve.stream.sources.container import video_stream, whole_frames
+from rcil_serve.stream.sources.errors import HINT, reason
+from rcil_serve.stream.sources.filters import FrameFilters
+from rcil_serve.stream.sources.tracks import TrackReader, open_tracks
+
+FIRST_FRAME_S = 60.0
+"""Seconds to search for the first intact frame."""
+READ_AHEAD = 500
+"""Maximum number of packets to read after the first frame until all tracks are known."""
+ARRIVAL_BASE = Fraction(1, 1_000_000)
+
+
+class Reader:
+    """Reads one container once. What it reads ahead to know the first frame and the tracks is not lost.
+
+    Args:
+        container: The open container; `close` closes it.
+        name: Name of the source for messages.
+        counts: Counts of the source.
+        live: Whether the source is live. Its frames have the time of their arrival if the format has no timestamps,
+            and its clock is not made continuous, as the camera's clock is compared with ours elsewhere.
+        with_sound: Whether to deliver sound and subtitles.
+    """
+
+    def __init__(
+        self, container: Any, name: str, counts: Counts, *, live: bool = False, with_sound: bool = True
+    ) -> None:
+        self.container, self._name, self._counts = container, name, counts
+        self.video = video_stream(container, name)
+        self.by_arrival = live and lacks_timestamps(container)
+        readers, self.lost = open_tracks(container) if with_sound else ([], [])
+        self._readers: dict[int, TrackReader] = {reader.stream.index: reader for reader in readers}
+        self._numbers = {index: number for number, index in enumerate(self._readers)}
+        self._clock = None if live else Clock(counts, broadcast=is_broadcast(container))
+        self._filters = FrameFilters(name, counts)
+        self._broken: Any = None
+        self._read_ahead: deque[Any] = deque()
+        self._rest = self._items()
+        self.received = 0
+        """Number of video packets."""
+        self.hidden = 0
+        """Number of video packets that an edit list hides."""
+
+    @property
+    def tracks(self) -> tuple[Any, ...]:
+        """The tracks of sound and subtitles; see `Track`."""
+        return tuple(reader.track for reader in self._readers.values())
+
+    def first(self, hint: str = HINT) -> Any:
+        """Return the first intact frame, which is also the first that `frames` yields."""
+        end, first, more = time.monotonic() + FIRST_FRAME_S, None, READ_AHEAD
+        for item in self._rest:
+            if item is not None:
+                self._read_ahead.append(item)
+                if first is None and not isinstance(item, Sound):
+                    first = item
+            if first is not None:
+                more -= 1
+                if not more or all(reader.ready for reader in self._readers.values()):
+                    break
+            elif time.monotonic() > end:
+                break
+        if first is None:
+            self.close()
+            why = "" if self._broken is None else f": {reason(self._broken)}"
+            raise SourceError(f"{self._name} has no frame that can be decoded{why}", hint)
+        return first
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield decoded frames of PyAV, and `Sound` in between; raise FFmpeg's error if the container breaks off."""
+        while self._read_ahead:
+            yield self._read_ahead.popleft()
+        for item in self._rest:
+            if item is not None:
+                yield item
+        if self._broken is not None:
+            raise self._broken
+
+    def _items(self) -> Iterator[Any]:
+        """Yield frames and sound, and None after a packet that gave neither."""
+        for packet in self._packets():
+            found = False
+            for item in self._frames(None) if packet is None else self._of_packet(packet):
+                found = True
+                yield item
+            if not found:
+                yield None
+        yield from self._filters.flush()
+        for number, reader in enumerate(self._readers.values()):
+            for made in reader.flush():
+                yield Sound(made, number)
+
+    def _packets(self) -> Iterator[Any]:
+        """Yield all packets; after an error None, for the frames that the decoder still holds."""
+        try:
+            yield from self.container.demux(self.video, *(reader.stream for reader in self._readers.values()))
+        except av.error.FFmpegError as error:
+            self._broken = error
+            yield None
+
+    def _of_packet(self, packet: Any) -> Iterator[Any]:
+        if self._clock is not None:
+            self._clock.adjust(packet)
+        if packet.stream_index != self.video.index:
+            if packet.dts is not None and not packet.is_corrupt:
+                number = self._numbers[packet.stream_index]
+                for made in self._readers[packet.stream_index].packets(packet):
+                    yield Sound(made, number)
+            return
+        if self.by_arrival and packet.size:
+            packet.pts = packet.dts = round(time.monotonic() / ARRIVAL_BASE)
+        self.received += packet.size > 0
+        self.hidden += packet.is_discard
+        yield from self._frames(packet)
+
+    def _frames(self, packet: Any) -> Iterator[Any]:
+        """Yield the frames of a packet, or those that the decoder still holds if it is None."""
+        for frame in whole_frames(self.video, packet, self._counts):
+            if self.by_arrival or frame.time_base is None:
+                frame.time_base = ARRIVAL_BASE if self.by_arrival else self.video.time_base
+            yield from self._filters.of(frame)
+
+    def close(self) -> None:
+        """Close the container."""
+        self.container.close()
