@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from rcil.nn.network import Network
 from rcil.nn.segmenter import Segmenter
 
 if TYPE_CHECKING:
     from rcil.model.architecture import Architecture
+    from rcil.model.metadata import AnyArchitecture
 
 
 def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
@@ -28,6 +30,17 @@ def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
     if not next(model.parameters()).is_meta:
         _initialise(model, arch.slope)
     return model.eval() if arch.folded else model
+
+
+def build_any(arch: AnyArchitecture, steps: Sequence[Sequence[str]]) -> Network:
+    """The network of a description. One of another library is built by its own factory, if its package is allowed."""
+    from rcil.model.architecture import Architecture
+
+    if isinstance(arch, Architecture):
+        return build(arch, steps)
+    from rcil.nn.attached.network import build_attached
+
+    return build_attached(arch, steps)
 
 
 def build_form(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
