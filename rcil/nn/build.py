@@ -68,12 +68,14 @@ def _initialise(model: Segmenter, slope: float) -> None:
         nn.init.zeros_(group.bias)  # type: ignore[arg-type]
 
 
-def plain_twin(model: Segmenter) -> Segmenter:
+def plain_twin(model: Network) -> Network:
     """The network without RC: same backbone, head and classes, every unit one conv with bias.
 
     The folded `model` must cost the same. The twin is built from the architecture alone, without `fold`, RC blocks or
     norms. Its weights are random. Shapes and state-dict keys equal those of the folded model, so the folded weights
     load into the twin.
     """
-    arch = model.arch.replace(rc=None, folded=True)
-    return build(arch, [model.names])
+    if not isinstance(model, Segmenter):
+        with torch.device("cpu"):  # not every factory can build a module on the meta device
+            return build_any(model.arch.replace(rc=None, folded=True), [model.names])
+    return build(model.arch.replace(rc=None, folded=True), [model.names])
