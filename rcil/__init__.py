@@ -9,12 +9,12 @@ TYPE_CHECKING = False  # type checkers take it for True; importing typing would 
 if TYPE_CHECKING:
     from typing import Any
 
-    from rcil.api import StepReport, add_class, evaluate, train
+    from rcil.api import StepReport, add_class, attach, evaluate, train
     from rcil.core.prediction import Prediction
     from rcil.inference import Model, load
 
 __version__ = "0.1.0"
-__all__ = ["Model", "Prediction", "StepReport", "add_class", "evaluate", "load", "train"]
+__all__ = ["Model", "Prediction", "StepReport", "add_class", "attach", "evaluate", "load", "train"]
 
 _MODULES = {"Model": "rcil.inference", "load": "rcil.inference", "Prediction": "rcil.core.prediction"}
 

@@ -15,18 +15,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rcil.checkpoint.file import load_for_inference, save
+from rcil.core.allowed_imports import allowing
+from rcil.core.errors import ConfigError
 from rcil.core.files import sha256_of
 from rcil.core.images import Image
 from rcil.core.prediction import Prediction, check_image
 from rcil.hardware.devices import choose_device
 from rcil.model.metadata import ClassInfo, LineageEntry, Metadata
-from rcil.nn import Segmenter, fold
+from rcil.nn import Network, fold
+from rcil.nn.attached.network import AttachedNetwork
+from rcil.nn.attached.restore import restore
 
 Rows = NDArray[np.uint8]
 """Class rows [H, W]."""
 
 
-def load(path: str | Path) -> Model:
+def load(path: str | Path, *, allow: Sequence[str] = ()) -> Model:
     """Load a checkpoint for inference, on the CPU.
 
     Example:
@@ -36,9 +40,11 @@ def load(path: str | Path) -> Model:
 
     Args:
         path: A `.safetensors` file of `rcil train`, `rcil add-class`, `rcil import` or `rcil-export fold`.
+        allow: Packages whose code may build the network, if it is one of another library, for example `torchvision`.
     """
     path = Path(path)
-    return Model(*load_for_inference(path), path)
+    with allowing(allow):
+        return Model(*load_for_inference(path), path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +61,7 @@ class Model:
         True
     """
 
-    network: Segmenter
+    network: Network
     """The torch module, in evaluation mode."""
     metadata: Metadata
     """Classes, input normalisation, lineage and everything else that the file says about the network."""
@@ -98,18 +104,50 @@ class Model:
         names, colours = tuple(c.name for c in self.classes), tuple(c.colour for c in self.classes)
         return Prediction(image, rows, float(confidence.mean()), names, colours)
 
-    def fold(self) -> Model:
+    @cached_property
+    def module(self) -> torch.nn.Module:
+        """The torch module. That of an attached network has the user's own type.
+
+        Without branches it also has the tensors of the user's own module, by their names; see `fold`.
+        """
+        network = self.network
+        if not isinstance(network, AttachedNetwork):
+            return network
+        if network.arch.rc is not None or network.arch.folded:
+            return network.net
+        with allowing([network.arch.package]):  # it was allowed when the network was built
+            return restore(network)
+
+    def fold(self, *, keep_norms: bool = False) -> Model:
         """The deployed form: one conv for every RC block and no norm layers; it computes the same masks faster.
 
         This model is not changed. `rcil.add_class` accepts both forms; the original keeps the statistics of its norms,
         which a folded start replaces by those of the new images.
+
+        Args:
+            keep_norms: For attached networks: only the second branches go. `module` of the result then is the user's
+                own module, with its norms, and its state dict loads into one that the user's builder made.
         """
+        if keep_norms:
+            return self._without_branches()
         if self.metadata.architecture.folded:
             return self
         network = fold(self.network)[0]
         entry = LineageEntry(step=self.step, source="fold", parent_sha256=sha256_of(self.path) if self.path else None)
         update = {"architecture": network.arch, "lineage": (*self.lineage, entry)}
         return Model(network, self.metadata.model_copy(update=update))
+
+    def _without_branches(self) -> Model:
+        """The network as it was before branches were added, with the weights of both."""
+        network = self.network
+        if not isinstance(network, AttachedNetwork):
+            raise ConfigError("norms are kept for attached networks only", "Use fold().")
+        with allowing([network.arch.package]):
+            plain = restore(network)
+        entry = LineageEntry(step=self.step, source="fold", parent_sha256=sha256_of(self.path) if self.path else None)
+        arch = network.arch.replace(rc=None, folded=False)
+        update = {"architecture": arch, "lineage": (*self.lineage, entry)}
+        return Model(AttachedNetwork(plain, arch, network.rows.steps), self.metadata.model_copy(update=update))
 
     def save(self, path: str | Path) -> None:
         """Write a `.safetensors` checkpoint; the file appears whole or not at all."""

@@ -13,10 +13,12 @@ from rcil.core.errors import ConfigError, RcilError
 from rcil.core.files import sha256_of
 from rcil.core.log import Notify
 from rcil.model.metadata import LineageEntry, Metadata
-from rcil.nn import Segmenter, fold
+from rcil.nn import Network, fold
+from rcil.nn.attached.network import AttachedNetwork
 from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact
 from rcil_export.checks.limits import Limits, limits_for
 from rcil_export.checks.outputs.criterion import Criterion
+from rcil_export.graph.dynamo import check_interface
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import INPUT_NAME, Interface
 from rcil_export.graph.onnx_file import description_of
@@ -53,7 +55,7 @@ def deployed_metadata(metadata: Metadata, source: Path) -> Metadata:
 
 
 def convert(
-    model: Segmenter,
+    model: Network,
     metadata: Metadata,
     interface: Interface,
     *,
@@ -77,6 +79,8 @@ def convert(
         vnni: Whether the CPU that will run an int8 graph has VNNI; `auto`: like this machine.
         say: Receives notices for the user.
     """
+    if isinstance(model, AttachedNetwork):
+        check_interface(interface)
     exact = interface.model_copy(update={"precision": "fp32"})
     document = to_onnx(model if model.arch.folded else fold(model)[0], metadata, exact)
     if interface.precision == "fp32":
@@ -139,7 +143,7 @@ def weight_bits_for(form: Form, vnni: Vnni) -> WeightBits:
 
 
 def convert_int8(
-    model: Segmenter,
+    model: Network,
     document: onnx.ModelProto,
     images: ImageSplit,
     limits: Limits,
@@ -195,7 +199,7 @@ def convert_int8(
 
 
 def _search_convs(
-    model: Segmenter, quantised: Quantised, form: Form, images: ImageSplit, limits: Limits, say: Notify
+    model: Network, quantised: Quantised, form: Form, images: ImageSplit, limits: Limits, say: Notify
 ) -> SearchResult:
     """The int8 graph with as few convs in fp32 as the limits allow, judged as the final check judges it."""
     metadata, _ = description_of(quantised.source)

@@ -14,9 +14,11 @@ from rcil.checkpoint.file import load_for_inference, save
 from rcil.core.errors import GateError, RcilError
 from rcil.core.files import check_other_file, sha256_of
 from rcil.hardware.devices import choose_device
+from rcil.model.attached import AttachedArchitecture
 from rcil.model.metadata import LineageEntry, Metadata
-from rcil.nn import Segmenter, cost, fold, plain_twin
+from rcil.nn import Network, cost, fold, plain_twin
 from rcil_export.certificate.difference import MAX_ULPS, distances
+from rcil_export.certificate.twin import attached_twin
 from rcil_export.certificate.weights import deployed_weights, open_tensors
 
 TOLERANCE = 1e-4
@@ -55,7 +57,7 @@ class FoldCheck:
         return {"ok": self.ok, "tolerance": TOLERANCE, **asdict(self)}
 
 
-def load_deployable(source: Path, *, force: bool = False) -> tuple[Segmenter, Metadata]:
+def load_deployable(source: Path, *, force: bool = False) -> tuple[Network, Metadata]:
     """Load a checkpoint; a checkpoint that is marked as rejected needs `force`."""
     model, metadata = load_for_inference(source)
     if metadata.rejected is not None and not force:
@@ -116,8 +118,10 @@ def fold_checkpoint(
     return check
 
 
-def _first_wrong_tensor(source: Path, metadata: Metadata, folded: Segmenter) -> str | None:
+def _first_wrong_tensor(source: Path, metadata: Metadata, folded: Network) -> str | None:
     """The first tensor of the folded network that differs from `certificate.weights`, and by how much."""
+    if isinstance(metadata.architecture, AttachedArchitecture):
+        return _first_wrong_attached(source, metadata.architecture, folded)
     state = folded.state_dict()
     with open_tensors(source) as tensors:
         for name, expected in deployed_weights(tensors, metadata.architecture, state):
@@ -127,9 +131,19 @@ def _first_wrong_tensor(source: Path, metadata: Metadata, folded: Segmenter) -> 
     return None
 
 
+def _first_wrong_attached(source: Path, arch: AttachedArchitecture, folded: Network) -> str | None:
+    """The same for a network of another library."""
+    expected = attached_twin(source, arch, list(folded.names)).tensors()
+    for name, found in folded.tensors().items():
+        ulps, relative = distances(found.numpy(), expected[name].numpy(), TensorProto.FLOAT)
+        if found.is_floating_point() and float(ulps.max(initial=0)) > MAX_ULPS:
+            return f"{name} differs by up to {relative:.2e} of its largest number"
+    return None
+
+
 @torch.no_grad()
 def compare(
-    model: Segmenter, folded: Segmenter, *, size: tuple[int, int], images: int, rc_blocks: int, layers: int
+    model: Network, folded: Network, *, size: tuple[int, int], images: int, rc_blocks: int, layers: int
 ) -> FoldCheck:
     """Outputs on random images and cost against the plain twin."""
     x = torch.randn(images, 3, *size, generator=torch.Generator().manual_seed(0))

@@ -32,7 +32,9 @@ from rcil_export.engine.callbacks import Listener
 from rcil_export.engine.flavour import find_flavour
 from rcil_export.engine.sidecar import EngineSidecar
 from rcil_export.exportable import Exportable, check_request
+from rcil_export.graph.dynamo import ROUTES
 from rcil_export.graph.interface import GraphInterface, GraphOptions, Interface
+from rcil_export.graph.lint import is_attached
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.images import CheckImages
 from rcil_export.precision.replay import Converted
@@ -237,6 +239,7 @@ def _facts(
         "checkpoint": f"{request.model.name}, sha256 {sha256_of(request.model)[:12]}",
         "network": summary,
         "graph": f"{interface.precision}, {interface.shape}, opset {interface.opset}, {nodes} nodes",
+        "route": ROUTES[is_attached(converted.document)],
         "outputs": ", ".join(interface.outputs),
         **sizes,
     }

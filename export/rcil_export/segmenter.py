@@ -11,6 +11,7 @@ from rcil.core.errors import ConfigError, MissingDependencyError
 from rcil.core.log import Notify
 from rcil.evaluation.evaluate import rows_by_value
 from rcil.model.metadata import Metadata
+from rcil.nn.attached.network import AttachedNetwork
 from rcil_export.checks.artefact import CheckpointArtefact, OnnxArtefact, open_artefact
 from rcil_export.checks.bisect import bisect
 from rcil_export.checks.limits import limits_for
@@ -28,6 +29,7 @@ from rcil_export.engine.gpu import find_gpus
 from rcil_export.engine.sidecar import EngineSidecar
 from rcil_export.exportable import MAX_IMAGES, check_output
 from rcil_export.fold_checkpoint import load_deployable
+from rcil_export.graph.dynamo import check_interface
 from rcil_export.graph.interface import GraphInterface, GraphOptions, Interface, make_interface
 from rcil_export.images import CheckImages, images_for
 from rcil_export.precision.feeds import find_feeds, split_images
@@ -53,6 +55,8 @@ class SegmenterExport:
         if self.graph.precision in ("fp16", "bf16"):
             check_op("Conv", self.graph.precision, self.graph.opset)
         self.network, self.metadata = load_deployable(request.model, force=request.force)
+        if isinstance(self.network, AttachedNetwork):
+            check_interface(self.graph)
         check_vnni(request.vnni, self.graph)
         self.images = self._images()
         if self.images.data is not None:
@@ -108,10 +112,12 @@ class SegmenterExport:
             limits = limits_for("fp32", self.graph.precision, self.request.limits)
             with part("outputs"):
                 outputs = compare_outputs(self._artefact, candidate, self.images, limits)
-            with part("layers"):
-                first, rebuilt = layer_reference(self._artefact, candidate)
-                layers = bisect(first, candidate, next(iter(self.images)).pixels, limits.node)
-            results += [outputs.as_result(), layers.as_result()]
+            results.append(outputs.as_result())
+            rebuilt = None
+            if not isinstance(self.network, AttachedNetwork):  # whose graph has other names than the network
+                with part("layers"):
+                    first, rebuilt = layer_reference(self._artefact, candidate)
+                    results.append(bisect(first, candidate, next(iter(self.images)).pixels, limits.node).as_result())
             if rebuilt is not None and isinstance(candidate, OnnxArtefact) and converted.record is not None:
                 with part("rounding"):
                     ranges = converted.record.ranges

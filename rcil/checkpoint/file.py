@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -16,20 +17,21 @@ from rcil.core.files import replacing
 from rcil.core.log import log
 from rcil.model.architecture import Architecture, NormKind
 from rcil.model.header import METADATA_KEY, Header, read_header
-from rcil.model.metadata import CLASSIFIER_HINT, CostInfo, Metadata
+from rcil.model.metadata import CLASSIFIER_HINT, AnyArchitecture, CostInfo, Metadata
 from rcil.nn.architectures.efficientnet_lite import NORM_EPS
-from rcil.nn.build import build, build_form, plain_twin
+from rcil.nn.build import build_any, build_form, plain_twin
 from rcil.nn.cost import cost
-from rcil.nn.segmenter import Segmenter
-from rcil.nn.step import single_branch
+from rcil.nn.fold import fold
+from rcil.nn.network import ROWS, Network
+from rcil.nn.segmenter import Segmenter, single_branch
 
-ROWS = ("classifier.weight", "classifier.bias")
 RESTORE = "Restore or import it again."
 AGAIN = "Import or save it again."
+T = TypeVar("T")
 Shapes = Mapping[str, Tensor] | Mapping[str, tuple[int, ...]]
 
 
-def save(path: Path, model: Segmenter, metadata: Metadata, *, half: bool = False) -> Metadata:
+def save(path: Path, model: Network, metadata: Metadata, *, half: bool = False) -> Metadata:
     """Write `model` and its metadata; returns the stored metadata, which includes architecture and cost.
 
     The class table must name the rows of the classifier in order. The file is written atomically.
@@ -48,7 +50,7 @@ def save(path: Path, model: Segmenter, metadata: Metadata, *, half: bool = False
             "Describe the classes in the order of the rows.",
         )
     stored = metadata.model_copy(update={"architecture": model.arch, "cost": _cost_of(model)})
-    tensors = _tensors_of(model)
+    tensors = model.tensors()
     if half:
         tensors = {key: value.half() if value.ndim > 1 else value for key, value in tensors.items()}
     write_tensors(path, tensors, stored)
@@ -60,7 +62,7 @@ def save_backbone(path: Path, tensors: dict[str, Tensor], metadata: Metadata) ->
     write_tensors(path, {f"backbone.{key}": value for key, value in tensors.items()}, metadata)
 
 
-def load(path: Path, *, norm: str | None = None) -> tuple[Segmenter, Metadata]:
+def load(path: Path, *, norm: str | None = None) -> tuple[Network, Metadata]:
     """The model of a checkpoint, in evaluation mode, and its metadata.
 
     Args:
@@ -77,18 +79,18 @@ def load(path: Path, *, norm: str | None = None) -> tuple[Segmenter, Metadata]:
         )
     arch = metadata.architecture if norm is None else _with_norm(metadata.architecture, norm)
     _check_network(header, path)
-    model = build(arch, metadata.names_by_step)
+    model = build_any(arch, metadata.names_by_step)
     load_into(model, path)
     return model.eval(), metadata
 
 
-def load_for_inference(path: Path) -> tuple[Segmenter, Metadata]:
+def load_for_inference(path: Path) -> tuple[Network, Metadata]:
     """`load`, with `abs` norms in place of inplace-ABN, which is equal and only saves memory in training."""
     stored = read_header(path).metadata.architecture.norm
     return load(path, norm="abs" if stored == "inplace" else None)
 
 
-def load_into(model: Segmenter, path: Path) -> None:
+def load_into(model: Network, path: Path) -> None:
     """Load the tensors of `path` into `model`; each class row goes to the row of the same name.
 
     The architectures must agree, and the file must have every class of the model and no other.
@@ -97,14 +99,11 @@ def load_into(model: Segmenter, path: Path) -> None:
     tensors = read_tensors(path)
     _check_architecture(model, metadata.architecture, path)
     order = _row_order(list(model.names), [c.name for c in metadata.classes], path)
-    weight, bias = (tensors.pop(key, None) for key in ROWS)
-    expected = _body_of(model)
-    check_tensors(expected, tensors, path)
-    shapes = [rows.shape for rows in model.classifier.rows()]
-    if weight is None or bias is None or [weight.shape, bias.shape] != shapes:
+    expected = model.tensors()
+    check_tensors(_body_of(expected), _body_of(tensors), path)
+    if any(key not in tensors or tensors[key].shape != expected[key].shape for key in ROWS if key in expected):
         raise CheckpointError(f"{path} has no classifier row for each of its classes", RESTORE)
-    model.load_state_dict(tensors, strict=False)
-    model.classifier.set_rows(weight[order], bias[order])
+    model.load_tensors(tensors, order)
 
 
 @torch.no_grad()
@@ -112,6 +111,8 @@ def load_backbone(model: Segmenter, path: Path) -> Metadata:
     """Start `model`'s backbone from pretrained weights; both branches of every RC block get the same values."""
     metadata = read_header(path).metadata
     stored, mine = metadata.architecture, model.arch
+    if not isinstance(stored, Architecture):
+        raise CheckpointError(f"{path} holds an attached network, not a backbone", "Give a file of `rcil import`.")
     differing = _differences(*(arch.model_dump(include={"backbone", "blocks", "width"}) for arch in (mine, stored)))
     if differing:
         raise CheckpointError(
@@ -131,12 +132,12 @@ def load_backbone(model: Segmenter, path: Path) -> Metadata:
 
 def _check_network(header: Header, path: Path) -> None:
     """Compare tensor shapes with the described network before memory is allocated for it."""
-    expected = _body_of(build_form(header.metadata.architecture, header.metadata.names_by_step))
-    body = {name: shape for name, shape in header.shapes.items() if name not in ROWS}
-    check_tensors(expected, body, path)
+    if isinstance(header.metadata.architecture, Architecture):  # others are built by their own factories
+        expected = build_form(header.metadata.architecture, header.metadata.names_by_step).tensors()
+        check_tensors(_body_of(expected), _body_of(header.shapes), path)
 
 
-def _with_norm(arch: Architecture, norm: str) -> Architecture:
+def _with_norm(arch: AnyArchitecture, norm: str) -> AnyArchitecture:
     if norm != arch.norm and {norm, arch.norm} != {"abs", "inplace"}:
         raise CheckpointError(
             f"a model stored with norm '{arch.norm}' cannot be loaded with norm '{norm}'",
@@ -145,18 +146,26 @@ def _with_norm(arch: Architecture, norm: str) -> Architecture:
     return arch.replace(norm=norm)
 
 
-def _tensors_of(model: Segmenter) -> dict[str, Tensor]:
-    rows = dict(zip(ROWS, model.classifier.rows(), strict=True))
-    return {**_body_of(model), **rows}
+def _body_of(tensors: Mapping[str, T]) -> dict[str, T]:
+    """Everything but the classifier of one of our own networks."""
+    return {key: value for key, value in tensors.items() if key not in ROWS}
 
 
-def _body_of(model: Segmenter) -> dict[str, Tensor]:
-    """Everything but the classifier."""
-    return {key: value for key, value in model.state_dict().items() if not key.startswith("classifier.")}
+def _cost_of(model: Network) -> CostInfo:
+    steps = model.rows.steps
+    if isinstance(model.arch, Architecture):
+        return _cost_of_form(model.arch.model_dump_json(), steps)
+    form = model.arch.model_dump_json(), steps
+    if form not in _COSTS:
+        mine, folded = cost(model), cost(fold(model)[0])
+        _COSTS[form] = CostInfo(
+            size=mine.size, macs=mine.macs, folded_parameters=folded.parameters, folded_macs=folded.macs
+        )
+    return _COSTS[form]
 
 
-def _cost_of(model: Segmenter) -> CostInfo:
-    return _cost_of_form(model.arch.model_dump_json(), model.classifier.steps)
+_COSTS: dict[tuple[str, tuple[tuple[str, ...], ...]], CostInfo] = {}
+"""Costs of attached networks, which cannot be built from their description alone without running code."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -191,7 +200,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"cannot read the tensors of {path}: {error}", "Restore the file.") from error
 
 
-def _check_architecture(model: Segmenter, stored: Architecture, path: Path) -> None:
+def _check_architecture(model: Network, stored: AnyArchitecture, path: Path) -> None:
     differing = _differences(_essence(model.arch), _essence(stored))
     if differing:
         raise CheckpointError(
@@ -201,11 +210,11 @@ def _check_architecture(model: Segmenter, stored: Architecture, path: Path) -> N
 
 def _differences(mine: Mapping[str, object], theirs: Mapping[str, object]) -> str:
     """The differences between two networks as text; empty if there are none."""
-    differing = [key for key in mine if mine[key] != theirs[key]]
-    return ", ".join(f"{key}: {theirs[key]!r} in the file, {mine[key]!r} in the model" for key in differing)
+    differing = [key for key in mine if mine[key] != theirs.get(key)]
+    return ", ".join(f"{key}: {theirs.get(key)!r} in the file, {mine[key]!r} in the model" for key in differing)
 
 
-def _essence(arch: Architecture) -> dict[str, object]:
+def _essence(arch: AnyArchitecture) -> dict[str, object]:
     """The fields that tensors depend on: not the pooling window, and `abs` and inplace-ABN are the same."""
     fields = arch.model_dump(exclude={"pool_window"})
     return {**fields, "norm": "abs" if arch.norm == "inplace" else arch.norm}

@@ -15,7 +15,7 @@ from rcil.nn.architectures.deeplab import pool
 from rcil.nn.architectures.resnet import ResNet
 from rcil.nn.classifier import IncrementalClassifier
 from rcil.nn.fold import FoldReport, fold_layers
-from rcil.nn.segmenter import MapKind
+from rcil.nn.network import MapKind
 from rcil.nn.step import next_architecture, next_branches
 
 HeadKind = Literal["linear", "cosine"]

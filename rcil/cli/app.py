@@ -13,6 +13,7 @@ from rcil import defaults
 from rcil.cli.completion import CHECKPOINTS, files, one_of
 from rcil.cli.console import make_app, make_notifier, print_json, progress_line, run
 from rcil.cli.data import app as data_app
+from rcil.cli.networks import FactoryArgs, attach, attach_file, parse_args
 from rcil.cli.options import AsJson, Device, SiteData, TrainingScale, Trust, VoidBackground, announce_scale
 from rcil.cli.resumable import resumable
 from rcil.cli.site import add_class, pick, prelabel, refit
@@ -24,6 +25,7 @@ from rcil.hardware.devices import announce_device
 app = make_app("rcil", "Teach a deployed segmentation model new classes and keep what it knew.")
 app.add_typer(data_app)
 app.command("add-class")(resumable()(add_class))
+app.command()(attach)
 app.command()(pick)
 app.command()(prelabel)
 app.command()(refit)
@@ -123,25 +125,36 @@ def import_(
     output_stride: OutputStride = defaults.OUTPUT_STRIDE,
     pool_window: PoolWindow = defaults.POOL_WINDOW,
     norm: Norm = defaults.NORM,
+    factory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FACTORY", help="Import path of the builder of another library's network; see `rcil attach`."
+        ),
+    ] = None,
+    args: FactoryArgs = "{}",
     as_json: AsJson = False,
 ) -> None:
     """Convert a weight file of another program into a checkpoint. Code inside the file is never run.
 
-    The architecture (depth, classes, step) is inferred from the weights.
+    The architecture (depth, classes, step) is inferred from the weights. With --factory, the file is a state dict or
+    safetensors file of the network that the factory builds with --args.
 
     Example: `rcil import 15-5s-voc_RCIL_overlap_1.pth -o step1.safetensors --names voc`
     """
     from rcil.checkpoint.importers import import_file
     from rcil.data.class_names import read_names
 
-    metadata = import_file(
-        source,
-        output,
-        names=read_names(names) if names else None,
-        output_stride=output_stride,
-        pool_window=pool_window or None,
-        norm=norm,
-    )
+    if factory is not None:
+        metadata = attach_file(factory, parse_args(args), output, source, names)
+    else:
+        metadata = import_file(
+            source,
+            output,
+            names=read_names(names) if names else None,
+            output_stride=output_stride,
+            pool_window=pool_window or None,
+            norm=norm,
+        )
     if as_json:
         from rcil.model.header import read_header
 

@@ -11,17 +11,20 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from rcil import __version__
+from rcil.core.allowed_imports import allow_imports
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError
 from rcil.core.log import DryRun, Notify, Progress, is_quiet, listening
 
 _ANYWHERE = ("-q", "--quiet", "-v", "--verbose", "--debug")
 """Global options, which are also accepted after a command."""
+_ALLOW = "--allow-import"
+"""A global option with a value."""
 _PACKAGES = {
     **dict.fromkeys(("torch", "safetensors", "matplotlib", "tensorboard", "onnx"), "train"),
     "onnxruntime": "cpu",
@@ -30,15 +33,27 @@ _PACKAGES = {
 }
 
 
+def split_global(args: list[str]) -> tuple[list[str], list[str]]:
+    """The global options on a command line, with their values, and all other words."""
+    end = args.index("--") if "--" in args else len(args)
+    own: list[str] = []
+    rest: list[str] = []
+    words = iter(args[:end])
+    for word in words:
+        if word == _ALLOW:
+            own += [word, *([value] if (value := next(words, None)) is not None else [])]
+        else:
+            (own if word in _ANYWHERE or word.startswith(f"{_ALLOW}=") else rest).append(word)
+    return own, [*rest, *args[end:]]
+
+
 class Script(TyperGroup):
     """The command group of a script; its global options may appear anywhere on the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Move the global options to the front."""
-        end = args.index("--") if "--" in args else len(args)
-        own = [word for word in args[:end] if word in _ANYWHERE]
-        rest = [word for word in args[:end] if word not in _ANYWHERE]
-        return super().parse_args(ctx, [*own, *rest, *args[end:]])
+        own, rest = split_global(args)
+        return super().parse_args(ctx, [*own, *rest])
 
 
 class DefaultCommand(Script):
@@ -46,11 +61,12 @@ class DefaultCommand(Script):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the name of the default command if no command is given."""
+        first, args = split_global(args)
         own = {option for parameter in self.get_params(ctx) for option in (*parameter.opts, *parameter.secondary_opts)}
         start = next((index for index, word in enumerate(args) if word not in own), len(args))
         if start < len(args) and args[start] not in self.commands:
             args = [*args[:start], next(iter(self.commands)), *args[start:]]
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, [*first, *args])
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete the first word: a command, or an argument of the default command."""
@@ -88,8 +104,18 @@ def make_app(name: str, help_text: str, group: type[Script] = Script) -> typer.T
             False, "-v", "--verbose", help="Also print which files are read and written, and how long each stage takes."
         ),
         debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+        allowed: Annotated[
+            list[str] | None,
+            typer.Option(
+                _ALLOW,
+                metavar="PACKAGE",
+                help="Allow this package to build the network of a checkpoint or task. Can be repeated.",
+            ),
+        ] = None,
     ) -> None:
         del version
+        if allowed:
+            allow_imports(allowed)
         if quiet and verbose:
             raise ConfigError("--quiet and --verbose exclude each other", "Use only one of them.")
         context.with_resource(listening(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING))

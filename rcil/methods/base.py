@@ -18,9 +18,8 @@ from torch import Tensor
 
 from rcil.losses.maps import class_schedule
 from rcil.model.architecture import RC
-from rcil.nn import Maps, Segmenter, begin_step
-from rcil.nn.classifier import RowStart
-from rcil.nn.segmenter import MapKind
+from rcil.nn import Maps, Network, begin_step
+from rcil.nn.network import MapKind, RowStart
 from rcil.nn.step import add_branches
 
 
@@ -96,16 +95,16 @@ class Method(ABC):
         """The RC blocks that step 0 starts with; None for a plain network."""
         return None
 
-    def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
+    def begin(self, model: Network, new_classes: Sequence[str]) -> Network:
         """The student at the start of a later step; `model` is not changed and becomes the teacher."""
         return begin_step(with_branches(model, self.rc), new_classes, rows=self.rows)
 
-    def set_training(self, model: Segmenter) -> None:
+    def set_training(self, model: Network) -> None:
         """Set the mode of the student for training batches."""
         model.train()
 
     def start(
-        self, student: Segmenter, teacher: Segmenter, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+        self, student: Network, teacher: Network, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
     ) -> None:
         """Change the student of a later step before its training; by default nothing changes.
 
@@ -117,7 +116,7 @@ class Method(ABC):
         """
         del student, teacher, info, images
 
-    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
+    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Network) -> None:
         """Process the step's data once with the teacher before training; by default nothing is done.
 
         Args:
@@ -129,12 +128,12 @@ class Method(ABC):
 
     def finish(
         self,
-        student: Segmenter,
-        previous: Segmenter | None,
-        teacher: Segmenter | None,
+        student: Network,
+        previous: Network | None,
+        teacher: Network | None,
         info: StepInfo,
         images: Iterable[tuple[Tensor, Tensor]],
-    ) -> Segmenter:
+    ) -> Network:
         """The network of a step after its training.
 
         Args:
@@ -167,6 +166,6 @@ class Method(ABC):
         del state
 
 
-def with_branches(model: Segmenter, rc: RC | None) -> Segmenter:
+def with_branches(model: Network, rc: RC | None) -> Network:
     """`model` with branches if `rc` is given and it has none; otherwise `model` itself."""
     return model if rc is None or model.arch.rc is not None else add_branches(model, rc)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rcil.methods.pixels import Pixels
-from rcil.nn import Segmenter
+from rcil.nn import Network
 
 MOVES = tuple(sign * size for size in (0.25, 0.5, 1.0, 2.0, 4.0) for sign in (1, -1))
 """Shifts of a bias that are tried, the smallest first."""
@@ -22,20 +22,20 @@ MIN_GAIN = 0.001
 
 
 @torch.no_grad()
-def balance_biases(student: Segmenter, pixels: Pixels, rows: Sequence[int]) -> None:
+def balance_biases(student: Network, pixels: Pixels, rows: Sequence[int]) -> None:
     """Shift the biases of `rows` to the best mean IoU with the likeliest class of every pixel.
 
     Args:
-        student: The network after its step; its classifier is changed, unless there are no pixels.
+        student: The network after its step; its classifier is changed, unless there are no pixels or no biases.
         pixels: Pixels from `sample_pixels`.
         rows: Classifier rows that may be shifted, in this order.
     """
-    if not len(pixels.features):
+    if not len(pixels.features) or not student.rows.has_bias:
         return
-    weight, bias = student.classifier.rows()
+    weight, bias = student.rows.rows()
     logits = pixels.features @ weight.flatten(1).T + bias
     shifts = best_shifts(logits, pixels.targets.argmax(dim=1), rows)
-    student.classifier.set_rows(weight, bias + shifts)
+    student.rows.set_rows(weight, bias + shifts)
 
 
 def best_shifts(logits: Tensor, targets: Tensor, rows: Sequence[int]) -> Tensor:

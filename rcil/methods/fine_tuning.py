@@ -16,7 +16,7 @@ from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.biases import balance_biases
 from rcil.methods.pixels import sample_pixels
 from rcil.methods.refit import refit_classifier
-from rcil.nn import Maps, Segmenter
+from rcil.nn import Maps, Network
 
 
 @full_precision
@@ -59,12 +59,12 @@ class Joint(FineTuning):
 
     def finish(
         self,
-        student: Segmenter,
-        previous: Segmenter | None,
-        teacher: Segmenter | None,
+        student: Network,
+        previous: Network | None,
+        teacher: Network | None,
         info: StepInfo,
         images: Iterable[tuple[Tensor, Tensor]],
-    ) -> Segmenter:
+    ) -> Network:
         """The student, with a refitted classifier if requested."""
         if self.refit:
             pixels = sample_pixels(student, None, images)

@@ -18,7 +18,7 @@ from rcil.losses import (
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
 from rcil.nn import Maps
-from rcil.nn.classifier import RowStart
+from rcil.nn.network import RowStart
 
 
 def step_cross_entropy(logits: Tensor, labels: Tensor, info: StepInfo) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rcil.losses.unbiased import unbiased_cross_entropy
-from rcil.nn.classifier import IncrementalClassifier
+from rcil.nn.network import ClassRows
 
 LR = 0.1
 
@@ -22,12 +22,12 @@ class RowFit:
     """Fits new rows as combinations of old rows, batch by batch, with fixed features.
 
     Args:
-        classifier: The student's classifier; its last group is fitted, and `finish` writes the result.
+        classifier: The student's classifier; the rows of its last step are fitted, and `finish` writes the result.
         sum_over_processes: Sums a tensor over the processes of a run.
     """
 
     def __init__(
-        self, classifier: IncrementalClassifier, sum_over_processes: Callable[[Tensor], Tensor] = lambda value: value
+        self, classifier: ClassRows, sum_over_processes: Callable[[Tensor], Tensor] = lambda value: value
     ) -> None:
         weight, bias = classifier.rows()
         self.new = len(classifier.steps[-1])
@@ -45,7 +45,7 @@ class RowFit:
         return weight, self.bias[self.old :] + self.shift
 
     def learn(self, features: Tensor, labels: Tensor) -> Tensor:
-        """One step on a decoder map [N, C, h, w] and labels [N, H, W]; returns the loss, detached."""
+        """One step on classifier features [N, C, h, w] and labels [N, H, W]; returns the loss, detached."""
         with torch.enable_grad():
             weight, bias = self.rows()
             all_rows = torch.cat((self.weight[: self.old], weight))[:, :, None, None]
@@ -64,7 +64,5 @@ class RowFit:
     def finish(self) -> None:
         """Write the rows into the classifier."""
         weight, bias = self.rows()
-        group = self.classifier.groups[-1]
-        assert isinstance(group, nn.Conv2d) and group.bias is not None
-        group.weight.copy_(weight[:, :, None, None])
-        group.bias.copy_(bias)
+        kernel = torch.cat((self.weight[: self.old], weight))[:, :, None, None]
+        self.classifier.set_rows(kernel, torch.cat((self.bias[: self.old], bias)))

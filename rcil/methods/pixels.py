@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from rcil.core.log import stage
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
-from rcil.nn import Segmenter
+from rcil.nn import Network
 
 PER_IMAGE = 300
 """Evenly spread pixels per image. Ignored pixels are left out, so that classes of a memory do not seem frequent."""
@@ -75,7 +75,7 @@ def _at(maps: Tensor, indices: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def sample_pixels(student: Segmenter, teacher: Segmenter | None, images: Iterable[tuple[Tensor, Tensor]]) -> Pixels:
+def sample_pixels(student: Network, teacher: Network | None, images: Iterable[tuple[Tensor, Tensor]]) -> Pixels:
     """Pixels of all images, with the student's features in evaluation mode.
 
     Args:
@@ -91,7 +91,7 @@ def sample_pixels(student: Segmenter, teacher: Segmenter | None, images: Iterabl
     with stage("sampling of pixels"):
         for pictures, labels in images:
             there = pictures.to(device)
-            features = student(there, maps="after").decoder
+            features = student.rows.features(student(there, maps="after").inputs)
             old_logits = None if teacher is None else teacher(there)
             parts.append(pick_pixels(features, labels, old_logits, len(student.names)))
     return Pixels(torch.cat([part.features for part in parts]), torch.cat([part.targets for part in parts]))

@@ -19,8 +19,8 @@ from rcil.losses.maps import mean_of_layers
 from rcil.losses.precision import full_precision
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
-from rcil.nn import Maps, Segmenter
-from rcil.nn.classifier import RowStart
+from rcil.nn import Maps, Network
+from rcil.nn.network import RowStart
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Plop(Method):
     """Smallest entropy threshold."""
     _thresholds: Tensor | None = field(default=None, init=False, repr=False)
 
-    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
+    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Network) -> None:
         """Compute the median entropy of every old class on this step's background."""
         del student
         if info.new == 0 or info.old == 0:

@@ -15,9 +15,8 @@ from rcil.losses.pooling import PoolKind
 from rcil.methods.base import LossTerms, Method, StepInfo, with_branches
 from rcil.methods.mib import unbiased_terms
 from rcil.model.architecture import RC, BranchWeight, DropChance, MixKind
-from rcil.nn import Maps, Segmenter, begin_step
-from rcil.nn.classifier import RowStart
-from rcil.nn.segmenter import MapKind
+from rcil.nn import Maps, Network, begin_step
+from rcil.nn.network import MapKind, RowStart
 from rcil.nn.step import remix
 
 MapName = Literal["stage1", "stage2", "stage3", "stage4", "decoder", "logits"]
@@ -71,7 +70,7 @@ class Rcil(Method):
     def _branches(self) -> RC:
         return RC(mix=self.mix, drop=self.drop, old_weight=self.old_weight)
 
-    def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
+    def begin(self, model: Network, new_classes: Sequence[str]) -> Network:
         """The transition of the paper or of an ablation; branches are added to a network without them first.
 
         A network with branches keeps its mix, except for options that differ from their defaults.
@@ -156,6 +155,7 @@ class RcilOfficial(Method):
 
 
 def choose_maps(maps: Maps, names: Sequence[MapName]) -> list[Tensor]:
-    """The named maps, in the given order."""
-    known = dict(zip((*PAPER_MAPS, "logits"), maps.distilled(), strict=True))
-    return [known[name] for name in names]
+    """The named maps, in the given order; an attached network may have fewer stages, which are left out."""
+    stages = {f"stage{number}": stage for number, stage in enumerate(maps.stages, 1)}
+    known = {**stages, "decoder": maps.decoder, "logits": maps.logits_small}
+    return [known[name] for name in names if name in known]

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from rcil.core.errors import ConfigError
 from rcil.losses import UNNAMED, certain_labels, completed_cross_entropy, sigmoid_step, taught_cross_entropy
@@ -21,7 +20,7 @@ from rcil.methods.pixels import sample_pixels
 from rcil.methods.plop import entropy_thresholds
 from rcil.methods.rcil import Rcil
 from rcil.methods.refit import refit_classifier
-from rcil.nn import Maps, Segmenter
+from rcil.nn import Maps, Network
 from rcil.nn.fuse import fuse
 
 EXCLUSIVE = (
@@ -79,29 +78,29 @@ class RcilPlus(Rcil):
         fitted = "refit" if self.balance == "none" else "refit and balanced"
         return "sigmoid" if self.sigmoid else fitted if self.refit else "plain"
 
-    def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
+    def begin(self, model: Network, new_classes: Sequence[str]) -> Network:
         """RCIL's transition, with frozen old rows if requested."""
         student = super().begin(model, new_classes)
         if self.freeze_rows and new_classes:
-            student.classifier.groups[:-1].requires_grad_(False)
+            student.rows.train_rows(old=False, new=True)
         return student
 
     def start(
-        self, student: Segmenter, teacher: Segmenter, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+        self, student: Network, teacher: Network, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
     ) -> None:
         """Fit the rows to the new classes, so that features are trained well from the first batch on."""
         if self.refit and info.new:
             refit_classifier(student, sample_pixels(student, teacher, images))
-            weight, bias = student.classifier.rows()  # averaged, because processes may round differently
+            weight, bias = student.rows.rows()  # averaged, because processes may round differently
             count = self.sum_over_processes(torch.ones_like(bias[:1]))
-            student.classifier.set_rows(self.sum_over_processes(weight) / count, self.sum_over_processes(bias) / count)
+            student.rows.set_rows(self.sum_over_processes(weight) / count, self.sum_over_processes(bias) / count)
 
-    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Segmenter) -> None:
+    def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Network) -> None:
         """Fit the new rows and compute the entropy thresholds in one pass."""
         if info.new == 0 or not (self.pseudo or self.fit_rows):
             return
-        fit = RowFit(student.classifier, self.sum_over_processes) if self.fit_rows else None
-        seen = batches if fit is None else _learning(fit, batches, student.arch.slope)
+        fit = RowFit(student.rows, self.sum_over_processes) if self.fit_rows else None
+        seen = batches if fit is None else _learning(fit, batches)
         self._thresholds = entropy_thresholds(seen, info, "paper", self.floor, self.sum_over_processes)
         if fit is not None:
             fit.finish()
@@ -134,12 +133,12 @@ class RcilPlus(Rcil):
 
     def finish(
         self,
-        student: Segmenter,
-        previous: Segmenter | None,
-        teacher: Segmenter | None,
+        student: Network,
+        previous: Network | None,
+        teacher: Network | None,
         info: StepInfo,
         images: Iterable[tuple[Tensor, Tensor]],
-    ) -> Segmenter:
+    ) -> Network:
         """Fuse with the previous network, refit the rows, then balance the biases."""
         if self.fuse and previous is not None:
             share = math.sqrt(info.new / info.classes) if info.new else 0.5
@@ -163,8 +162,8 @@ class RcilPlus(Rcil):
         self._thresholds = state["thresholds"]
 
 
-def _learning(fit: RowFit, batches: Iterable[tuple[Maps, Tensor]], slope: float) -> Iterator[tuple[Maps, Tensor]]:
+def _learning(fit: RowFit, batches: Iterable[tuple[Maps, Tensor]]) -> Iterator[tuple[Maps, Tensor]]:
     """Yield the same batches, and fit the rows to each."""
     for old, labels in batches:
-        fit.learn(F.leaky_relu(old.decoder, slope), labels)
+        fit.learn(fit.classifier.features(old.inputs), labels)
         yield old, labels

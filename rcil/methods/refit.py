@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from rcil.core.errors import TrainingError
 from rcil.core.log import stage
 from rcil.methods.pixels import Pixels
-from rcil.nn import Segmenter
+from rcil.nn import Network
 
 BALANCE = 0.5
 """A pixel of a class with a share s of all pixels has the weight s ** -BALANCE."""
@@ -30,10 +30,13 @@ PULL = 1e-3
 ITERATIONS = 100
 
 
-def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [C, D, 1, 1] and biases [C] that minimise the balanced cross entropy, close to the given ones."""
+def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor, *, has_bias: bool = True) -> tuple[Tensor, Tensor]:
+    """Rows [C, D, 1, 1] and biases [C] that minimise the balanced cross entropy, close to the given ones.
+
+    Rows without biases (`has_bias`) are fitted to features that are not centred, and keep biases of 0.
+    """
     features, targets = pixels.features, pixels.targets
-    mean, deviation = features.mean(dim=0), features.std(dim=0, correction=0) + 1e-6
+    mean, deviation = features.mean(dim=0) * has_bias, features.std(dim=0, correction=0) + 1e-6
     inputs = (features - mean) / deviation
     start = torch.cat((weight.flatten(1) * deviation, (bias + weight.flatten(1) @ mean)[:, None]), dim=1)
     importance = targets @ targets.mean(dim=0).clamp(min=MIN_SHARE) ** -BALANCE
@@ -43,7 +46,7 @@ def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor) -> tuple[Tensor, T
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        missed = F.cross_entropy(inputs @ rows[:, :-1].T + rows[:, -1], targets, reduction="none")
+        missed = F.cross_entropy(inputs @ rows[:, :-1].T + rows[:, -1] * has_bias, targets, reduction="none")
         total = (missed * importance).mean() + PULL * (rows - start)[:, :-1].square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total
@@ -60,9 +63,9 @@ def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor) -> tuple[Tensor, T
 
 
 @torch.no_grad()
-def refit_classifier(student: Segmenter, pixels: Pixels) -> None:
+def refit_classifier(student: Network, pixels: Pixels) -> None:
     """Fit all rows of the student's classifier to pixels from `sample_pixels`; without pixels nothing changes."""
     if not len(pixels.features):
         return
     with stage("fitting of the classifier"):
-        student.classifier.set_rows(*fitted_rows(pixels, *student.classifier.rows()))
+        student.rows.set_rows(*fitted_rows(pixels, *student.rows.rows(), has_bias=student.rows.has_bias))

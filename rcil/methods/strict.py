@@ -13,8 +13,8 @@ from rcil.core.errors import ConfigError
 from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.fine_tuning import cross_entropy
 from rcil.methods.mib import step_cross_entropy
-from rcil.nn import Maps, Segmenter
-from rcil.nn.classifier import RowStart
+from rcil.nn import Maps, Network
+from rcil.nn.network import RowStart
 
 
 @dataclass
@@ -29,19 +29,20 @@ class Strict(Method):
     needs_norms: ClassVar[bool] = False
     rows: ClassVar[RowStart] = "background"
 
-    def begin(self, model: Segmenter, new_classes: Sequence[str]) -> Segmenter:
+    def begin(self, model: Network, new_classes: Sequence[str]) -> Network:
         """The old network, frozen, with rows for the new classes that are copies of the background row."""
         if not new_classes:
             raise ConfigError("method 'strict' has nothing to train without a new class", "Choose another method.")
         student = copy.deepcopy(model)
-        student.classifier = model.classifier.extended(new_classes, self.rows)
+        student.grow(new_classes, self.rows)
         student.requires_grad_(False).eval()
-        student.classifier.groups[-1].requires_grad_(True)
+        student.rows.train_rows(old=False, new=True)
         return student
 
-    def set_training(self, model: Segmenter) -> None:
+    def set_training(self, model: Network) -> None:
         """Evaluation mode once the network is frozen, so that norm statistics and branches do not change."""
-        model.train(any(p.requires_grad for p in model.backbone.parameters()))
+        trained = (name for name, parameter in model.named_parameters() if parameter.requires_grad)
+        model.train(any(model.part_of(name) != "classifier" for name in trained))
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """UNCE; plain cross entropy in step 0, which trains everything."""

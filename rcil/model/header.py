@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rcil.core.errors import CheckpointError
-from rcil.model.metadata import FORMAT_VERSION, ClassifierMetadata, Metadata
+from rcil.model.metadata import ATTACHED, FORMAT_VERSION, OWN, ClassifierMetadata, Metadata
 
 METADATA_KEY = "rcil"
 _MAX_HEADER = 100 * 2**20
@@ -90,7 +90,7 @@ def parse_metadata(text: str, path: Path) -> Metadata:
         return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "metadata"
+        key = ".".join(str(part) for part in first["loc"] if part not in (OWN, ATTACHED)) or "metadata"
         raise _damaged(path, f"{key}: {first['msg']}") from error
 
 

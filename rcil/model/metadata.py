@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
 from rcil import defaults
 from rcil.core.errors import CheckpointError
 from rcil.core.palette import Colour, colours_for
 from rcil.model.architecture import Architecture, FrozenModel
+from rcil.model.attached import AttachedArchitecture
 
 FORMAT_VERSION = 1
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -23,6 +24,21 @@ Level = Annotated[float, Field(ge=-1e3, le=1e3)]
 """Mean of a colour channel divided by 255. Values far outside 0 to 1, such as infinity, mean a damaged file."""
 Spread = Annotated[float, Field(ge=1e-6, le=1e3)]
 Byte = Annotated[int, Field(ge=0, le=255)]
+
+
+OWN, ATTACHED = "own", "attached"
+"""Tags of the two kinds of description; pydantic puts them into the locations of its errors."""
+
+
+def _kind_of_network(document: Any) -> str:
+    attached = isinstance(document, AttachedArchitecture) or (isinstance(document, dict) and "factory" in document)
+    return ATTACHED if attached else OWN
+
+
+AnyArchitecture = Annotated[
+    Annotated[Architecture, Tag(OWN)] | Annotated[AttachedArchitecture, Tag(ATTACHED)], Discriminator(_kind_of_network)
+]
+"""One of our own networks, or one of another library."""
 
 
 class ClassInfo(FrozenModel):
@@ -80,7 +96,7 @@ class Metadata(FrozenModel):
     kind: Literal["segmenter", "backbone", "classifier"] = "segmenter"
     """`backbone`: pretrained weights to start from, without head and classes. `classifier`: one label for a whole
     image, described by `ClassifierMetadata`."""
-    architecture: Architecture
+    architecture: AnyArchitecture
     classes: tuple[ClassInfo, ...] = ()
     mean: tuple[Level, Level, Level] = IMAGENET_MEAN
     std: tuple[Spread, Spread, Spread] = IMAGENET_STD
@@ -156,6 +172,7 @@ class ClassifierMetadata(Metadata):
     """The header of a classifier of whole images: a backbone, the mean of its last map, and a head."""
 
     kind: Literal["segmenter", "backbone", "classifier"] = "classifier"
+    architecture: Architecture
     head: Literal["linear", "cosine"]
     """`linear`: one group of rows per step. `cosine`: similarity to several proxies per class."""
     proxies: Annotated[int, Field(ge=1, le=1000)] = 1

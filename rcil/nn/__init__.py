@@ -3,7 +3,8 @@
 from rcil.nn.build import build, plain_twin
 from rcil.nn.cost import Cost, cost
 from rcil.nn.fold import FoldReport, fold
-from rcil.nn.segmenter import Maps, Segmenter
+from rcil.nn.network import Maps, Network
+from rcil.nn.segmenter import Segmenter
 from rcil.nn.step import begin_step
 from rcil.nn.unfold import unfold
 from rcil.nn.units.rc import RCConv
@@ -13,6 +14,7 @@ __all__ = [
     "Cost",
     "FoldReport",
     "Maps",
+    "Network",
     "RCConv",
     "Segmenter",
     "begin_step",

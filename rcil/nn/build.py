@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from rcil.nn.network import Network
 from rcil.nn.segmenter import Segmenter
 
 if TYPE_CHECKING:
     from rcil.model.architecture import Architecture
+    from rcil.model.metadata import AnyArchitecture
 
 
 def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
@@ -28,6 +30,17 @@ def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
     if not next(model.parameters()).is_meta:
         _initialise(model, arch.slope)
     return model.eval() if arch.folded else model
+
+
+def build_any(arch: AnyArchitecture, steps: Sequence[Sequence[str]]) -> Network:
+    """The network of a description. One of another library is built by its own factory, if its package is allowed."""
+    from rcil.model.architecture import Architecture
+
+    if isinstance(arch, Architecture):
+        return build(arch, steps)
+    from rcil.nn.attached.network import build_attached
+
+    return build_attached(arch, steps)
 
 
 def build_form(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
@@ -55,12 +68,14 @@ def _initialise(model: Segmenter, slope: float) -> None:
         nn.init.zeros_(group.bias)  # type: ignore[arg-type]
 
 
-def plain_twin(model: Segmenter) -> Segmenter:
+def plain_twin(model: Network) -> Network:
     """The network without RC: same backbone, head and classes, every unit one conv with bias.
 
     The folded `model` must cost the same. The twin is built from the architecture alone, without `fold`, RC blocks or
     norms. Its weights are random. Shapes and state-dict keys equal those of the folded model, so the folded weights
     load into the twin.
     """
-    arch = model.arch.replace(rc=None, folded=True)
-    return build(arch, [model.names])
+    if not isinstance(model, Segmenter):
+        with torch.device("cpu"):  # not every factory can build a module on the meta device
+            return build_any(model.arch.replace(rc=None, folded=True), [model.names])
+    return build(model.arch.replace(rc=None, folded=True), [model.names])

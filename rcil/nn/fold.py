@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rcil.nn.classifier import IncrementalClassifier
-from rcil.nn.segmenter import Segmenter
+from rcil.nn.network import Network
 from rcil.nn.units.convnorm import ConvNorm, ConvSum
 from rcil.nn.units.norms import is_norm
 from rcil.nn.units.rc import RCConv
@@ -48,23 +48,29 @@ class FoldReport:
         return sum(layer.kind == kind for layer in self.layers)
 
 
-def fold(model: Segmenter) -> tuple[Segmenter, FoldReport]:
+N = TypeVar("N", bound=Network)
+
+
+def fold(model: N) -> tuple[N, FoldReport]:
     """The deployed form of `model` in evaluation mode, and a report.
 
     `model` is not changed. The result computes the same function as `model.eval()`; folding it again changes nothing.
     """
-    folded, report = fold_layers(model)
+    folded, report = fold_layers(model, loose_norms=model.loose_norms)
     folded.arch = model.arch.replace(rc=None, folded=True, norm="batch")
     return folded, report
 
 
 @torch.no_grad()
-def fold_layers(module: M, extra: Mapping[type[nn.Module], str] | None = None) -> tuple[M, FoldReport]:
+def fold_layers(
+    module: M, extra: Mapping[type[nn.Module], str] | None = None, *, loose_norms: bool = False
+) -> tuple[M, FoldReport]:
     """Fold any module built from RC blocks and conv+norm units, including a single unit.
 
     Args:
         module: The module, which is not changed.
         extra: Further types with a `fold()` method, each with its name in the report.
+        loose_norms: Whether norms that belong to no unit may stay.
     """
     layers: list[FoldedLayer] = []
     kinds = {**_KINDS, **(extra or {})}
@@ -77,7 +83,8 @@ def fold_layers(module: M, extra: Mapping[type[nn.Module], str] | None = None) -
         return module.fold()  # type: ignore[operator, no-any-return]
 
     folded = replace_modules(module, visit)
-    left = [name for name, part in folded.named_modules() if is_norm(part) or isinstance(part, RCConv)]
+    units = RCConv | ConvNorm if loose_norms else RCConv
+    left = [n for n, part in folded.named_modules() if isinstance(part, units) or (is_norm(part) and not loose_norms)]
     if left:
         raise AssertionError(f"not folded: {left}")
     return folded.eval(), FoldReport(tuple(layers), count_parameters(module), count_parameters(folded))

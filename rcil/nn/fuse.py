@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from rcil.nn.fold import replace_modules
-from rcil.nn.segmenter import Segmenter
+from rcil.nn.network import Network
 from rcil.nn.units.convnorm import ConvNorm, ConvSum, add_shift, kernel_of, set_before_norm, set_kernel
 from rcil.nn.units.rc import RCConv
 
 
 @torch.no_grad()
-def fuse(new: Segmenter, old: Segmenter, share: float) -> Segmenter:
+def fuse(new: Network, old: Network, share: float) -> Network:
     """A network whose folded backbone and head are (1 - share) * old + share * new; the classifier is `new`'s.
 
     Both branches of every RC block become the fused conv, so that the next step starts from the fused function. Norms
@@ -29,8 +29,11 @@ def fuse(new: Segmenter, old: Segmenter, share: float) -> Segmenter:
         share: Weight of the new network; 1 gives the function of `new`.
     """
     before = dict(old.named_modules())
+    units: set[str] = set()
 
     def visit(name: str, module: nn.Module) -> nn.Module | None:
+        if isinstance(module, RCConv | ConvNorm | ConvSum):
+            units.add(f"{name}.")
         match module:
             case RCConv():
                 return _fused_block(module, before[name], share)
@@ -41,9 +44,21 @@ def fuse(new: Segmenter, old: Segmenter, share: float) -> Segmenter:
         return None
 
     fused = replace_modules(new, visit)
+    _fuse_rest(fused, old, share, tuple(units))
     if (rc := new.arch.rc) is not None:
         fused.arch = new.arch.replace(rc={**rc.model_dump(), "old": "merged", "new": "merged"})
     return fused
+
+
+def _fuse_rest(fused: Network, old: Network, share: float, units: tuple[str, ...]) -> None:
+    """Interpolate the tensors outside of units, which only attached networks have; class rows stay."""
+    before = old.state_dict()
+    for name, value in fused.state_dict().items():
+        was = before.get(name)
+        if name.startswith(units) or fused.part_of(name) == "classifier" or not value.is_floating_point():
+            continue
+        if was is not None and was.shape == value.shape:
+            value.copy_(torch.lerp(was.to(value), value, share))
 
 
 def _fused_block(new: RCConv, old: nn.Module, share: float) -> RCConv:
@@ -82,6 +97,6 @@ def _between(old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], share: floa
 
 
 def _write(conv: nn.Conv2d, weight: Tensor, bias: Tensor) -> None:
-    assert conv.bias is not None
     conv.weight.copy_(weight)
-    conv.bias.copy_(bias)
+    if conv.bias is not None:
+        conv.bias.copy_(bias)

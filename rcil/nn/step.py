@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from torch import nn
 
 from rcil.core.errors import ConfigError
 from rcil.model.architecture import RC, Architecture
-from rcil.nn.build import build
-from rcil.nn.classifier import RowStart
+from rcil.model.attached import AttachedArchitecture
 from rcil.nn.fold import replace_modules
-from rcil.nn.segmenter import Segmenter
+from rcil.nn.network import Network, RowStart
 from rcil.nn.units.rc import RCConv
 
 M = TypeVar("M", bound=nn.Module)
+A = TypeVar("A", Architecture, AttachedArchitecture)
 
 
 def begin_step(
-    model: Segmenter,
+    model: Network,
     new_classes: Sequence[str],
     *,
     rows: RowStart = "background",
     merge: bool = True,
     freeze: bool = True,
     preserve: bool = False,
-) -> Segmenter:
+) -> Network:
     """The network at the start of the next step; `model` is not changed and can serve as the teacher.
 
     Args:
@@ -41,7 +41,7 @@ def begin_step(
     how = {"merge": merge, "freeze": freeze, "preserve": preserve}
     student = next_branches(model, **how)
     if new_classes:
-        student.classifier = model.classifier.extended(new_classes, rows)
+        student.grow(new_classes, rows)
     student.arch = next_architecture(model.arch, **how)
     return student
 
@@ -57,7 +57,7 @@ def next_branches(module: M, *, merge: bool = True, freeze: bool = True, preserv
     return replace_modules(module, visit)
 
 
-def remix(model: Segmenter, **changes: object) -> None:
+def remix(model: Network, **changes: object) -> None:
     """Change how the branches of every RC block are mixed; `changes` are fields of `RC`."""
     assert model.arch.rc is not None
     arch = model.arch.replace(rc={**model.arch.rc.model_dump(), **changes})
@@ -69,9 +69,7 @@ def remix(model: Segmenter, **changes: object) -> None:
     model.arch = arch
 
 
-def next_architecture(
-    arch: Architecture, *, merge: bool = True, freeze: bool = True, preserve: bool = False
-) -> Architecture:
+def next_architecture(arch: A, *, merge: bool = True, freeze: bool = True, preserve: bool = False) -> A:
     """The architecture after `next_branches`; that of a plain network does not change."""
     if arch.rc is None:
         return arch
@@ -80,10 +78,10 @@ def next_architecture(
         changes["old"] = "merged"
     if preserve:
         changes["new"] = "merged"
-    return arch.replace(rc={**arch.rc.model_dump(), **changes})
+    return cast("A", arch.replace(rc={**arch.rc.model_dump(), **changes}))
 
 
-def add_branches(model: Segmenter, rc: RC | None = None) -> Segmenter:
+def add_branches(model: Network, rc: RC | None = None) -> Network:
     """A network with RC blocks that computes the same as the plain `model`, which is not changed.
 
     Both branches of every block are copies of the original conv and norm, so that in evaluation mode any mix of the
@@ -96,21 +94,12 @@ def add_branches(model: Segmenter, rc: RC | None = None) -> Segmenter:
     _check_norms(model)
     if model.arch.rc is not None:
         raise ConfigError("the network already has two branches", "Use it without adding branches.")
-    branched = build(model.arch.replace(rc=rc or RC()), model.classifier.steps).to(next(model.parameters()))
-    single = model.state_dict()
-    fresh = branched.state_dict()  # a learned mix has no counterpart and keeps its initial value
-    branched.load_state_dict({key: single.get(single_branch(key), value) for key, value in fresh.items()})
-    return branched.train(model.training)
+    return model.branched(rc or RC())
 
 
-def _check_norms(model: Segmenter) -> None:
+def _check_norms(model: Network) -> None:
     if model.arch.folded:
         raise ConfigError(
             "a folded network has no norms left to train",
             "Fit norms to some images first, with `rcil.nn.unfold`, or start from the checkpoint before folding.",
         )
-
-
-def single_branch(key: str) -> str:
-    """The state-dict key of a conv or norm in the network without RC."""
-    return key.replace(".old.", ".").replace(".new.", ".")

@@ -8,15 +8,13 @@ in training mode almost the same.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
 from rcil.core.errors import ConfigError
-from rcil.nn.build import build
-from rcil.nn.segmenter import Segmenter
+from rcil.nn.network import Network
 from rcil.nn.units.convnorm import ConvNorm, ConvSum
 from rcil.nn.units.norms import set_statistics
 
@@ -47,7 +45,7 @@ class Moments:
 
 
 @torch.no_grad()
-def unfold(model: Segmenter, images: Iterable[Tensor]) -> Segmenter:
+def unfold(model: Network, images: Iterable[Tensor]) -> Network:
     """The plain network with norms that computes the same as the folded `model`, in evaluation mode.
 
     `model` is not changed. The result is a network without RC, to which a step adds branches like to any other.
@@ -59,7 +57,7 @@ def unfold(model: Segmenter, images: Iterable[Tensor]) -> Segmenter:
     """
     if not model.arch.folded:
         raise ConfigError("the network is not folded, so it still has its norms", "Use it as it is.")
-    plain = build(model.arch.replace(folded=False), model.classifier.steps).to(next(model.parameters()))
+    plain = model.with_norms()
     folded = dict(model.named_modules())
     units = {name: unit for name, unit in plain.named_modules() if isinstance(unit, ConvNorm | ConvSum)}
     moments = _measure(model, {name: _before_activation(folded[name]) for name in units}, images)
@@ -73,11 +71,12 @@ def unfold(model: Segmenter, images: Iterable[Tensor]) -> Segmenter:
         else:
             assert isinstance(source, nn.Conv2d)
             unit.conv.weight.copy_(source.weight)
+            if unit.conv.bias is not None:
+                unit.conv.bias.zero_()
             conv = source
         assert unit.norm is not None and conv.bias is not None
         bias = conv.bias.double()
         set_statistics(unit.norm, moments[name].mean - bias, moments[name].var, bias)
-    plain.classifier = copy.deepcopy(model.classifier)
     return plain.eval()
 
 
@@ -86,7 +85,7 @@ def _before_activation(unit: nn.Module) -> nn.Module:
     return unit[0] if isinstance(unit, nn.Sequential) else unit
 
 
-def _measure(model: Segmenter, parts: dict[str, nn.Module], images: Iterable[Tensor]) -> dict[str, Moments]:
+def _measure(model: Network, parts: dict[str, nn.Module], images: Iterable[Tensor]) -> dict[str, Moments]:
     """Moments of the outputs of `parts`, all in one pass over the images."""
     moments = {name: Moments() for name in parts}
 

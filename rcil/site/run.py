@@ -29,7 +29,7 @@ from rcil.inference import Model
 from rcil.methods import Method, StepInfo, make_method
 from rcil.model.header import read_header
 from rcil.model.metadata import LineageEntry, Metadata, recorded
-from rcil.nn import Segmenter, unfold
+from rcil.nn import Network, unfold
 from rcil.site.advice import Run, next_steps
 from rcil.site.background import complete_masks, completed
 from rcil.site.forgetting import Forgetting, Pair, Shown, compare
@@ -225,7 +225,7 @@ class Step(NamedTuple):
     """The arguments of `train_step`."""
 
     job: StepJob
-    student: Segmenter
+    student: Network
     previous: Model
     method: Method
 

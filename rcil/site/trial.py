@@ -17,7 +17,7 @@ from rcil.hardware.processes import Processes
 from rcil.inference import Model
 from rcil.methods import Method
 from rcil.methods.pixels import sample_pixels
-from rcil.nn import Segmenter
+from rcil.nn import Network
 from rcil.nn.freeze import freeze_stages, set_frozen_modes
 from rcil.site.forgetting import Pair, compare
 from rcil.site.schedule import Costs
@@ -35,7 +35,7 @@ IMAGES = 3
 
 def measure_costs(
     job: StepJob,
-    student: Segmenter,
+    student: Network,
     previous: Model,
     method: Method,
     evaluated: tuple[SegmentationData, Sequence[Sample]],
@@ -66,7 +66,7 @@ def measure_costs(
     return Costs(iteration, looked, looks, compared / 2, compared), memory
 
 
-def _iteration(job: StepJob, student: Segmenter, old: Segmenter | None, method: Method) -> float:
+def _iteration(job: StepJob, student: Network, old: Network | None, method: Method) -> float:
     """Seconds of one iteration with everything that belongs to it."""
     settings, processes = job.settings, job.processes
     share = Share(processes.rank, processes.count, settings.accumulate)
@@ -101,13 +101,13 @@ def _iteration(job: StepJob, student: Segmenter, old: Segmenter | None, method: 
     return max(computing, loading / settings.workers)
 
 
-def _whole(job: StepJob, student: Segmenter, old: Segmenter | None) -> Iterator[Callable[[], object]]:
+def _whole(job: StepJob, student: Network, old: Network | None) -> Iterator[Callable[[], object]]:
     """What a method does with some whole images."""
     for number in looked_at(len(job.crops), IMAGES)[:IMAGES]:
         yield partial(_look, job, student, old, number)
 
 
-def _look(job: StepJob, student: Segmenter, old: Segmenter | None, number: int) -> None:
+def _look(job: StepJob, student: Network, old: Network | None, number: int) -> None:
     sample_pixels(student, old, [job.crops.whole(number, job.scale)])
 
 
@@ -115,7 +115,7 @@ class _LookedError(Exception):
     """Raised when a method asks for an image."""
 
 
-def _looks(job: StepJob, student: Segmenter, old: Segmenter | None, previous: Model, method: Method) -> int:
+def _looks(job: StepJob, student: Network, old: Network | None, previous: Model, method: Method) -> int:
     """How often the method looks at whole images: before the training, after it, both or never."""
 
     def probe() -> Iterator[Any]:

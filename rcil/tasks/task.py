@@ -21,6 +21,8 @@ from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.losses.class_weights import ClassWeights
 from rcil.model.architecture import FrozenModel, NetworkShape
+from rcil.model.attached import Args, Factory
+from rcil.model.metadata import Level, Spread
 from rcil.presets import preset_names, preset_text
 from rcil.tasks import limits
 from rcil.tasks.compatibility import check_augmentation, check_norm_precision
@@ -28,7 +30,7 @@ from rcil.tasks.places import Places, place_of, places_in
 from rcil.tasks.recipes import Recipe, with_recipe
 
 SECTIONS = "data, protocol, network, method, training"
-PATHS = ("data.root", "network.pretrained")
+PATHS = ("data.root", "network.pretrained", "network.weights")
 """Keys whose values are paths."""
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -127,12 +129,30 @@ class NetworkSection(NetworkShape):
     random weights."""
     slope: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Negative slope of the leaky ReLU; 0 is a ReLU. None: that of the pretrained weights, 0.01 without any."""
+    factory: Factory | None = None
+    """A network of another library: the import path `package.module:name` of its builder, whose package must be
+    allowed with --allow-import. The keys above have no effect on it."""
+    args: Args = Field(default_factory=dict)
+    """Arguments of the factory, among them the number of classes of step 0 with background."""
+    weights: Path | None = None
+    """Weights that the network of the factory starts from: a state dict or safetensors file."""
+    mean: tuple[Level, Level, Level] | None = None
+    """Mean of the colour channels of images for the network of the factory, as shares of 255. None: ImageNet's."""
+    std: tuple[Spread, Spread, Spread] | None = None
+    """Their standard deviation. None: ImageNet's."""
 
     @field_validator(*limits.NETWORK)
     @classmethod
     def _limited(cls, value: Any, info: ValidationInfo) -> Any:
         limits.check_limits(value, limits.NETWORK[info.field_name or ""])
         return value
+
+    @model_validator(mode="after")
+    def _of_a_factory(self) -> Self:
+        given = [key for key in ("args", "weights", "mean", "std") if getattr(self, key)]
+        if given and self.factory is None:
+            raise ValueError(f"{given[0]} needs factory, which names the builder of another library's network")
+        return self
 
 
 class MethodSection(FrozenModel):
@@ -443,6 +463,5 @@ def _anchored(section: DataSection, folder: Path) -> DataSection:
 
 
 def _anchored_network(section: NetworkSection, folder: Path) -> NetworkSection:
-    if not isinstance(section.pretrained, Path):
-        return section
-    return section.model_copy(update={"pretrained": folder / section.pretrained})
+    given = {"pretrained": section.pretrained, "weights": section.weights}
+    return section.model_copy(update={key: folder / path for key, path in given.items() if isinstance(path, Path)})

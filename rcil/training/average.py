@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rcil.nn import Segmenter
+from rcil.nn import Network
 from rcil.nn.fold import duplicate
 
 
@@ -15,13 +15,13 @@ class WeightAverage:
     the random start is forgotten quickly.
     """
 
-    def __init__(self, model: Segmenter, decay: float) -> None:
+    def __init__(self, model: Network, decay: float) -> None:
         self.model = duplicate(model, {})
         self.decay = decay
         self.updates = 0
 
     @torch.no_grad()
-    def update(self, model: Segmenter) -> None:
+    def update(self, model: Network) -> None:
         """Move the average towards `model`, which was just updated."""
         self.updates += 1
         share = 1 - min(self.decay, (1 + self.updates) / (10 + self.updates))

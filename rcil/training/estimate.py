@@ -10,7 +10,7 @@ import torch
 from rcil.core.log import log
 from rcil.hardware.processes import device_for
 from rcil.methods import Method, check_names, make_method
-from rcil.nn import Segmenter, fold
+from rcil.nn import Network, fold
 from rcil.nn.cost import cost
 from rcil.nn.fold import duplicate
 from rcil.tasks.compatibility import check_compatible
@@ -66,7 +66,7 @@ def estimate(task: Task, processes: int = 1) -> list[StepEstimate]:
     return result
 
 
-def _networks(task: Task, plan: Plan, method: Method) -> tuple[list[Segmenter], list[Segmenter | None]]:
+def _networks(task: Task, plan: Plan, method: Method) -> tuple[list[Network], list[Network | None]]:
     """Student and teacher of step 0 and, if it exists, of step 1."""
     missing = missing_weights(task.network)
     if missing is not None:
@@ -78,12 +78,12 @@ def _networks(task: Task, plan: Plan, method: Method) -> tuple[list[Segmenter], 
     return [first, method.begin(first, plan.steps[1].names)], [None, teacher]
 
 
-def _work(student: Segmenter, teacher: Segmenter | None) -> float:
+def _work(student: Network, teacher: Network | None) -> float:
     """Multiply-accumulates per image: forward and backward (twice the forward pass); the teacher only runs forward."""
     return 3 * cost(student).macs + (cost(teacher).macs if teacher is not None else 0)
 
 
-def _trial(model: Segmenter, size: int, device: torch.device) -> float:
+def _trial(model: Network, size: int, device: torch.device) -> float:
     """Seconds per image, forward and backward; the faster of two trials, since the first one warms up."""
     times = []
     copied = duplicate(model, {}).to(device).train()

@@ -25,7 +25,7 @@ from rcil.inference import Model
 from rcil.losses.class_weights import class_weights
 from rcil.methods import LossTerms, Method, StepInfo
 from rcil.model.metadata import Metadata
-from rcil.nn import Maps, Segmenter
+from rcil.nn import Maps, Network
 from rcil.nn.freeze import freeze_stages, set_frozen_modes
 from rcil.nn.recalibrate_norms import recalibrate_norms
 from rcil.nn.units.sync import synchronise_norms
@@ -85,7 +85,7 @@ class StepJob:
     """See `DataSection`."""
 
 
-def train_step(job: StepJob, student: Segmenter, previous: Model | None, method: Method, listen: Listener) -> Segmenter:
+def train_step(job: StepJob, student: Network, previous: Model | None, method: Method, listen: Listener) -> Network:
     """Train `student` and return the network of its best or last epoch, finished by the method.
 
     The teacher is the folded form of `previous`, the model that the step started from.
@@ -159,7 +159,7 @@ def train_step(job: StepJob, student: Segmenter, previous: Model | None, method:
     return method.finish(trained, before, old, job.info, _whole(job, listen, end))
 
 
-def needed_memory(student: Segmenter, old: Segmenter | None, job: StepJob) -> int:
+def needed_memory(student: Network, old: Network | None, job: StepJob) -> int:
     """Peak bytes that training the step needs in one process; see `peak_memory`."""
     settings = job.settings
     return peak_memory(student, old, settings.batch // (job.processes.count * settings.accumulate), settings)
@@ -245,7 +245,7 @@ def evaluate_together(
     return as_report(confusion, model.metadata, data, len(samples))
 
 
-def _validate(model: Segmenter, job: StepJob) -> EvalReport:
+def _validate(model: Network, job: StepJob) -> EvalReport:
     """Evaluate the held-out images, on a GPU in the precision and batch size of the training.
 
     On a CPU, images are evaluated one at a time in fp32, since larger batches are not faster.
@@ -258,7 +258,7 @@ def _validate(model: Segmenter, job: StepJob) -> EvalReport:
     return evaluate_together(Model(model, job.metadata), job.data, job.validation, job.scale, processes, **how)
 
 
-def _placed(model: Segmenter, job: StepJob) -> Segmenter:
+def _placed(model: Network, job: StepJob) -> Network:
     """Move a model to the device and memory format of the job."""
     return model.to(job.processes.device).to(memory_format=_layout(job))  # type: ignore[no-any-return, call-overload]
 
@@ -267,7 +267,7 @@ def _layout(job: StepJob) -> torch.memory_format:
     return torch.channels_last if job.settings.channels_last else torch.contiguous_format
 
 
-def _distributed(student: Segmenter, processes: Processes) -> Segmenter | DistributedDataParallel:
+def _distributed(student: Network, processes: Processes) -> Network | DistributedDataParallel:
     """Wrap the student so that gradients are averaged over the processes."""
     if processes.count == 1:
         return student
@@ -275,7 +275,7 @@ def _distributed(student: Segmenter, processes: Processes) -> Segmenter | Distri
     return DistributedDataParallel(student, device_ids=devices)
 
 
-def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> StepState:
+def _new_state(model: Network, method: Method, job: StepJob, total: int) -> StepState:
     """Create optimiser and schedule for the trainable parameters, which the frozen branch has none of."""
     settings = job.settings
     later = min(job.index, 1)
@@ -287,8 +287,8 @@ def _new_state(model: Segmenter, method: Method, job: StepJob, total: int) -> St
 
 
 def _learn(
-    network: Segmenter | DistributedDataParallel,
-    old: Segmenter | None,
+    network: Network | DistributedDataParallel,
+    old: Network | None,
     state: StepState,
     pieces: list[Batch],
     job: StepJob,
@@ -335,8 +335,8 @@ def _update(state: StepState, job: StepJob, epoch: int, best: Path) -> None:
 
 
 def _forward(
-    student: Segmenter | DistributedDataParallel,
-    old: Segmenter | None,
+    student: Network | DistributedDataParallel,
+    old: Network | None,
     method: Method,
     images: Tensor,
     labels: Tensor,
@@ -385,7 +385,7 @@ def looked_at(count: int, wanted: int) -> range:
 
 
 @torch.no_grad()
-def _seen_by(old: Segmenter, method: Method, job: StepJob, share: Share) -> Iterator[tuple[Maps, Tensor]]:
+def _seen_by(old: Network, method: Method, job: StepJob, share: Share) -> Iterator[tuple[Maps, Tensor]]:
     """The teacher's maps of the batches of the first epoch, for methods with a `prepare` phase."""
     for pieces in _pieces(job, 0, share):
         for piece in pieces:

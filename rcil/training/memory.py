@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rcil.core.errors import TrainingError
 from rcil.hardware.cpu import give_back_memory
-from rcil.nn import Segmenter
+from rcil.nn import Network
 from rcil.nn.cost import on_meta
 from rcil.tasks.task import TrainingSection
 
@@ -19,7 +19,7 @@ LOSS_COPIES = 4
 """Arrays of the size of the full-resolution logits that the losses keep for the backward pass."""
 
 
-def peak_memory(student: Segmenter, teacher: Segmenter | None, images: int, settings: TrainingSection) -> int:
+def peak_memory(student: Network, teacher: Network | None, images: int, settings: TrainingSection) -> int:
     """Bytes of weights, gradients, optimiser state and activations for `images` crops."""
     shadow = on_meta(student).train()
     x = torch.empty(images, 3, settings.crop, settings.crop, device="meta")
@@ -90,7 +90,7 @@ def free_memory(device: torch.device) -> int | None:
     return _smallest([_meminfo(Path("/proc/meminfo")), _cgroup(Path("/sys/fs/cgroup"))])
 
 
-def weights_on(device: torch.device, models: Iterable[Segmenter | None]) -> int:
+def weights_on(device: torch.device, models: Iterable[Network | None]) -> int:
     """Bytes of the weights that are on `device` already and no longer count as free there."""
     networks = (model for model in models if model is not None)
     return _bytes(p for model in networks for p in model.parameters() if p.device.type == device.type)

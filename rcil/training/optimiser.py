@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rcil.nn import Segmenter
+from rcil.nn import Network
 from rcil.tasks.task import TrainingSection
 
 WARMUP_START = 0.01
@@ -25,13 +25,13 @@ def make_schedule(
     return torch.optim.lr_scheduler.SequentialLR(optimiser, [rise, decay], [warmup])
 
 
-def parameter_groups(model: Segmenter, settings: TrainingSection, later: int) -> list[dict[str, Any]]:
+def parameter_groups(model: Network, settings: TrainingSection, later: int) -> list[dict[str, Any]]:
     """Parameter groups of the body and of the classifier, and of the backbone if its learning rate differs."""
     lr = settings.lr[later]
     parts: dict[str, list[torch.nn.Parameter]] = {"backbone": [], "head": [], "classifier": []}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            parts[name.partition(".")[0]].append(parameter)
+            parts[model.part_of(name)].append(parameter)
     if settings.backbone_lr == 1:
         parts = {"body": parts["backbone"] + parts["head"], "classifier": parts["classifier"]}
     factors = {"backbone": settings.backbone_lr, "classifier": settings.classifier_lr}

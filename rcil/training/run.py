@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from pydantic import ValidationError
 
+from rcil.attaching.model import load_weights
 from rcil.checkpoint.file import load, load_backbone, save
 from rcil.checkpoint.importers import installed_weights
 from rcil.core.documents import write_json
@@ -22,6 +23,7 @@ from rcil.data.scan import data_digest, id_table
 from rcil.hardware.processes import Processes, deterministic, join
 from rcil.inference import Model
 from rcil.methods import Method, StepInfo, check_names, make_method
+from rcil.methods.base import with_branches
 from rcil.model.architecture import BOTTLENECK, Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import (
@@ -29,12 +31,15 @@ from rcil.model.metadata import (
     IMAGENET_STD,
     LITE_MEAN,
     LITE_STD,
+    AnyArchitecture,
     ClassInfo,
     LineageEntry,
     Metadata,
     recorded,
 )
-from rcil.nn import Segmenter, build
+from rcil.nn import Network, build
+from rcil.nn.attached.attach import attach_network
+from rcil.nn.attached.builders import build_module
 from rcil.tasks.compatibility import check_compatible
 from rcil.tasks.plan import Plan, StepPlan, make_plan
 from rcil.tasks.published import published_miou
@@ -46,6 +51,8 @@ from rcil.training.state import read_state, write_state
 from rcil.training.tensorboard import both, tensorboard
 
 T = TypeVar("T")
+FOREIGN = ("factory", "args", "weights", "mean", "std")
+"""Keys of the network section that are about networks of other libraries."""
 
 
 def run_task(
@@ -187,7 +194,7 @@ def spread(items: Sequence[T], count: int | None) -> tuple[T, ...]:
     return tuple(items[index * len(items) // count] for index in range(count))
 
 
-def _measured(metadata: Metadata, arch: Architecture, folder: Path) -> Metadata:
+def _measured(metadata: Metadata, arch: AnyArchitecture, folder: Path) -> Metadata:
     """The metadata of the final network, with the held-out metrics of the kept epoch if it was validated."""
     position = read_state(folder / "state.pt")["position"]
     metrics = {"best_epoch": float(position["best_epoch"])}
@@ -227,9 +234,11 @@ def _remember(method: Method, output: Path, index: int) -> None:
         raise TrainingError(error.message, hint) from error
 
 
-def first_network(task: Task, method: Method, step: StepPlan) -> Segmenter:
+def first_network(task: Task, method: Method, step: StepPlan) -> Network:
     """The network of step 0. Its activations are those that its pretrained weights were trained with."""
     network: NetworkSection = task.network
+    if network.factory is not None:
+        return _attached_network(network, method, step, network.weights)
     if network.pretrained is None:
         return random_network(task, method, step)
     installed = network.pretrained == "imagenet"
@@ -240,9 +249,11 @@ def first_network(task: Task, method: Method, step: StepPlan) -> Segmenter:
     return model
 
 
-def random_network(task: Task, method: Method, step: StepPlan, **defaults: object) -> Segmenter:
+def random_network(task: Task, method: Method, step: StepPlan, **defaults: object) -> Network:
     """The network of step 0 with random weights; `defaults` are for what the task leaves out of its architecture."""
-    fields = task.network.model_dump(exclude={"pretrained"}, exclude_none=True)
+    if task.network.factory is not None:
+        return _attached_network(task.network, method, step, None)
+    fields = task.network.model_dump(exclude={"pretrained", *FOREIGN}, exclude_none=True)
     try:
         arch = Architecture.model_validate({**defaults, **fields, "rc": method.rc})
     except ValidationError as error:
@@ -250,8 +261,21 @@ def random_network(task: Task, method: Method, step: StepPlan, **defaults: objec
     return build(arch, [step.names])
 
 
+def _attached_network(network: NetworkSection, method: Method, step: StepPlan, weights: Path | None) -> Network:
+    """The network of another library at the start of step 0, with the branches of the method."""
+    assert network.factory is not None
+    module = build_module(network.factory, network.args)
+    if weights is not None:
+        load_weights(module, weights)
+    return with_branches(attach_network(module, network.factory, network.args, step.names), method.rc)
+
+
 def missing_weights(network: NetworkSection) -> CheckpointError | None:
     """The error to raise if the file that the backbone starts from does not exist."""
+    if network.factory is not None:
+        missing = network.weights is not None and not network.weights.exists()
+        hint = "Correct network.weights, or leave it out to start from the weights that the factory gives."
+        return CheckpointError(f"{network.weights} does not exist", hint) if missing else None
     path = network.pretrained
     if not isinstance(path, Path) or path.exists():
         return None
@@ -269,7 +293,7 @@ def check_start(task: Task, output: Path, step0_of: Path | None = None) -> None:
         raise error
 
 
-def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent: Path) -> Metadata:
+def _metadata(task: Task, plan: Plan, step: StepPlan, arch: AnyArchitecture, parent: Path) -> Metadata:
     known = parent.exists()
     lite = arch.lite
     entry = LineageEntry(
@@ -288,8 +312,8 @@ def _metadata(task: Task, plan: Plan, step: StepPlan, arch: Architecture, parent
     return Metadata(
         architecture=arch,
         classes=_class_table(plan, step),
-        mean=LITE_MEAN if lite else IMAGENET_MEAN,
-        std=LITE_STD if lite else IMAGENET_STD,
+        mean=task.network.mean or (LITE_MEAN if lite else IMAGENET_MEAN),
+        std=task.network.std or (LITE_STD if lite else IMAGENET_STD),
         method=task.method.name,
         step=step.step.index,
         lineage=(*(read_header(parent).metadata.lineage if known else ()), entry),

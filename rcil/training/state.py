@@ -18,7 +18,7 @@ from rcil.core.files import replacing
 from rcil.core.interrupts import Interrupted
 from rcil.evaluation.evaluate import EvalReport
 from rcil.methods import Method
-from rcil.nn import Segmenter
+from rcil.nn import Network
 from rcil.training.average import WeightAverage
 from rcil.training.skipping import Skipped
 
@@ -61,7 +61,7 @@ class Position:
 class StepState:
     """Everything that the rest of a step depends on."""
 
-    model: Segmenter
+    model: Network
     optimiser: torch.optim.Optimizer
     schedule: torch.optim.lr_scheduler.LRScheduler
     scaler: torch.amp.GradScaler
@@ -70,7 +70,7 @@ class StepState:
     average: WeightAverage | None = None
 
     @property
-    def kept(self) -> Segmenter:
+    def kept(self) -> Network:
         """The network that is validated and kept: the average of the weights if there is one, else the model."""
         return self.model if self.average is None else self.average.model
 

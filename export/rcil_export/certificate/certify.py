@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from rcil.core.errors import CheckpointError, ConfigError, MissingDependencyError, RcilError
 from rcil.core.files import sha256_of
+from rcil.model.attached import AttachedArchitecture
 from rcil.model.header import read_header
 from rcil_export.certificate.counts import Counts, deployed_counts
 from rcil_export.certificate.difference import first_difference, weight_differences, with_weights_of
@@ -56,7 +57,8 @@ def certify(
     """Whether a delivered ONNX file is, node for node and weight for weight, a network that never had RC blocks.
 
     The file is read back from the disk. It is compared with a plain network that is built without `fold`: the
-    checkpoint's architecture with weights computed from the checkpoint's raw tensors, in the same precision. Axes that
+    checkpoint's architecture with weights computed from the checkpoint's raw tensors, in the same precision. For a
+    network of another library, that is the network as its own factory builds it, before attaching. Axes that
     vary are compared as such; engine, latency, memory and multiply-accumulates are those of the usual size.
 
     Args:
@@ -73,14 +75,21 @@ def certify(
     sha256["checkpoint"] = sha256_of(checkpoint)
     stored = read_header(checkpoint).metadata
     shape = usual_input_dims(interface)
-    with part("counts"):
-        items = cost_items(own, deployed_counts(stored, interface.shape.usual[1:]), shape)
+    attached = isinstance(stored.architecture, AttachedArchitecture)
+    items: list[Item] = []
+    if not attached:
+        with part("counts"):
+            items = cost_items(own, deployed_counts(stored, interface.shape.usual[1:]), shape)
     replay = (replays or {}).get(interface.precision)
     if interface.precision != "fp32" and replay is None:
         return Result("certificate", TITLE, (*_not_replayed(interface.precision), *items), sha256)
     with part("twin"):
         twin = twin_document(checkpoint, deployed_metadata(stored, checkpoint), interface)
         twin = twin if replay is None else replay(twin)
+    if attached:
+        with part("counts"):  # there is no closed form: the user's own network is counted
+            parameters, macs = parameters_and_macs(twin, shape)
+            items = cost_items(own, Counts(parameters, macs, interface.shape.usual[1:]), shape)
     with part("graph"):
         structure = graph_item(own, twin)
     with part("weights"):

@@ -7,15 +7,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from rcil.checkpoint.file import check_tensors
 from rcil.classify.network import HeadSpec, ImageClassifier, build_classifier
 from rcil.core.errors import CheckpointError
+from rcil.model.architecture import Architecture
+from rcil.model.attached import AttachedArchitecture
 from rcil.model.header import read_header
 from rcil.model.metadata import ClassifierMetadata, Metadata
-from rcil.nn import Segmenter
+from rcil.nn import Network, Segmenter
+from rcil.nn.attached.builders import build_module
+from rcil.nn.attached.network import AttachedNetwork, build_attached
 from rcil.nn.build import build
-from rcil_export.certificate.weights import deployed_weights, open_tensors
+from rcil_export.certificate.weights import attached_weights, deployed_weights, open_tensors
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import GraphInterface
 
@@ -34,14 +39,17 @@ def twin_document(checkpoint: Path, metadata: Metadata, interface: GraphInterfac
     return to_onnx(independent_twin(checkpoint), metadata, interface.model_copy(update={"precision": "fp32"}))
 
 
-def independent_twin(checkpoint: Path) -> Segmenter | ImageClassifier:
+def independent_twin(checkpoint: Path) -> Network | ImageClassifier:
     """The plain network of a checkpoint, in evaluation mode, with independently computed weights."""
     stored = read_header(checkpoint).metadata
+    if isinstance(stored.architecture, AttachedArchitecture):
+        return attached_twin(checkpoint, stored.architecture, [c.name for c in stored.classes])
     with torch.device("meta"):
         twin = plain_network(stored)
     forms = twin.state_dict()
     values: dict[str, Tensor] = {}
     with open_tensors(checkpoint) as tensors:
+        assert isinstance(stored.architecture, Architecture)
         for name, array in deployed_weights(tensors, stored.architecture, forms):
             if array.shape != tuple(forms[name].shape):
                 raise CheckpointError(
@@ -54,8 +62,27 @@ def independent_twin(checkpoint: Path) -> Segmenter | ImageClassifier:
     return twin.eval()
 
 
+def attached_twin(checkpoint: Path, arch: AttachedArchitecture, names: list[str]) -> AttachedNetwork:
+    """The user's own network before attaching, with a row for every class and a conv with bias for every norm."""
+    norms = {unit.norm for unit in arch.units if unit.norm is not None}
+    eps = {name: float(part.eps) for name, part in _own_module(arch).named_modules() if name in norms}  # type: ignore[arg-type]
+    twin = build_attached(arch.replace(rc=None, folded=True), [names])
+    wanted = twin.tensors()
+    with open_tensors(checkpoint) as tensors:
+        found = dict(attached_weights(tensors, arch, wanted, eps))
+    values = {name: torch.from_numpy(array).to(wanted[name].dtype) for name, array in found.items()}
+    check_tensors(wanted, values, checkpoint)
+    twin.load_tensors(values, range(len(names)))
+    return twin.eval()
+
+
+def _own_module(arch: AttachedArchitecture) -> nn.Module:
+    return build_module(arch.factory, arch.args)
+
+
 def plain_network(stored: Metadata) -> Segmenter | ImageClassifier:
     """The network that a description describes, built from convs with bias, with random weights."""
+    assert isinstance(stored.architecture, Architecture)
     arch = stored.architecture.replace(rc=None, folded=True, norm="batch")
     names = [c.name for c in stored.classes]
     if isinstance(stored, ClassifierMetadata):

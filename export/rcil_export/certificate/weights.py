@@ -6,7 +6,7 @@ folding, merging or reading norms shows as a difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from rcil.core.errors import CheckpointError
 from rcil.model.architecture import RC, Architecture
+from rcil.model.attached import AttachedArchitecture, Unit
 
 Array = NDArray[np.float64]
 Kernel = tuple[Array, Array | None]
@@ -96,6 +97,64 @@ def deployed_weights(tensors: Tensors, arch: Architecture, wanted: Iterable[str]
             f"the deployed network does not use the tensor {tensors.unused[0]}",
             "Check that the checkpoint's description is that of its network.",
         )
+
+
+def attached_weights(
+    tensors: Tensors, arch: AttachedArchitecture, wanted: Iterable[str], eps: Mapping[str, float]
+) -> Iterator[tuple[str, Array]]:
+    """Name and values of every tensor of the user's own network with its norms absorbed, in float64.
+
+    Args:
+        tensors: Of a checkpoint of any step, folded or not.
+        arch: What the checkpoint says about its network.
+        wanted: Names of all tensors of the plain network.
+        eps: That of every norm, by its name in the user's network.
+    """
+    units = {unit.conv: unit for unit in arch.units}
+    for name in wanted:
+        layer, _, kind = name.rpartition(".")
+        if layer not in units or kind not in ("weight", "bias"):
+            yield name, tensors[name]
+            continue
+        unit = units[layer]
+        weight, bias = _attached_kernel(tensors, arch, unit, eps.get(unit.norm or "", EPS))
+        values = weight if kind == "weight" else bias
+        assert values is not None, name
+        yield name, values
+
+
+def _attached_kernel(tensors: Tensors, arch: AttachedArchitecture, unit: Unit, eps: float) -> Kernel:
+    """Weight and bias of a conv with its norm and both of its branches."""
+    if arch.folded or (arch.rc is None and unit.norm is None) or (not unit.rc and unit.norm is None):
+        return tensors[f"{unit.conv}.weight"], tensors.get(f"{unit.conv}.bias")
+    if arch.rc is None or not unit.rc:
+        return _conv_and_norm(tensors, unit.conv, eps)
+    kernels: list[Kernel] = []
+    for side, form in (("old", arch.rc.old), ("new", arch.rc.new)):
+        branch = f"{unit.conv}.{side}"
+        plain = form == "merged" or unit.norm is None
+        kernels.append(
+            (tensors[f"{branch}.weight"], tensors.get(f"{branch}.bias"))
+            if plain
+            else _conv_and_norm(tensors, branch, eps)
+        )
+    (old, old_bias), (new, new_bias) = kernels
+    eta = _share_of_old(tensors, arch.rc, unit.conv, len(old))
+    weight = _by_row(eta, old) + _by_row(1 - eta, new)
+    if old_bias is None or new_bias is None:
+        return weight, None
+    return weight, eta * old_bias + (1 - eta) * new_bias
+
+
+def _conv_and_norm(tensors: Tensors, unit: str, eps: float) -> Kernel:
+    """A conv followed by a batch norm with this eps."""
+    gamma, beta, mean, variance = (
+        tensors[f"{unit}.norm.{key}"] for key in ("weight", "bias", "running_mean", "running_var")
+    )
+    scale = gamma / np.sqrt(variance + eps)
+    bias = tensors.get(f"{unit}.conv.bias")
+    shift = beta - scale * mean
+    return _by_row(scale, tensors[f"{unit}.conv.weight"]), shift if bias is None else shift + scale * bias
 
 
 def _kernel(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:

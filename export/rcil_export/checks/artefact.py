@@ -21,7 +21,7 @@ from rcil.core.errors import ConfigError, RcilError, RunError, first_line
 from rcil.core.images import Image
 from rcil.inference import as_input
 from rcil.model.metadata import Metadata
-from rcil.nn import Segmenter
+from rcil.nn import Network
 from rcil_export.checks.tensor_precision import precision_of
 from rcil_export.graph.description import parse_description
 from rcil_export.graph.interface import INPUT_NAME, Interface, Precision
@@ -85,7 +85,7 @@ class Artefact(ABC):
 class CheckpointArtefact(Artefact):
     """A network in torch, folded or not."""
 
-    def __init__(self, name: str, model: Segmenter, metadata: Metadata) -> None:
+    def __init__(self, name: str, model: Network, metadata: Metadata) -> None:
         super().__init__(name, metadata, "fp32", None)
         self.model = model.eval()
 

@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from rcil.core.errors import RcilError, first_line
 from rcil.core.files import sha256_of
+from rcil.model.attached import AttachedArchitecture
 from rcil.model.metadata import Metadata
 from rcil.nn.build import build
 from rcil_export.certificate.difference import first_difference
@@ -82,12 +83,13 @@ def structure_result(
         kept: Convs that the conversion left in fp32 on purpose.
     """
     described = checkpoint or metadata
+    attached = isinstance(described.architecture, AttachedArchitecture)  # the certificate compares its graph
     items = (
         _lint_item(document, interface),
         _guarded(VALID, lambda: _valid_item(document)),
         interface_item(document, interface, len(described.classes)),
         precision_item(interface.precision, precision_of(document, kept)),
-        _guarded(PLAIN, lambda: plain_graph_item(document, described, interface)),
+        *([] if attached else [_guarded(PLAIN, lambda: plain_graph_item(document, described, interface))]),
     )
     return Result("structure", f"Structure of {name}", items)
 

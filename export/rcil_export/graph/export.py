@@ -8,17 +8,19 @@ from onnx import TensorProto, helper
 from rcil import __version__
 from rcil.classify.network import ImageClassifier
 from rcil.model.metadata import Metadata
-from rcil.nn import Segmenter
+from rcil.nn import Network, Segmenter
+from rcil.nn.attached.network import AttachedNetwork
+from rcil_export.graph.dynamo import write_attached
 from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.lint import check_graph
 from rcil_export.graph.nodes import NodeList
 from rcil_export.graph.onnx_file import describe
-from rcil_export.graph.postprocessing import output_dims, output_type, write_outputs
+from rcil_export.graph.postprocessing import output_dims, output_type, write_outputs, write_rows
 from rcil_export.graph.preprocessing import input_dims, write_input
 from rcil_export.graph.translate import Translator
 
 
-def to_onnx(model: Segmenter | ImageClassifier, metadata: Metadata, interface: GraphInterface) -> onnx.ModelProto:
+def to_onnx(model: Network | ImageClassifier, metadata: Metadata, interface: GraphInterface) -> onnx.ModelProto:
     """The graph of `model` in evaluation mode, checked; always fp32, whatever `interface.precision` says.
 
     The same network, description and interface give the same bytes.
@@ -29,6 +31,11 @@ def to_onnx(model: Segmenter | ImageClassifier, metadata: Metadata, interface: G
         interface: Inputs and outputs of the graph.
     """
     nodes = NodeList()
+    if isinstance(model, AttachedNetwork):
+        logits = write_attached(nodes, model, metadata, interface)
+        write_rows(nodes, logits, 1, len(model.names), interface)
+        return make_document(nodes, len(model.names), metadata, interface)
+    assert isinstance(model, Segmenter | ImageClassifier)
     image, stem_scale = write_input(nodes, metadata, interface)
     logits = Translator(model, interface.shape, image, stem_scale, nodes).run()
     classes = len(model.names)

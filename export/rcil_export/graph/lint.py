@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,6 +11,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from rcil.core.errors import RcilError
+from rcil.model.header import METADATA_KEY
 from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.nodes import constants_of, needed_values, with_declared_constants
 
@@ -59,6 +62,7 @@ def invalid_onnx(document: onnx.ModelProto) -> str | None:
 
 def lint(document: onnx.ModelProto, interface: GraphInterface) -> list[str]:
     """Everything that is wrong, each problem with the name of its node."""
+    attached = is_attached(document)
     allowed = _allowed(interface)
     constants = constants_of(document)
     used = {name for node in document.graph.node for name in node.input} | {o.name for o in document.graph.output}
@@ -70,19 +74,28 @@ def lint(document: onnx.ModelProto, interface: GraphInterface) -> list[str]:
     ]
     problems += _hidden(document)
     for node in document.graph.node:
-        if node.op_type not in allowed or node.domain not in ("", "ai.onnx"):
+        if (node.op_type not in allowed and not attached) or node.domain not in ("", "ai.onnx"):
             operator = ".".join(filter(None, (node.domain, node.op_type)))
             problems.append(f"{_named(node)} is a {operator}, which is not allowed here")
         if node.op_type not in QUANTISED and all(name in constants for name in node.input if name):
             problems.append(f"{_named(node)} ({node.op_type}) computes a constant")
         if not needed.intersection(node.output):
             problems.append(f"nobody reads {_named(node)} ({node.op_type})")
-        if not interface.shows_branches:
+        if not interface.shows_branches and not attached:
             problems += _left_by_a_norm(node, constants)
     problems += _doubled(document.graph, constants)
     problems += [f"the constant {name} is not used" for name in sorted(constants.keys() - used)]
     problems += _first_cast(document, interface)
     return problems
+
+
+def is_attached(document: onnx.ModelProto) -> bool:
+    """Whether a graph states that it is a network of another library, which may have any operator of ONNX."""
+    for entry in document.metadata_props:
+        if entry.key == METADATA_KEY:
+            with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+                return "factory" in json.loads(entry.value)["architecture"]
+    return False
 
 
 def _named(node: onnx.NodeProto) -> str:

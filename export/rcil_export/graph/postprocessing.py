@@ -35,6 +35,13 @@ def write_outputs(nodes: NodeList, logits: str, classes: int, interface: GraphIn
         mode="linear",
         coordinate_transformation_mode="half_pixel",
     )
+    write_rows(nodes, full, axis, classes, interface)
+    if "logits" in interface.outputs and by_pixel:
+        nodes.add("Transpose", [full], "logits", perm=[0, 3, 1, 2])
+
+
+def write_rows(nodes: NodeList, full: str, axis: int, classes: int, interface: GraphInterface) -> None:
+    """Write mask and confidence from full-size logits with their classes along `axis`."""
     if "mask" in interface.outputs:
         rows = nodes.add("ArgMax", [full], "rows", axis=axis, keepdims=0)
         nodes.add("Cast", [rows], "mask", to=output_type("mask", classes))
@@ -42,8 +49,6 @@ def write_outputs(nodes: NodeList, logits: str, classes: int, interface: GraphIn
         chances = nodes.add("Softmax", [full], "chances", axis=axis)
         class_axis = nodes.constant("class_axis", np.array([axis], np.int64))
         nodes.add("ReduceMax", [chances, class_axis], "confidence", keepdims=0)
-    if "logits" in interface.outputs and by_pixel:
-        nodes.add("Transpose", [full], "logits", perm=[0, 3, 1, 2])
 
 
 def _write_labels(nodes: NodeList, scores: str, classes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,24 @@ class SameConv2d(nn.Conv2d):
         return super().forward(F.pad(x, pads) if any(pads) else x)
 
 
-class ConvNorm(nn.Module):
+GEOMETRY = frozenset(
+    ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
+)
+
+
+class LikeConv(nn.Module):
+    """A unit that takes the place of a conv, whose geometry other modules of a foreign network may ask for."""
+
+    @property
+    def anchor(self) -> nn.Conv2d:
+        """The conv that defines the geometry."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.anchor, name) if name in GEOMETRY else super().__getattr__(name)
+
+
+class ConvNorm(LikeConv):
     """conv -> norm -> activation; the activation is optional.
 
     Args:
@@ -48,6 +66,11 @@ class ConvNorm(nn.Module):
         x = self.norm(self.conv(x))
         return x if self.act is None or fuses_activation(self.norm) else self.act(x)
 
+    @property
+    def anchor(self) -> nn.Conv2d:
+        """See `LikeConv`."""
+        return self.conv
+
     def fold(self) -> nn.Module:
         """A new plain conv that equals conv + norm in evaluation mode, followed by the activation if there is one."""
         return with_activation(conv_like(self.conv, *kernel_of(self)), self.act)
@@ -66,15 +89,20 @@ def kernel_of(branch: nn.Module) -> tuple[Tensor, Tensor]:
     return weight, bias
 
 
+def has_shift(branch: ConvNorm | nn.Conv2d) -> bool:
+    """Whether a branch can add something to its conv: a norm, or a bias."""
+    return isinstance(branch, ConvNorm) or branch.bias is not None
+
+
 @torch.no_grad()
-def conv_like(conv: nn.Conv2d, weight: Tensor, bias: Tensor) -> nn.Conv2d:
-    """A new conv with the geometry, device, dtype and mode of `conv` and these values.
+def conv_like(conv: nn.Conv2d, weight: Tensor, bias: Tensor | None) -> nn.Conv2d:
+    """A new conv with the geometry, device, dtype and mode of `conv` and these values; None: without a bias.
 
     The conv is copied rather than rebuilt from arguments, so dilation, groups and padding cannot get lost.
     """
     new = copy.deepcopy(conv)
     new.weight = nn.Parameter(weight.to(conv.weight))
-    new.bias = nn.Parameter(bias.to(conv.weight))
+    new.bias = None if bias is None else nn.Parameter(bias.to(conv.weight))
     return new
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor, nn
 
-from rcil.nn.units.convnorm import ConvNorm, conv_like, kernel_of, with_activation
+from rcil.nn.units.convnorm import ConvNorm, LikeConv, conv_like, has_shift, kernel_of, with_activation
 from rcil.nn.units.sparse_mix import can_skip, mix_sparsely
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def make_mix(rc: RC, channels: int) -> Mix:
             return LearnableMix(channels)
 
 
-class RCConv(nn.Module):
+class RCConv(LikeConv):
     """Two branches of the same geometry, mixed per channel, then the activation.
 
     Args:
@@ -124,6 +124,11 @@ class RCConv(nn.Module):
         self.frozen = frozen
         if frozen:
             self.old.requires_grad_(False).eval()
+
+    @property
+    def anchor(self) -> nn.Conv2d:
+        """See `LikeConv`."""
+        return self.new.conv if isinstance(self.new, ConvNorm) else self.new
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] -> [N, C', H', W']."""
@@ -156,12 +161,15 @@ class RCConv(nn.Module):
 
     @torch.no_grad()
     def merged(self) -> nn.Conv2d:
-        """One new conv with bias that equals both branches at the expected eta, without the activation."""
-        anchor = self.new.conv if isinstance(self.new, ConvNorm) else self.new
+        """One new conv that equals both branches at the expected eta, without the activation.
+
+        It has a bias, unless neither branch has a bias or a norm.
+        """
         (w_old, b_old), (w_new, b_new) = kernel_of(self.old), kernel_of(self.new)
         eta = self.mix.expected(w_new)  # in float64, so that rounding of the branches does not show in the sum
         column = eta.view(-1, 1, 1, 1)
-        return conv_like(anchor, column * w_old + (1 - column) * w_new, eta * b_old + (1 - eta) * b_new)
+        bias = eta * b_old + (1 - eta) * b_new if has_shift(self.old) or has_shift(self.new) else None
+        return conv_like(self.anchor, column * w_old + (1 - column) * w_new, bias)
 
     def fold(self) -> nn.Module:
         """The merged conv, followed by the activation if there is one."""
@@ -169,8 +177,7 @@ class RCConv(nn.Module):
 
     def remix(self, rc: RC) -> None:
         """Replace the mix by the one of `rc`; a learned mix is reset."""
-        anchor = self.new.conv if isinstance(self.new, ConvNorm) else self.new
-        self.mix = make_mix(rc, anchor.out_channels).to(anchor.weight).train(self.training)
+        self.mix = make_mix(rc, self.anchor.out_channels).to(self.anchor.weight).train(self.training)
 
     def next_step(self, *, merge: bool = True, freeze: bool = True, preserve: bool = False) -> RCConv:
         """A new block at the start of the next step.

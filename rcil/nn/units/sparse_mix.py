@@ -67,6 +67,7 @@ def can_skip(conv: nn.Module, x: Tensor) -> bool:
         and type(conv) in (nn.Conv2d, DilatedConv2d)
         and conv.groups == 1
         and conv.padding_mode == "zeros"
+        and not isinstance(conv.padding, str)
     )
     return plain and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 

@@ -135,7 +135,7 @@ def synchronise_norms(model: M, group: dist.ProcessGroup | None = None) -> M:
                 activation_param=module.activation_param,
                 group=group,
             )
-        elif is_norm(module) and not isinstance(module, SyncBatchNorm2d):
+        elif is_norm(module) and not isinstance(module, SyncBatchNorm2d) and not any(module.children()):
             plain = isinstance(module, nn.BatchNorm2d) and not isinstance(module, AbsBatchNorm2d)
             kind = SyncBatchNorm2d if plain else SyncAbsBatchNorm2d
             source = cast("nn.BatchNorm2d", module)  # inplace-ABN has the same fields

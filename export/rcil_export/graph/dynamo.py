@@ -1,0 +1,139 @@
+"""Networks of other libraries as ONNX, with torch's own exporter; pre- and postprocessing are ours.
+
+The nodes are written again without the stack traces, paths and names that torch stores in them, so that the same
+network gives the same bytes everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+from torch import Tensor, nn
+
+from rcil.core.errors import ConfigError, MissingDependencyError, RcilError, first_line
+from rcil.model.metadata import Metadata
+from rcil.nn.attached.network import AttachedNetwork
+from rcil_export.graph.interface import GraphInterface
+from rcil_export.graph.nodes import NodeList
+from rcil_export.graph.preprocessing import write_input
+
+ROUTES = {True: "torch.onnx", False: "own writer"}
+"""How a graph was written, for reports: by torch.onnx for attached networks, by our own writer for ours."""
+
+
+def check_interface(interface: GraphInterface) -> None:
+    """Raise for graphs that are not written for attached networks."""
+    if not interface.shape.static:
+        raise ConfigError(
+            "a network of another library is exported for one size and batch", "Give --size HxW and --batch N."
+        )
+    if interface.precision != "fp32":
+        raise ConfigError(
+            f"a network of another library is exported in fp32, not {interface.precision}", "Leave out --precision."
+        )
+    if interface.for_cpu:
+        raise ConfigError("there is no special form for CPUs of this network", "Leave out --for.")
+
+
+def write_attached(nodes: NodeList, model: AttachedNetwork, metadata: Metadata, interface: GraphInterface) -> str:
+    """Write all nodes from the image to the logits [N, classes, H, W] at input size; returns their name."""
+    check_interface(interface)
+    image, scale = write_input(nodes, metadata, interface)
+    if scale is not None:
+        factor = nodes.constant("inverse_std", np.asarray(scale, np.float32).reshape(1, 3, 1, 1))
+        image = nodes.add("Mul", [image, factor], "normalised")
+    batch, height, width = interface.shape.usual
+    body = exported_body(model, (batch, 3, height, width), interface.opset)
+    _graft(nodes, body, image, "logits")
+    return "logits"
+
+
+class _Logits(nn.Module):
+    """The network with one input and one output."""
+
+    def __init__(self, model: AttachedNetwork) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        return logits
+
+
+def exported_body(model: AttachedNetwork, shape: tuple[int, int, int, int], opset: int) -> onnx.ModelProto:
+    """What torch.onnx writes for normalised images of this shape [N, 3, H, W]."""
+    example = torch.zeros(shape)
+    try:
+        import onnxscript  # noqa: F401 -- torch's exporter needs it
+    except ImportError as error:
+        raise MissingDependencyError(
+            "exporting a network of another library needs the package onnxscript, which is not installed",
+            "Install it with: pip install 'rcil[train]'",
+        ) from error
+    try:
+        with _silently(), torch.no_grad():
+            program = torch.onnx.export(
+                _Logits(model).eval(),
+                (example,),
+                dynamo=True,
+                opset_version=opset,
+                input_names=["x"],
+                output_names=["y"],
+                optimize=True,
+                verbose=False,
+                external_data=False,
+            )
+        assert program is not None
+        return program.model_proto
+    except Exception as error:
+        raise RcilError(
+            f"torch.onnx cannot export {model.arch.factory}: {type(error).__name__}: {first_line(error)}",
+            "Everything but ONNX works with this network.",
+        ) from error
+
+
+@contextlib.contextmanager
+def _silently() -> Iterator[None]:
+    """Without the exporter's own messages, which are about its progress."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+def _graft(nodes: NodeList, body: onnx.ModelProto, image: str, output: str) -> None:
+    """Add the nodes and constants of a graph with one input and one output, under names of their own."""
+    graph = body.graph
+    if body.functions or len(graph.input) != 1 or len(graph.output) != 1:
+        raise RcilError("torch.onnx wrote a graph with functions or several inputs", "Report this with the network.")
+    names = {"": "", graph.input[0].name: image, graph.output[0].name: output}
+    for tensor in graph.initializer:
+        names[tensor.name] = nodes.constant(f"net.{tensor.name}", numpy_helper.to_array(tensor))
+    for index, node in enumerate(graph.node):
+        for position, value in enumerate(node.output):
+            if value and value not in names:
+                names[value] = f"net.{node.op_type}_{index}" + (f"_{position}" if position else "")
+    for index, node in enumerate(graph.node):
+        copy = helper.make_node(
+            node.op_type,
+            [names[name] for name in node.input],
+            [names[name] for name in node.output],
+            name=f"net.{node.op_type}_{index}",
+            domain=node.domain,
+        )
+        copy.attribute.extend(node.attribute)
+        for attribute in copy.attribute:
+            attribute.ClearField("doc_string")
+        nodes.nodes.append(copy)

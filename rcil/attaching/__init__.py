@@ -1,0 +1,1 @@
+"""Models of other libraries: attaching them, and checking that everything works with a network."""

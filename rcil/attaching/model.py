@@ -1,0 +1,107 @@
+"""Models of other libraries: attach a network, with its weights and its description."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from rcil import __version__
+from rcil.checkpoint.file import check_tensors
+from rcil.checkpoint.importers.torch_file import read_tensors
+from rcil.core.allowed_imports import allow_imports
+from rcil.core.errors import CheckpointError, ConfigError
+from rcil.core.files import sha256_of
+from rcil.inference import Model
+from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD, LineageEntry, Metadata, class_table
+from rcil.nn.attached.attach import attach_network, default_names
+from rcil.nn.attached.builders import build_module
+
+AGAIN = "Give the weights of the network that the factory builds with these arguments."
+
+
+def attach_model(
+    network: str | nn.Module,
+    args: Mapping[str, Any],
+    *,
+    classes: Sequence[str],
+    weights: Path | None = None,
+    factory: str | None = None,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    classifier: str | Sequence[str] | None = None,
+    maps: Sequence[str] | None = None,
+) -> Model:
+    """See `rcil.attach`."""
+    if isinstance(network, nn.Module):
+        if factory is None:
+            raise ConfigError(
+                "a checkpoint stores how to build the network, and no factory is named",
+                "Add factory='package.module:name' and args={...}.",
+            )
+        net = network
+    elif factory is not None:
+        raise ConfigError("the factory is given twice", "Name it once.")
+    else:
+        factory = network
+    allow_imports([factory.partition(":")[0].partition(".")[0]])
+    built = build_module(factory, args)
+    if isinstance(network, nn.Module):
+        _check_same(built, net, factory)
+    else:
+        net = built
+    if weights is not None:
+        load_weights(net, weights)
+    attached = attach_network(net, factory, args, classes, classifier=classifier, maps=maps)
+    entry = LineageEntry(
+        step=0,
+        source=f"attach, {factory}",
+        parent_sha256=None if weights is None else sha256_of(weights),
+        versions={"rcil": __version__, "torch": torch.__version__},
+    )
+    try:
+        metadata = Metadata(
+            architecture=attached.arch,
+            classes=class_table([list(classes)]),
+            mean=mean,  # type: ignore[arg-type]
+            std=std,  # type: ignore[arg-type]
+            lineage=(entry,),
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", "Correct the value.") from error
+    return Model(attached, metadata)
+
+
+def default_names_of(factory: str, args: Mapping[str, Any]) -> list[str]:
+    """Names for every output channel of the network that a factory builds."""
+    allow_imports([factory.partition(":")[0].partition(".")[0]])
+    return default_names(build_module(factory, args))
+
+
+def load_weights(net: nn.Module, path: Path) -> None:
+    """Load a weight file into a module, all tensors by their names; code in the file is never run."""
+    tensors, own = read_tensors(path), net.state_dict()
+    counters = {key: value for key, value in own.items() if key.endswith("num_batches_tracked")}
+    tensors = {**{key: value for key, value in counters.items() if key not in tensors}, **tensors}
+    check_tensors(own, tensors, path, AGAIN)
+    net.load_state_dict(tensors)
+
+
+def _check_same(built: nn.Module, given: nn.Module, factory: str) -> None:
+    """Raise unless a module has the tensors of the one that the factory builds."""
+    if type(built) is not type(given):
+        raise ConfigError(
+            f"{factory} builds a {type(built).__name__}, and the network is a {type(given).__name__}",
+            "Name the factory and arguments that the network was built with.",
+        )
+    try:
+        check_tensors(built.state_dict(), given.state_dict(), Path("the network"))
+    except CheckpointError as error:
+        raise ConfigError(
+            f"{error.message} that {factory} builds", "Name the arguments that the network was built with."
+        ) from error

@@ -1,0 +1,153 @@
+"""Building a torch module from an import path and arguments, with code of allowed packages only."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import nn
+
+from rcil.core.allowed_imports import check_allowed, is_allowed
+from rcil.core.errors import ConfigError, MissingDependencyError, RcilError, did_you_mean, first_line
+from rcil.model.attached import Args, AttachedArchitecture, Factory
+
+NESTED = {"factory", "args"}
+VISION_OPS = "torchvision::"
+
+
+def build_module(factory: str, args: Mapping[str, Any]) -> nn.Module:
+    """The module that the factory returns for these arguments, in evaluation mode.
+
+    Args:
+        factory: `package.module:name`; the package must be allowed.
+        args: Keyword arguments; see `rcil.model.attached.Args`.
+    """
+    made = _call(factory, args)
+    if not isinstance(made, nn.Module):
+        raise ConfigError(
+            f"{factory} returns a {type(made).__name__}, not a torch module", "Name a class or function that does."
+        )
+    return made.eval()
+
+
+def checked_factory(factory: str, args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Both, if they have the form that a file can store."""
+    try:
+        return TypeAdapter(Factory).validate_python(factory), TypeAdapter(Args).validate_python(dict(args))
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].removeprefix("Value error, ")
+        if "pattern" in message:
+            message = f"'{factory}' is not an import path"
+        raise ConfigError(message, "Write package.module:name, and arguments as in a JSON file.") from error
+
+
+def with_classes(arch: AttachedArchitecture, count: int) -> dict[str, Any] | None:
+    """The arguments for another number of classes; None if no argument states it."""
+    if arch.classes_arg is None:
+        return None
+    return replaced(arch.args, arch.classes_arg, count)
+
+
+def replaced(args: Mapping[str, Any], path: tuple[str, ...], value: object) -> dict[str, Any]:
+    """A copy of nested arguments with one value replaced."""
+    first, *rest = path
+    inner = replaced(args[first], tuple(rest), value) if rest else value
+    return {**args, first: inner}
+
+
+def _call(factory: str, args: Mapping[str, Any]) -> object:
+    factory, args = checked_factory(factory, args)
+    make = _resolve(factory)
+    values = {key: _built(value) for key, value in args.items()}
+    try:
+        return make(**values)
+    except RcilError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{factory} cannot be built: {type(error).__name__}: {first_line(error)}",
+            "Check the arguments (args) and the installed version of the package.",
+        ) from error
+
+
+def _built(value: object) -> object:
+    """An argument; a dictionary that describes a factory becomes what that returns."""
+    if isinstance(value, dict) and value.keys() == NESTED:
+        return _call(value["factory"], value["args"])
+    return value
+
+
+def _resolve(factory: str) -> Callable[..., object]:
+    """The class or function that an import path names; it must be defined in an allowed package too.
+
+    The second condition keeps a file from calling what a package merely imports, such as `os.system`.
+    """
+    module_name, _, name = factory.partition(":")
+    check_allowed(module_name, factory)
+    found = import_name(module_name, name)
+    if found is None:
+        public = [key for key in dir(sys.modules[module_name]) if not key.startswith("_")]
+        raise ConfigError(f"{module_name} has no '{name}'", did_you_mean(name, public) if len(public) < 50 else "")
+    if not (inspect.isclass(found) or inspect.isfunction(found)):
+        raise ConfigError(f"{factory} is neither a class nor a function", "Name one that returns a torch module.")
+    if not is_allowed(found.__module__):
+        raise ConfigError(
+            f"{factory} is defined in {found.__module__}, which is not allowed", "Name it where it is defined."
+        )
+    return cast("Callable[..., object]", found)
+
+
+def import_name(module: str, name: str | None = None) -> Any:
+    """A module, or what it calls `name`; None if it has no such name.
+
+    torchvision built for another torch has no compiled operators, and its import fails at registering their shapes. No
+    segmentation network needs them, so the import is repeated without these registrations.
+    """
+    try:
+        return _import(module, name)
+    except Exception as error:
+        if VISION_OPS not in str(error):
+            raise _unimportable(module, error) from error
+    for loaded in [key for key in sys.modules if key.partition(".")[0] in ("torchvision", module.partition(".")[0])]:
+        del sys.modules[loaded]
+    try:
+        with _without_vision_ops():
+            importlib.import_module("torchvision")
+        return _import(module, name)
+    except Exception as error:
+        raise _unimportable(module, error) from error
+
+
+def _import(module: str, name: str | None) -> Any:
+    found = importlib.import_module(module)
+    return found if name is None else getattr(found, name, None)  # some packages import on access
+
+
+def _unimportable(name: str, error: Exception) -> RcilError:
+    package = name.partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and error.name == package:
+        return MissingDependencyError(f"the package '{package}' is not installed", "Install it, then try again.")
+    return ConfigError(f"cannot import {name}: {type(error).__name__}: {first_line(error)}", "Check the import path.")
+
+
+@contextmanager
+def _without_vision_ops() -> Iterator[None]:
+    """Skip the registration of shapes for operators of torchvision."""
+    register = torch.library.register_fake
+
+    def skip(op: object, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(op, str) and op.startswith(VISION_OPS):
+            return lambda function: function
+        return register(op, *args, **kwargs)  # type: ignore[arg-type]
+
+    torch.library.register_fake = skip  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.library.register_fake = register

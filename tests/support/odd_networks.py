@@ -1,0 +1,170 @@
+"""Networks of "another library" with unusual parts, for attaching."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+NAMES = ["background", "ball", "cone"]
+
+
+def norm_of(kind: str, channels: int) -> nn.Module:
+    kinds = {
+        "batch": lambda: nn.BatchNorm2d(channels),
+        "group": lambda: nn.GroupNorm(4, channels),
+        "none": nn.Identity,
+        "plain": lambda: nn.BatchNorm2d(channels, affine=False),
+    }
+    return kinds[kind]()
+
+
+class NormAct(nn.BatchNorm2d):
+    """Norm and activation in one module, as timm has it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.drop, self.act = nn.Identity(), nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.drop(super().forward(x)))
+
+
+class Plain(nn.Module):
+    """Strided, dilated, grouped, reflected and transposed convs; in-place activations; a dictionary as output."""
+
+    def __init__(self, classes: int = 3, norm: str = "batch", bias: bool = True, auxiliary: bool = False) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), norm_of(norm, 8), nn.ReLU(inplace=True))
+        self.down = nn.Sequential(nn.Conv2d(8, 16, 3, 2, 1), norm_of(norm, 16), nn.ReLU(inplace=True))
+        mirrored = nn.Conv2d(16, 16, 3, 1, 2, 2, groups=4, bias=False, padding_mode="reflect")
+        self.wide = nn.Sequential(mirrored, norm_of(norm, 16), nn.ReLU(inplace=True))
+        self.fused = nn.Sequential(nn.Conv2d(16, 16, 3, padding="same", bias=False), NormAct(16))
+        self.point = nn.Sequential(nn.Conv2d(16, 16, 1), norm_of(norm, 16))
+        self.up = nn.ConvTranspose2d(16, 16, 2, 2)
+        self.head = nn.Conv2d(16, classes, 3, 1, 1, bias=bias)
+        self.aux = nn.Sequential(nn.Conv2d(16, 8, 3, 1, 1), nn.Conv2d(8, classes, 1)) if auxiliary else None
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        y = self.fused(self.wide(self.down(self.stem(x))))
+        y = F.relu_(self.point(y))
+        found = {"out": F.interpolate(self.head(self.up(y)), x.shape[-2:], mode="bilinear")}
+        if self.aux is not None:
+            found["aux"] = self.aux(y)
+        return found
+
+
+class PreActivation(nn.Module):
+    """Norm, activation, conv, with a shortcut; the first norm of a block reads a sum."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(4))
+        self.convs = nn.ModuleList(nn.Conv2d(8, 8, 3, 1, 1, bias=False) for _ in range(4))
+        self.last = nn.BatchNorm2d(8)
+        self.rows = nn.Conv2d(8, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in (0, 2):
+            y = self.convs[block](F.relu(self.norms[block](x)))
+            x = x + self.convs[block + 1](F.relu(self.norms[block + 1](y)))
+        return self.rows(F.relu(self.last(x)))
+
+
+class Shared(nn.Module):
+    """One conv that runs twice, one with a kernel that another conv also has, and one that is alone."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.twice = nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1), nn.BatchNorm2d(8))
+        self.one, self.other = nn.Conv2d(8, 8, 3, 1, 1), nn.Conv2d(8, 8, 3, 1, 1)
+        self.other.weight = self.one.weight
+        self.alone = nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.rows = nn.Conv2d(8, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.twice(F.relu(self.twice(self.stem(x))))
+        return self.rows(self.alone(self.one(x) + self.other(x)))
+
+
+class Summed(nn.Module):
+    """Two classifiers at two resolutions whose outputs are added, and sizes that must be multiples of 4."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.fine = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.coarse = nn.Sequential(nn.Conv2d(8, 12, 3, 2, 1), nn.BatchNorm2d(12), nn.ReLU())
+        self.low, self.high = nn.Conv2d(8, classes, 1), nn.Conv2d(12, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1] % 4 or x.shape[-2] % 4:
+            raise RuntimeError("wrong size")
+        fine = self.fine(x)
+        coarse = self.coarse(fine)
+        return self.low(fine) + F.interpolate(self.high(coarse), scale_factor=2, mode="bilinear")
+
+
+class Branching(nn.Module):
+    """Code that a symbolic trace cannot follow, and a norm that is not the only reader of its conv."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.read_twice, self.norm = nn.Conv2d(8, 8, 3, 1, 1), nn.BatchNorm2d(8)
+        self.rows = nn.Conv2d(8, classes, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, float]:
+        x = self.stem(x)
+        y = self.read_twice(x)
+        if float(x.detach().mean()) < 1e9 and self.read_twice.kernel_size == (3, 3):
+            y = self.norm(y) + y
+        return self.rows(y), 0.0
+
+
+class Softmaxed(Plain):
+    """Returns probabilities."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)["out"].softmax(dim=1)
+
+
+class Transposed(nn.Module):
+    """Ends in a transposed conv."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.body, self.rows = nn.Conv2d(3, 8, 3, 2, 1), nn.ConvTranspose2d(8, classes, 2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rows(self.body(x))
+
+
+class Linear(nn.Module):
+    """Classifies pixels with a linear layer."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.body, self.rows = nn.Conv2d(3, 8, 3, 2, 1), nn.Linear(8, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rows(self.body(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def not_a_network(classes: int = 3) -> int:
+    return classes
+
+
+def uses_config(config: object) -> nn.Module:
+    return Plain(config["classes"])  # type: ignore[index]
+
+
+def make_config(classes: int) -> dict[str, int]:
+    return {"classes": classes}
+
+
+def seeded(factory: type[nn.Module], **args: object) -> nn.Module:
+    torch.manual_seed(0)
+    return factory(**args)
