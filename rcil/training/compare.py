@@ -150,7 +150,7 @@ def summarise(values: Sequence[float]) -> Cell:
 def as_markdown(document: dict[str, Any]) -> str:
     """The table as Markdown."""
     lines = [f"mIoU in % after the last step of {document['task']}, mean ± sd over {document['seeds']} seeds", ""]
-    rows = [("method", "step 0", "later", "all"), ("---",) * 4]
+    rows: list[tuple[str, ...]] = [("method", "step 0", "later", "all"), ("---",) * 4]
     rows += [(name, *(as_text(row[column]) for column in COLUMNS)) for name, row in document["rows"].items()]
     if published := paper_column(document):
         rows = [(*row, cell) for row, cell in zip(rows, ("paper, all", "---", *published), strict=True)]
