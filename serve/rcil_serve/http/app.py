@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from rcil.core.errors import RcilError
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.middleware import AccessLog, BodyDrain, TokenCheck
-from rcil_serve.http.models import Models
+from rcil_serve.http.models import Model, Models
 from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.protocol.answers import RefusalError, message_with_hint
 from rcil_serve.http.reload import Opener, Reloader, open_model
@@ -28,6 +28,8 @@ from rcil_serve.runtime.backends import open_backend
 log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/v2/health/live", "/v2/health/ready", *page.PARTS})
 """Paths that need no token."""
+MAX_WORKERS = 16
+"""Limit of the default number of workers, because each may hold a request in memory."""
 
 
 def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
@@ -47,7 +49,7 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
     )
     for line in models.current.predictor.notices:
         log.info("%s", line)
-    workers = Workers(options.workers, options.queue)
+    workers = Workers(options.workers or default_workers(models.current), options.queue)
     metrics = Metrics(models, workers)
     service = Service(options, models, workers, metrics, Reloader(options.model, opener, models, metrics, scale))
 
@@ -74,6 +76,12 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
     app.add_middleware(BodyDrain, limit=options.max_bytes)
     app.add_middleware(AccessLog, metrics=metrics)
     return app
+
+
+def default_workers(model: Model) -> int:
+    """Enough to decode one request while another is in the model, or to fill the largest batch of the model."""
+    batch = model.backend.interface.shape.batch
+    return 2 if batch.fixed else min(MAX_WORKERS, max(2, batch.high + 1))
 
 
 async def _explain(_: Request, error: Exception) -> JSONResponse:
