@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from rcil_serve.runtime.backends import Backend, Outputs
 
+LANES = 2
+"""Batches that run at once: a second one keeps the cores or the GPU busy while the first begins and ends."""
+
 
 class _Waiting:
     """One request, until it has a result."""
@@ -18,12 +21,10 @@ class _Waiting:
     def __init__(self, batch: NDArray[Any]) -> None:
         self.batch = batch
         self.wake = threading.Event()
+        self.group: list[_Waiting] | None = None
+        """Requests that the caller of this one runs; None while another caller runs it."""
         self.outputs: Outputs | None = None
         self.error: BaseException | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.outputs is not None or self.error is not None
 
     def result(self) -> Outputs:
         if self.error is not None:
@@ -35,20 +36,20 @@ class _Waiting:
 class BatchingBackend:
     """Joins the batches of callers that wait at the same time.
 
-    While the model runs, further callers wait. The oldest of them then runs all that wait with images of its size, as
-    far as the model's largest batch allows. Nobody waits for others to come, so a single client loses nothing.
+    While `lanes` batches run, further callers wait. The oldest of them then runs all that wait with images of its size,
+    as far as the model's largest batch allows. Nobody waits for others to come, so a single client loses nothing.
 
     Args:
         inner: The model.
+        lanes: Number of batches that run at once.
     """
 
-    def __init__(self, inner: Backend) -> None:
+    def __init__(self, inner: Backend, lanes: int = LANES) -> None:
         self.name, self.sha256, self.device = inner.name, inner.sha256, inner.device
         self.metadata, self.interface = inner.metadata, inner.interface
-        self._inner, self._max = inner, inner.interface.shape.batch.high
+        self._inner, self._max, self._free = inner, inner.interface.shape.batch.high, lanes
         self._lock = threading.Lock()
         self._queue: deque[_Waiting] = deque()
-        self._running = False
         self.runs = self.images = 0
         """Number of batches that the model ran, and of images in them."""
 
@@ -56,18 +57,19 @@ class BatchingBackend:
         """See `Backend.run`."""
         mine = _Waiting(batch)
         with self._lock:
-            self._queue.append(mine)
-            leads, self._running = not self._running, True
-        if not leads:
+            if self._free:
+                self._free -= 1
+                mine.group = [mine]
+            else:
+                self._queue.append(mine)
+        if mine.group is None:
             mine.wake.wait()
-        if not mine.done:
-            self._lead()
+        if mine.group is not None:
+            self._lead(mine.group)
         return mine.result()
 
-    def _lead(self) -> None:
-        """Run the oldest request, which is that of the caller, with those that fit; then wake the next one."""
-        with self._lock:
-            group = self._take()
+    def _lead(self, group: list[_Waiting]) -> None:
+        """Run a group of requests, then let the next one go."""
         try:
             self._run(group)
         finally:
@@ -75,9 +77,11 @@ class BatchingBackend:
                 one.wake.set()
             with self._lock:
                 if self._queue:
-                    self._queue[0].wake.set()
+                    following = self._take()
+                    following[0].group = following
+                    following[0].wake.set()
                 else:
-                    self._running = False
+                    self._free += 1
 
     def _take(self) -> list[_Waiting]:
         """Remove the oldest request and later ones of the same size from the queue, up to the largest batch."""
@@ -97,7 +101,8 @@ class BatchingBackend:
         try:
             joined = group[0].batch if len(group) == 1 else np.concatenate([one.batch for one in group])
             outputs = self._inner.run(joined)
-            self.runs, self.images = self.runs + 1, self.images + len(joined)
+            with self._lock:
+                self.runs, self.images = self.runs + 1, self.images + len(joined)
         except BaseException as error:
             if len(group) == 1:
                 group[0].error = error

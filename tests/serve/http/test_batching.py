@@ -58,7 +58,7 @@ def run_together(backend, gate, batches):
 
 def test_those_who_wait_share_batches_and_get_their_own_masks(path):
     gate = Gate(open_backend(path, "cpu", 1))
-    backend = BatchingBackend(gate)
+    backend = BatchingBackend(gate, lanes=1)
     batches = [
         np.stack([picture(10 * index + n, 24, 40) for n in range(count)])
         for index, count in enumerate([1, 1, 2, 1, 3, 1])
@@ -75,7 +75,7 @@ def test_only_images_of_one_size_share_a_batch(path):
     gate = Gate(open_backend(path, "cpu", 1))
     sizes = [(24, 40), (24, 40), (48, 40), (24, 40), (48, 40)]
     batches = [picture(seed, *size)[None] for seed, size in enumerate(sizes)]
-    found = run_together(BatchingBackend(gate), gate, batches)
+    found = run_together(BatchingBackend(gate, lanes=1), gate, batches)
     for batch, one in zip(batches, found, strict=True):
         np.testing.assert_array_equal(one.mask, rows_of(batch, 2))
     assert gate.sizes == [1, 2, 2]
@@ -85,7 +85,7 @@ def test_a_request_that_fails_spoils_no_other(path):
     bad = np.full((1, 24, 40, 3), 7, np.uint8)
     gate = Gate(open_backend(path, "cpu", 1), lambda batch: (batch == 7).all((1, 2, 3)).any())
     batches = [picture(1)[None], picture(2)[None], bad, picture(3)[None]]
-    first, second, third, fourth = run_together(BatchingBackend(gate), gate, batches)
+    first, second, third, fourth = run_together(BatchingBackend(gate, lanes=1), gate, batches)
     assert isinstance(third, RunError)
     for batch, one in ((batches[0], first), (batches[1], second), (batches[3], fourth)):
         np.testing.assert_array_equal(one.mask, rows_of(batch, 2))
@@ -96,7 +96,15 @@ def test_a_single_client_waits_for_nobody(path):
     backend = BatchingBackend(open_backend(path, "cpu", 1))
     for seed in range(5):
         np.testing.assert_array_equal(backend.run(picture(seed)[None]).mask[0], rows_of(picture(seed), 2))
-    assert (backend.runs, backend.images, backend._running) == (5, 5, False)
+    assert (backend.runs, backend.images, backend._free) == (5, 5, 2)
+
+
+def test_two_batches_run_at_once(path):
+    meeting = threading.Barrier(2, timeout=20)
+    backend = BatchingBackend(Wrapped(open_backend(path, "cpu", 1), meeting.wait))
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda seed: backend.run(picture(seed)[None]), range(2)))
+    assert [len(one.mask) for one in found] == [1, 1] and backend.runs == 2
 
 
 def test_a_fixed_batch_is_left_alone(tmp_path):
