@@ -113,7 +113,7 @@ def main() -> None:
         )
         addresses = {
             "one by one": f"{stack.enter_context(served(single, arguments.threads))}/rcil",
-            "batched": f"{stack.enter_context(served(path, arguments.threads))}/rcil",
+            "batched": f"{stack.enter_context(served(path, arguments.threads, arguments.batch))}/rcil",
         }
         if arguments.triton:
             options = {"queue": Queue(timeout_ms=60_000), "serving": Serving(threads=arguments.threads)}

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from rcil.core.errors import RcilError
+from rcil_serve.http.batching import BatchingBackend, batched
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.middleware import AccessLog, BodyDrain, TokenCheck
 from rcil_serve.http.models import Model, Models
@@ -23,7 +25,7 @@ from rcil_serve.http.reload import Opener, Reloader, open_model
 from rcil_serve.http.routes import page, segment, v2
 from rcil_serve.http.service import Service
 from rcil_serve.http.workers import Workers
-from rcil_serve.runtime.backends import open_backend
+from rcil_serve.runtime.backends import Backend, open_backend
 
 log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/v2/health/live", "/v2/health/ready", *page.PARTS})
@@ -42,16 +44,22 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
     opener = opener or functools.partial(
         open_backend, device=options.device, threads=options.threads, trust=options.trust
     )
-    scale = options.scale
+    opened, scale = opener, options.scale
+
+    def opener_with_batching(path: Path) -> Backend:
+        return batched(opened(path), options.max_batch)
+
     models = Models(
-        open_model(options.model, opener, scale),
-        None if options.previous is None else open_model(options.previous, opener, scale),
+        open_model(options.model, opener_with_batching, scale),
+        None if options.previous is None else open_model(options.previous, opener_with_batching, scale),
     )
     for line in models.current.predictor.notices:
         log.info("%s", line)
     workers = Workers(options.workers or default_workers(models.current), options.queue)
     metrics = Metrics(models, workers)
-    service = Service(options, models, workers, metrics, Reloader(options.model, opener, models, metrics, scale))
+    service = Service(
+        options, models, workers, metrics, Reloader(options.model, opener_with_batching, models, metrics, scale)
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -79,9 +87,9 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
 
 
 def default_workers(model: Model) -> int:
-    """Enough to decode one request while another is in the model, or to fill the largest batch of the model."""
-    batch = model.backend.interface.shape.batch
-    return 2 if batch.fixed else min(MAX_WORKERS, max(2, batch.high + 1))
+    """Enough to decode one request while a full batch is in the model."""
+    largest = model.backend.max_batch if isinstance(model.backend, BatchingBackend) else 1
+    return min(MAX_WORKERS, largest + 1)
 
 
 async def _explain(_: Request, error: Exception) -> JSONResponse:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rcil.core.errors import ConfigError
 from rcil_serve.runtime.backends import Backend, Outputs
 
 LANES = 2
@@ -37,17 +38,19 @@ class BatchingBackend:
     """Joins the batches of callers that wait at the same time.
 
     While `lanes` batches run, further callers wait. The oldest of them then runs all that wait with images of its size,
-    as far as the model's largest batch allows. Nobody waits for others to come, so a single client loses nothing.
+    as far as the largest batch allows. Nobody waits for others to come, so a single client loses nothing.
 
     Args:
         inner: The model.
+        max_batch: Images per batch; a request with more runs alone.
         lanes: Number of batches that run at once.
     """
 
-    def __init__(self, inner: Backend, lanes: int = LANES) -> None:
+    def __init__(self, inner: Backend, max_batch: int, lanes: int = LANES) -> None:
         self.name, self.sha256, self.device = inner.name, inner.sha256, inner.device
         self.metadata, self.interface = inner.metadata, inner.interface
-        self._inner, self._max, self._free = inner, inner.interface.shape.batch.high, lanes
+        self.max_batch = max_batch
+        self._inner, self._free = inner, lanes
         self._lock = threading.Lock()
         self._queue: deque[_Waiting] = deque()
         self.runs = self.images = 0
@@ -86,7 +89,7 @@ class BatchingBackend:
     def _take(self) -> list[_Waiting]:
         """Remove the oldest request and later ones of the same size from the queue, up to the largest batch."""
         group, left = [self._queue.popleft()], deque[_Waiting]()
-        room = self._max - len(group[0].batch)
+        room = self.max_batch - len(group[0].batch)
         for one in self._queue:
             if one.batch.shape[1:] == group[0].batch.shape[1:] and len(one.batch) <= room:
                 group.append(one)
@@ -122,6 +125,20 @@ class BatchingBackend:
         self._inner.close()
 
 
-def batched(backend: Backend) -> Backend:
-    """The backend with batching, if the model accepts batches of several sizes."""
-    return backend if backend.interface.shape.batch.fixed else BatchingBackend(backend)
+def batched(backend: Backend, max_batch: int | None = None) -> Backend:
+    """Add batching to a model.
+
+    Args:
+        backend: The model; it is returned as it is if nothing can be joined.
+        max_batch: Images per batch. None: as many as the model accepts on a GPU, and 1 on a CPU, where larger batches
+            are slower.
+    """
+    largest = backend.interface.shape.batch.high
+    if max_batch is not None and max_batch > largest:
+        backend.close()
+        raise ConfigError(
+            f"{backend.name} accepts batches of up to {largest} images, not {max_batch}",
+            f"Choose a smaller --max-batch, or export the model with --batch 1:1:{max_batch}.",
+        )
+    limit = max_batch or (largest if backend.device.startswith("GPU") else 1)
+    return backend if limit == 1 or backend.interface.shape.batch.fixed else BatchingBackend(backend, limit)

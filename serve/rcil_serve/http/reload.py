@@ -14,7 +14,6 @@ from rcil.core.errors import RcilError, RunError, TrustError
 from rcil.core.images import Image, decoded
 from rcil.model.class_match import match_classes
 from rcil_export.graph.shapes import InputShape
-from rcil_serve.http.batching import batched
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.models import Model, Models
 from rcil_serve.http.protocol.answers import Agreed, RefusalError
@@ -92,7 +91,7 @@ def sample_image() -> Image:
 
 def open_model(path: Path, opener: Opener, scale: float | None = None) -> Model:
     """Load a model and run it once to warm it up; `scale` as in `Layout`."""
-    backend = batched(opener(path))
+    backend = opener(path)
     try:
         model = Model(backend, scale)
         checked_mask(model, sample_image())
