@@ -28,7 +28,7 @@ class HttpOptions:
     queue: int = 16
     """Requests that may wait for a worker; further ones are refused with 429."""
     workers: int | None = None
-    """Requests that run concurrently, so that one is decoded while others are in the model; None: one more than fit into
+    """Requests that run concurrently, so that one is decoded while others are in the model; None: one more than are in
     a batch."""
     max_batch: int | None = None
     """Images of different requests that the model runs together; None: see `batching.batched`."""

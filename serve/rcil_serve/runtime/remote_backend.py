@@ -151,8 +151,12 @@ class RemoteBackend:
         return outputs_of(self._outputs(answer, content, batch), self.name)
 
     def _request(self, batch: NDArray[Any]) -> tuple[list[bytes | memoryview], dict[str, str]]:
-        tensor = {"name": INPUT_NAME, "datatype": NAMES[batch.dtype], "shape": list(batch.shape)}
-        tensor["parameters"] = {"binary_data_size": batch.nbytes}
+        tensor = {
+            "name": INPUT_NAME,
+            "datatype": NAMES[batch.dtype],
+            "shape": list(batch.shape),
+            "parameters": {"binary_data_size": batch.nbytes},
+        }
         outputs = [{"name": name, "parameters": {"binary_data": True}} for name in self._wanted]
         header = json.dumps({"inputs": [tensor], "outputs": outputs}).encode()
         length = {"Content-Length": str(len(header) + batch.nbytes), HEADER_LENGTH: str(len(header))}
