@@ -101,7 +101,7 @@ def read_by_triton(text: str) -> dict[str, Any]:
 
 def parse_pbtxt(text: str) -> dict[str, Any]:
     """Protobuf text as nested dictionaries and lists; no field may come twice."""
-    tokens = re.findall(r'"[^"]*"|[\w.+-]+|[\[\]{}:,]', re.sub(r"#.*", "", text))
+    tokens = re.findall(r'"(?:[^"\\]|\\.)*"|[\w.+-]+|[\[\]{}:,]', re.sub(r"^#.*", "", text, flags=re.MULTILINE))
 
     def value() -> Any:
         token = tokens.pop(0)
@@ -198,10 +198,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(folder: Path, repository: Path, log: Path) -> Iterator[Server]:
-    """Start the server without models on free ports of loopback; stop it with SIGTERM and wait."""
+def running(folder: Path, repository: Path, log: Path, port: int | None = None) -> Iterator[Server]:
+    """Start the server without models on loopback, for HTTP on `port` or a free one; stop it with SIGTERM and wait."""
     environment = _environment(folder)
     http, grpc = _free_ports(2)
+    http = port or http
     command = [
         str(tool("setup_server").site_packages(folder) / "pytriton" / "tritonserver" / "bin" / "tritonserver"),
         f"--model-repository={repository}",

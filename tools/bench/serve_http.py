@@ -47,7 +47,7 @@ import sys
 from pathlib import Path
 from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.run import serve
-serve(HttpOptions(Path(sys.argv[1]), port=0, threads=int(sys.argv[2])))
+serve(HttpOptions(Path(sys.argv[1]), port=0, threads=int(sys.argv[2]), max_batch=int(sys.argv[3])))
 """
 
 
@@ -64,11 +64,12 @@ def export(path: Path, width: int, size: tuple[int, int]) -> Path:
 
 
 @contextmanager
-def served(model: Path, threads: int) -> Iterator[str]:
+def served(model: Path, threads: int, max_batch: int = 1) -> Iterator[str]:
     """Serve the model in another process; yields its address."""
     log = model.with_suffix(".log")
     with log.open("w") as out:
-        process = subprocess.Popen([sys.executable, "-c", SERVER, str(model), str(threads)], stdout=out, stderr=out)
+        command = [sys.executable, "-c", SERVER, str(model), str(threads), str(max_batch)]
+        process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
         while (found := re.search(r"listening on http://(\S+)", log.read_text())) is None:
             if process.poll() is not None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from rcil_export.graph.interface import Precision
+from rcil.core.errors import CheckpointError
+from rcil.model.header import METADATA_KEY
+from rcil_export.graph.interface import INTERFACE_KEY, Precision
 from rcil_export.graph.shapes import InputShape
 from rcil_export.triton.serving import Serving, serving_text
 from rcil_export.triton.step_file import Backend, Signature, Tensor
@@ -15,6 +19,8 @@ LABELS = "labels.txt"
 """For people and clients. The configuration does not name this file: Triton applies labels to classifications only."""
 SERVED_VERSIONS = 2
 """The newest step and the one before it: clients that ask for the old version by number have time to move."""
+PARAMETER = "rcil."
+"""Key of the parameter that describes a version, followed by its number. Clients read it from the server."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ def config_text(
     queue: Queue,
     serving: Serving | None = None,
     precision: Precision = "fp32",
+    descriptions: Mapping[int, str] | None = None,
 ) -> str:
     """The text of the whole file.
 
@@ -57,6 +64,7 @@ def config_text(
         queue: The queue in front of the model.
         serving: How Triton runs it.
         precision: Precision of the model, which the TensorRT accelerator keeps.
+        descriptions: Description of each version, from `description_text`.
     """
     batched = not shape.batch.fixed
     skipped = 1 if batched else 0
@@ -95,7 +103,46 @@ model_warmup [
     }}
   }}
 ]
-{more}"""
+{more}{_parameters(descriptions or {})}"""
+
+
+def description_text(metadata: Mapping[str, Any], interface: Mapping[str, Any], sha256: str) -> str:
+    """What a client must know about a version, as JSON in ASCII; see `described_texts`.
+
+    Args:
+        metadata: JSON-ready `Metadata`.
+        interface: JSON-ready `Interface`.
+        sha256: Hash of the model file.
+    """
+    document = {"metadata": metadata, "interface": interface, "sha256": sha256}
+    return json.dumps(document, separators=(",", ":"), sort_keys=True)
+
+
+def described_texts(text: str) -> dict[str, str]:
+    """The texts that `parse_description` takes, and `sha256`, from a `description_text`."""
+    try:
+        document = json.loads(text)
+        parts = {METADATA_KEY: document["metadata"], INTERFACE_KEY: document["interface"]}
+        return {key: json.dumps(part) for key, part in parts.items()} | {"sha256": str(document["sha256"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError("the description of the model on the server is damaged", "Publish it again.") from error
+
+
+def _parameters(descriptions: Mapping[int, str]) -> str:
+    """The descriptions as a map of parameters."""
+    if not descriptions:
+        return ""
+    lines = [
+        f'  {{ key: "{PARAMETER}{step}" value {{ string_value: {_quoted(text)} }} }}'
+        for step, text in sorted(descriptions.items())
+    ]
+    return "parameters [\n" + ",\n".join(lines) + "\n]\n"
+
+
+def _quoted(text: str) -> str:
+    """A string of protobuf's text format, from ASCII without control characters."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _tensor(tensor: Tensor, skipped: int) -> str:

@@ -17,9 +17,17 @@ from rcil_export.engine.flavour import TITLES
 from rcil_export.engine.sidecar import check_unchanged
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import Extent
-from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
+from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text, description_text
 from rcil_export.triton.serving import Serving, check_serving
-from rcil_export.triton.step_file import FILE_NAME, Backend, Signature, StepFile, read_step_file, signature_of
+from rcil_export.triton.step_file import (
+    FILE_NAME,
+    Backend,
+    Description,
+    Signature,
+    StepFile,
+    read_step_file,
+    signature_of,
+)
 
 CONFIG = "config.pbtxt"
 BACKENDS: dict[str, Backend] = {".onnx": "onnxruntime", ".plan": "tensorrt", ".engine": "tensorrt"}
@@ -82,6 +90,7 @@ def publish(
                     queue=queue or Queue(),
                     serving=serving,
                     precision=interface.precision,
+                    descriptions=descriptions(folder) | described(step),
                 )
                 _write(folder / CONFIG, text)
     except OSError as error:
@@ -89,6 +98,23 @@ def publish(
             f"cannot write {version}: {error.strerror or error}", "Check free space and permissions."
         ) from error
     return version
+
+
+def described(step: StepFile) -> dict[int, str]:
+    """The description of one version by its number; empty if its file holds none."""
+    if step.description is None:
+        return {}
+    found = step.description.model_dump(mode="json")
+    return {step.step: description_text(found["metadata"], found["interface"], step.model_sha256)}
+
+
+def descriptions(folder: Path) -> dict[int, str]:
+    """The descriptions of all versions of a model that are there."""
+    found: dict[int, str] = {}
+    for path in _versions(folder).values():
+        with contextlib.suppress(RcilError):  # a version that cannot be read is not described
+            found |= described(read_step_file(path))
+    return found
 
 
 def _write_version(folder: Path, model: Path, metadata: Metadata, interface: Interface, backend: Backend) -> StepFile:
@@ -103,6 +129,7 @@ def _write_version(folder: Path, model: Path, metadata: Metadata, interface: Int
         signature=signature_of(interface, len(metadata.classes)),
         batch=interface.shape.batch,
         model_sha256=sha256_of(target),
+        description=Description(metadata=metadata, interface=interface),
     )
     (folder / FILE_NAME).write_text(step.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return step

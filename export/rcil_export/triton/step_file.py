@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rcil.core.errors import ConfigError
-from rcil.model.metadata import ClassInfo
+from rcil.model.metadata import ClassInfo, Metadata
 from rcil_export.graph.description import read_described
 from rcil_export.graph.interface import INPUT_NAME, Interface, Output
 from rcil_export.graph.shapes import Extent
@@ -84,6 +84,13 @@ def _size(extent: Extent) -> int | None:
     return extent.low if extent.fixed else None
 
 
+class Description(_Strict):
+    """The description of the model, as the ONNX file holds it."""
+
+    metadata: Metadata
+    interface: Interface
+
+
 class StepFile(_Strict):
     """What a client needs to interpret the masks of one version, and the exporter needs to add another."""
 
@@ -98,6 +105,8 @@ class StepFile(_Strict):
     batch: Extent | None = None
     """Smallest, usual and largest batch; None in files of older versions of rcil-export."""
     model_sha256: str
+    description: Description | None = None
+    """None in files of older versions of rcil-export."""
 
 
 def read_step_file(version: Path) -> StepFile:

@@ -10,9 +10,10 @@ from typing import Any
 
 from rcil.core.errors import RcilError
 from rcil_export.delivery import ONNX_NAME
+from rcil_export.graph.description import parse_description, read_texts
 from rcil_export.graph.interface import Interface
 from rcil_export.triton.config import LABELS, MODEL_FILES, Queue, config_text
-from rcil_export.triton.repository import CONFIG, VERSION
+from rcil_export.triton.repository import CONFIG, VERSION, descriptions
 from rcil_export.triton.serving import Serving, stated_serving
 from rcil_export.triton.step_file import FILE_NAME, StepFile, read_step_file, signature_of
 from rcil_export.verification.onnx_model import VerifiedGraph, verify_onnx
@@ -125,6 +126,10 @@ def _expected_step(
         fields["signature"] = json.loads(signature.model_dump_json())
         if stated.batch is not None:
             fields["batch"] = interface.shape.batch.model_dump(mode="json")
+        if stated.description is not None:
+            metadata, interface = parse_description(read_texts(model), model)
+            described = {"metadata": metadata.model_dump(mode="json"), "interface": interface.model_dump(mode="json")}
+            fields["description"] = described
     return fields
 
 
@@ -151,6 +156,7 @@ def _verify_shared(
         queue=Queue(),
         serving=serving,
         precision=interface.precision,
+        descriptions=descriptions(folder),
     )
     stated = ", ".join(f"{key} {value}" for key, value in asdict(serving).items() if value != asdict(Serving())[key])
     text = "the text of a fresh export" + (f" with {stated}" if stated else "")

@@ -25,7 +25,13 @@ SourceArgument = Annotated[
     str, typer.Argument(help="Video, folder, 'pattern*.jpg', list.txt, camera number, rtsp:// or http:// address.")
 ]
 ModelOption = Annotated[
-    Path, typer.Option("-m", "--model", help="model.onnx or model.engine from rcil-export.", autocompletion=MODELS)
+    Path,
+    typer.Option(
+        "-m",
+        "--model",
+        help="model.onnx or model.engine from rcil-export, or triton://host:8000/name on a server.",
+        autocompletion=MODELS,
+    ),
 ]
 PreviousOption = Annotated[
     Path | None, typer.Option("--previous", help="Model of the previous step, to compare with.", autocompletion=MODELS)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -14,20 +15,23 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from rcil.core.errors import RcilError
+from rcil_serve.http.batching import BatchingBackend, batched
 from rcil_serve.http.metrics import Metrics
 from rcil_serve.http.middleware import AccessLog, BodyDrain, TokenCheck
-from rcil_serve.http.models import Models
+from rcil_serve.http.models import Model, Models
 from rcil_serve.http.options import HttpOptions
 from rcil_serve.http.protocol.answers import RefusalError, message_with_hint
 from rcil_serve.http.reload import Opener, Reloader, open_model
 from rcil_serve.http.routes import page, segment, v2
 from rcil_serve.http.service import Service
 from rcil_serve.http.workers import Workers
-from rcil_serve.runtime.backends import open_backend
+from rcil_serve.runtime.backends import Backend, open_backend
 
 log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/v2/health/live", "/v2/health/ready", *page.PARTS})
 """Paths that need no token."""
+MAX_WORKERS = 16
+"""Limit of the default number of workers, because each may hold a request in memory."""
 
 
 def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
@@ -40,16 +44,22 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
     opener = opener or functools.partial(
         open_backend, device=options.device, threads=options.threads, trust=options.trust
     )
-    scale = options.scale
+    opened, scale = opener, options.scale
+
+    def opener_with_batching(path: Path) -> Backend:
+        return batched(opened(path), options.max_batch)
+
     models = Models(
-        open_model(options.model, opener, scale),
-        None if options.previous is None else open_model(options.previous, opener, scale),
+        open_model(options.model, opener_with_batching, scale),
+        None if options.previous is None else open_model(options.previous, opener_with_batching, scale),
     )
     for line in models.current.predictor.notices:
         log.info("%s", line)
-    workers = Workers(options.workers, options.queue)
+    workers = Workers(options.workers or default_workers(models.current), options.queue)
     metrics = Metrics(models, workers)
-    service = Service(options, models, workers, metrics, Reloader(options.model, opener, models, metrics, scale))
+    service = Service(
+        options, models, workers, metrics, Reloader(options.model, opener_with_batching, models, metrics, scale)
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -74,6 +84,12 @@ def make_app(options: HttpOptions, opener: Opener | None = None) -> FastAPI:
     app.add_middleware(BodyDrain, limit=options.max_bytes)
     app.add_middleware(AccessLog, metrics=metrics)
     return app
+
+
+def default_workers(model: Model) -> int:
+    """Enough to decode one request while a full batch is in the model."""
+    largest = model.backend.max_batch if isinstance(model.backend, BatchingBackend) else 1
+    return min(MAX_WORKERS, largest + 1)
 
 
 async def _explain(_: Request, error: Exception) -> JSONResponse:

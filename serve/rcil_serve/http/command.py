@@ -24,7 +24,16 @@ class HttpArgs:
         str | None, typer.Option(envvar="RCIL_TOKEN", help="Bearer token that requests must send.", show_default=False)
     ] = None
     queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; others get 429.")] = HttpOptions.queue
-    workers: Annotated[int, typer.Option(min=1, help="Requests that run concurrently.")] = HttpOptions.workers
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Requests that run concurrently; by default one more than the batch."),
+    ] = HttpOptions.workers
+    max_batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Run images of this many requests together; by default all that fit on a GPU, 1 on a CPU."
+        ),
+    ] = HttpOptions.max_batch
     max_bytes: Annotated[int, typer.Option(min=1, help="Size limit of a request body.")] = HttpOptions.max_bytes
     max_pixels: Annotated[int, typer.Option(min=1, help="Pixel limit of an image or batch.")] = HttpOptions.max_pixels
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request fails.")] = HttpOptions.timeout

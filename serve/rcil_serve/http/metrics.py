@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from rcil_serve.http.batching import BatchingBackend
 from rcil_serve.http.models import Model, Models
 from rcil_serve.http.workers import Workers
 
@@ -81,6 +82,9 @@ class _ModelCollector:
         info.add_metric(list(labels.values()), 1)
         yield info
         yield GaugeMetricFamily("rcil_model_step", "Continual step of the current model.", value=model.step)
+        if isinstance(model.backend, BatchingBackend):
+            yield CounterMetricFamily("rcil_batches", "Batches that the current model ran.", model.backend.runs)
+            yield CounterMetricFamily("rcil_batched_images", "Images in these batches.", model.backend.images)
 
 
 class _ShareCollector:

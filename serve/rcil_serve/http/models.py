@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo
+from rcil_export.triton.config import PARAMETER, description_text
 from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.runtime.backends import Backend
 from rcil_serve.runtime.predictor import Layout, Predictor
@@ -49,6 +50,18 @@ class Model:
             "precision": self.backend.interface.precision,
             "input": str(shape),
             "classes": [c.model_dump(mode="json") for c in self.classes],
+        }
+
+    def config(self, name: str) -> dict[str, object]:
+        """Configuration in Triton's form, with the parameter that describes the model to `triton://` clients."""
+        backend = self.backend
+        metadata, interface = backend.metadata.model_dump(mode="json"), backend.interface.model_dump(mode="json")
+        text = description_text(metadata, interface, backend.sha256)
+        batch = backend.interface.shape.batch
+        return {
+            "name": name,
+            "max_batch_size": 0 if batch.fixed else batch.high,
+            "parameters": {f"{PARAMETER}{self.version}": {"string_value": text}},
         }
 
 

@@ -27,8 +27,11 @@ class HttpOptions:
     """Bearer token that requests must send; None requires no token."""
     queue: int = 16
     """Requests that may wait for a worker; further ones are refused with 429."""
-    workers: int = 2
-    """Requests that run concurrently, so that one is decoded while another is in the model."""
+    workers: int | None = None
+    """Requests that run concurrently, so that one is decoded while others are in the model; None: one more than are in
+    a batch."""
+    max_batch: int | None = None
+    """Images of different requests that the model runs together; None: see `batching.batched`."""
     max_bytes: int = 32 * 2**20
     """Maximum size of a request body, before and after decompression."""
     max_pixels: int = 2**24
@@ -44,10 +47,18 @@ class HttpOptions:
     """Public keys; each model must be signed with one of them, also on reload."""
 
     def __post_init__(self) -> None:
-        minimum = {"port": 0, "queue": 0, "workers": 1, "max_bytes": 1, "max_pixels": 1, "timeout": 1e-3}
+        minimum = {
+            "port": 0,
+            "queue": 0,
+            "workers": 1,
+            "max_batch": 1,
+            "max_bytes": 1,
+            "max_pixels": 1,
+            "timeout": 1e-3,
+        }
         for name, bound in minimum.items():
             value = getattr(self, name)
-            if value < bound:
+            if value is not None and value < bound:
                 raise ConfigError(f"{name} is {value}", f"Choose {bound} or more.")
         if self.port > 65535:
             raise ConfigError(f"port is {self.port}", "Choose one up to 65535.")

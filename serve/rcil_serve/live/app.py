@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.resources import files
 from typing import Annotated
 
@@ -64,7 +64,9 @@ def make_view_app(view: LiveView, token: str | None = None) -> FastAPI:
     return app
 
 
-def _part(content: bytes, kind: str):  # noqa: ANN202 - a route
+def _part(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
+    """A route for one file of the page."""
+
     async def part() -> Response:
         return Response(content, media_type=kind, headers=HEADERS | {"X-Content-Type-Options": "nosniff"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,14 @@ class Backend(Protocol):
         """Release all resources. May be called twice."""
 
 
+@runtime_checkable
+class Stoppable(Protocol):
+    """Something that may wait for a long time, and can be told to give up."""
+
+    def stop(self) -> None:
+        """Stop waiting; may be called from any thread."""
+
+
 def outputs_of(values: dict[str, NDArray[Any]], name: str) -> Outputs:
     """Convert the named outputs of a graph to `Outputs`. Without a mask, it is computed from the logits."""
     for key, value in values.items():
@@ -75,13 +83,15 @@ def open_backend(path: Path, device: str = "auto", threads: int | None = None, t
     """Load a model. Every failure raises an `RcilError` that names the file.
 
     Args:
-        path: `.onnx`, or `.engine` / `.plan` with its sidecar.
+        path: `.onnx`, `.engine` or `.plan` with its sidecar, or `triton://HOST:PORT/MODEL` for a model on a server.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `tensorrt`. For an ONNX file `auto` selects CUDA if it starts, else
             the CPU. Engines run on the GPU.
         threads: Number of CPU threads for ONNX Runtime.
         trust: Public keys; the model must be signed with one of them. If empty, signatures are not checked.
     """
     check_device(device)
+    if (remote := _open_remote(path, device, threads, trust)) is not None:
+        return remote
     if not trust:
         return _open(path, device, threads)
     signed = signed_sha256(path, trust)
@@ -91,6 +101,20 @@ def open_backend(path: Path, device: str = "auto", threads: int | None = None, t
         backend.close()
         raise TrustError(f"{path} changed while it was being opened", "Try again.")
     return backend
+
+
+def _open_remote(path: Path, device: str, threads: int | None, trust: Sequence[Path]) -> Backend | None:
+    """Open a model on a server; None if `path` is a file."""
+    from rcil_serve.runtime.remote_backend import RemoteBackend, remote_address
+
+    address = remote_address(path)
+    if address is None:
+        return None
+    if trust:
+        raise TrustError(f"{address} cannot be checked: signatures are those of files", "Check it on the server.")
+    if device != "auto" or threads is not None:
+        raise ConfigError(f"{address} runs on its server", "Leave out --device and --threads.")
+    return RemoteBackend(address)
 
 
 def signed_sha256(path: Path, trust: Sequence[Path]) -> str:

@@ -13,7 +13,7 @@ from rcil.core.errors import ConfigError
 from rcil.core.images import Image
 from rcil.model.metadata import ClassInfo, scale_notice
 from rcil_export.graph.preprocessing import image_input
-from rcil_serve.runtime.backends import Backend, Mask
+from rcil_serve.runtime.backends import Backend, Mask, Stoppable
 from rcil_serve.runtime.geometry import Letterbox, letterbox_for, tiles
 
 
@@ -85,6 +85,11 @@ class Predictor:
         if self.layout.tile is not None:
             return [self._tiled(image) for image in images]
         return self._whole(images)
+
+    def stop(self) -> None:
+        """Stop waiting for a model on a server that is away; see `Stoppable`."""
+        if isinstance(self.backend, Stoppable):
+            self.backend.stop()
 
     def _tiled(self, image: Image) -> Segmentation:
         assert self.layout.tile is not None

@@ -49,13 +49,14 @@ class Zone:
     def draw(self, image: Image, colour: tuple[int, int, int] = OUTLINE) -> None:
         """Draw the outline and the name into an RGB image [H, W, 3], in place."""
         points = _points(self, image.shape[0], image.shape[1])
-        scale = max(0.4, image.shape[1] / 1600)
+        scale = max(0.45, image.shape[1] / 1200)
         thick = max(1, round(2 * scale))
         cv2.polylines(image, [points], isClosed=True, color=(0, 0, 0), thickness=thick + 2, lineType=cv2.LINE_AA)
         cv2.polylines(image, [points], isClosed=True, color=colour, thickness=thick, lineType=cv2.LINE_AA)
         height = cv2.getTextSize(self.name, cv2.FONT_HERSHEY_SIMPLEX, scale, thick)[0][1]
-        x, y = (int(value) for value in points.reshape(-1, 2).min(axis=0))
-        at = (x + 3 * thick, y + height + 3 * thick)
+        corners = points.reshape(-1, 2)
+        x, y = (int(value) for value in corners[corners.sum(axis=1).argmin()])
+        at = (x + 6 * thick, y + height + 5 * thick)
         cv2.putText(image, self.name, at, cv2.FONT_HERSHEY_SIMPLEX, scale, (0, 0, 0), thick + 3, cv2.LINE_AA)
         cv2.putText(image, self.name, at, cv2.FONT_HERSHEY_SIMPLEX, scale, colour, thick, cv2.LINE_AA)
 

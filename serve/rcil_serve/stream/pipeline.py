@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rcil.core.images import Image
+from rcil_serve.runtime.backends import Stoppable
 from rcil_serve.runtime.predictor import Layout, Segmentation
 from rcil_serve.stream.channel import Channel, Failure, StoppedError
 from rcil_serve.stream.frames import Frame, Item, Sound, Stages
@@ -105,6 +106,8 @@ def run_pipeline(
             finished = False
             ended.set()
             source.stop()
+            if isinstance(predictor, Stoppable):
+                predictor.stop()
         except BaseException as error:
             failure.fail(error)
             source.stop()

@@ -93,7 +93,7 @@ def run_video(
     request.check()
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(contextlib.closing(request.open_backend(request.model)))
-        notify(f"{request.model}: {summarize_model(backend)}")
+        notify(f"{backend.name}: {summarize_model(backend)}")
         predictor = Predictor(backend, request.layout)
         for line in predictor.notices:
             notify(line)

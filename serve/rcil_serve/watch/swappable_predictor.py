@@ -39,3 +39,7 @@ class SwappablePredictor:
     def replace(self, new: Predictor) -> None:
         """Send further images to `new`."""
         self._now = new
+
+    def stop(self) -> None:
+        """See `Predictor.stop`."""
+        self._now.stop()

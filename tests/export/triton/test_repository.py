@@ -3,14 +3,16 @@ import json
 import shutil
 
 import pytest
-from triton_server import metadata_of, parse_pbtxt
+from triton_server import metadata_of, parse_pbtxt, read_by_triton
 
 from rcil.core.errors import CheckpointError, ConfigError, GateError, RcilError
 from rcil.core.files import working_in
 from rcil_export.engine.sidecar import EngineSidecar, TensorInfo, sidecar_path
+from rcil_export.graph.description import parse_description
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import Extent, InputShape
 from rcil_export.triton import repository as repository_module
+from rcil_export.triton.config import described_texts
 from rcil_export.triton.repository import publish
 from rcil_export.triton.step_file import read_step_file
 
@@ -185,7 +187,7 @@ def test_a_version_that_a_kill_left_aside_is_put_back(model, repo):
         publish(model, metadata_of(STEPS[:1]), INTERFACE, repo, name="yard")
     publish(model, metadata_of(STEPS), INTERFACE, repo, name="yard")
     assert {name: content for name, content in tree(repo).items() if "/2/" not in name} == before | {
-        "yard/labels.txt": (folder / "labels.txt").read_bytes()
+        f"yard/{name}": (folder / name).read_bytes() for name in ("labels.txt", "config.pbtxt")
     }
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["0", "1", "2"]
 
@@ -262,3 +264,21 @@ def test_a_full_disk_keeps_the_version_that_was_to_be_replaced(model, repo, monk
     with pytest.raises(RcilError, match="No space left"):
         publish(model, metadata_of(STEPS), INTERFACE, repo, name="yard", force=True)
     assert tree(repo) == before
+
+
+def test_the_configuration_describes_every_version(model, repo):
+    for last in (1, 2, 3):
+        publish(model, metadata_of(STEPS[:last]), INTERFACE, repo, name="yard")
+    stated = read_by_triton((repo / "yard" / "config.pbtxt").read_text())["parameters"]
+    assert sorted(stated) == ["rcil.0", "rcil.1", "rcil.2"]
+    for step in range(3):
+        texts = described_texts(stated[f"rcil.{step}"]["string_value"])
+        assert texts.pop("sha256") == hashlib.sha256(model.read_bytes()).hexdigest()
+        assert parse_description(texts, "here") == (metadata_of(STEPS[: step + 1]), INTERFACE)
+    assert "möwe" in [c.name for c in parse_description(texts, "here").metadata.classes]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"metadata": {}}'])
+def test_descriptions_that_are_none(text):
+    with pytest.raises(CheckpointError, match="damaged"):
+        described_texts(text)

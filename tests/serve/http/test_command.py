@@ -28,11 +28,11 @@ def test_defaults(monkeypatch):
 
 def test_every_option_arrives(monkeypatch):
     wanted = HttpOptions(
-        Path("m.onnx"), Path("p.onnx"), "yard", "::1", 81, "t", 3, 4, 5, 6, 7.5, 0.5, "cpu", 2, (Path("k.pem"),)
+        Path("m.onnx"), Path("p.onnx"), "yard", "::1", 81, "t", 3, 4, 9, 5, 6, 7.5, 0.5, "cpu", 2, (Path("k.pem"),)
     )
     line = (
-        "--previous p.onnx --name yard --host ::1 --port 81 --token t --queue 3 --workers 4 --max-bytes 5 "
-        "--max-pixels 6 --timeout 7.5 --scale 0.5 --device cpu --threads 2 --trust k.pem"
+        "--previous p.onnx --name yard --host ::1 --port 81 --token t --queue 3 --workers 4 --max-batch 9 "
+        "--max-bytes 5 --max-pixels 6 --timeout 7.5 --scale 0.5 --device cpu --threads 2 --trust k.pem"
     )
     assert asked(monkeypatch, *line.split()) == wanted
     default = HttpOptions(Path("m.onnx"))

@@ -38,7 +38,11 @@ def test_health_and_descriptions(client):
     assert client.is_server_live() and client.is_server_ready()
     assert client.is_model_ready("rcil") and client.is_model_ready("rcil", "1")
     assert not client.is_model_ready("rcil", "0") and not client.is_model_ready("other")
-    assert client.get_server_metadata()["extensions"] == ["binary_tensor_data", "model_repository"]
+    assert client.get_server_metadata()["extensions"] == [
+        "binary_tensor_data",
+        "model_configuration",
+        "model_repository",
+    ]
     described = client.get_model_metadata("rcil")
     assert described["versions"] == ["1", "2"] and described["platform"] == "onnxruntime_onnx"
     assert described["inputs"] == [{"name": "image", "datatype": "UINT8", "shape": [-1, -1, -1, 3]}]
@@ -99,7 +103,16 @@ def test_refusals_reach_the_client(client, name, version, images, output, status
 
 def test_what_is_not_offered_is_said_as_json(client):
     with pytest.raises(InferenceServerException, match="Not Found"):
-        client.get_model_config("rcil")
+        client.get_inference_statistics("rcil")
+
+
+def test_the_configuration_describes_the_model(client):
+    for version, step in (("", 2), ("1", 1)):
+        config = client.get_model_config("rcil", version)
+        assert (config["name"], config["max_batch_size"]) == ("rcil", 4)
+        described = json.loads(config["parameters"][f"rcil.{step}"]["string_value"])
+        assert described["metadata"]["step"] == step and len(described["metadata"]["classes"]) == step + 2
+        assert described["interface"]["shape"]["batch"]["high"] == 4 and len(described["sha256"]) == 64
 
 
 def test_load(client):

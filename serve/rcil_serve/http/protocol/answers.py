@@ -65,6 +65,22 @@ class ModelInfo(_Answer):
     outputs: list[TensorInfo]
 
 
+class ConfigText(_Answer):
+    """A parameter of a configuration."""
+
+    string_value: str
+
+
+class ModelConfig(_Answer):
+    """Configuration of a model in Triton's form."""
+
+    name: str
+    max_batch_size: int
+    """0 if the batch is fixed."""
+    parameters: dict[str, ConfigText]
+    """`rcil.STEP` describes the model: metadata, interface and SHA-256, as JSON."""
+
+
 class VersionInfo(_Answer):
     """One entry of the repository index."""
 

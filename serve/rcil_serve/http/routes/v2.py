@@ -18,6 +18,7 @@ from rcil_serve.http.models import CURRENT, Model
 from rcil_serve.http.protocol.answers import (
     BYTES,
     Inferred,
+    ModelConfig,
     ModelInfo,
     RefusalError,
     Reloaded,
@@ -41,7 +42,7 @@ from rcil_serve.http.protocol.messages import (
 from rcil_serve.http.service import Service, ServiceOf, Stopwatch
 
 OCTETS = "application/octet-stream"
-EXTENSIONS = ["binary_tensor_data", "model_repository"]
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository"]
 PLATFORMS = {".onnx": "onnxruntime_onnx", ".engine": "tensorrt_plan", ".plan": "tensorrt_plan"}
 MODEL, VERSION = "/models/{name}", "/models/{name}/versions/{version}"
 MAX_LOAD_BYTES = 2**16
@@ -122,6 +123,15 @@ async def model_metadata(name: str, service: ServiceOf, version: str = CURRENT) 
             "inputs": [input_tensor(model.backend).describe()],
             "outputs": [tensor.describe() for tensor in output_tensors(model.backend)],
         }
+
+
+@router.get(f"{MODEL}/config", response_model=ModelConfig, responses=UNKNOWN)
+@router.get(f"{VERSION}/config", response_model=ModelConfig, responses=UNKNOWN)
+async def model_config(name: str, service: ServiceOf, version: str = CURRENT) -> dict[str, object]:
+    """The largest batch, and the description of the model: classes, colours, sizes."""
+    check_name(name, service)
+    with service.models.use(version) as model:
+        return model.config(name)
 
 
 @router.post(f"{MODEL}/infer", **INFER)
