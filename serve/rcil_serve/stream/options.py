@@ -34,7 +34,7 @@ class StreamOptions:
 
     def open_source(self, text: str, *, with_sound: bool = True) -> Source:
         """Open the source that the user named, with these options."""
-        return open_source(text, self.selection, rate=self.rate, live=self.live, with_sound=with_sound)
+        return open_source(text, self.selection, rate=self.rate, live=self.live, with_sound=with_sound, isolated=True)
 
     def open_backend(self, path: Path) -> Backend:
         """Load a model with these options."""

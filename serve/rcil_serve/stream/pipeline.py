@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,17 +13,12 @@ from rcil_serve.runtime.backends import Stoppable
 from rcil_serve.runtime.predictor import Layout, Segmentation
 from rcil_serve.stream.channel import Channel, Failure, StoppedError
 from rcil_serve.stream.frames import Frame, Item, Sound, Stages
+from rcil_serve.stream.priority import yield_to_inference
 from rcil_serve.stream.sources import Source
 
 WAITING = 4
 """Queue length between two stages: long enough to even out their speeds, short enough for low lag and memory."""
 TICK = 0.1
-NICE = 3
-"""Niceness of the decode and write threads, relative to inference.
-
-On Linux, 3 halves their share of a busy core. At 15 they got a thirtieth, also next to other programs, and inference
-waited for them.
-"""
 
 
 @dataclass(frozen=True)
@@ -144,19 +136,8 @@ class Stage(threading.Thread):
             self.over.set()
 
 
-def _yield_to_inference() -> None:
-    """Lower the priority of this thread, because a model on the CPU is as slow as the slowest of its threads.
-
-    Only Linux has per-thread priorities; elsewhere `setpriority` affects the whole process, so nothing is done.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            thread = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + NICE))
-
-
 def _decode(source: Source, decoded: Channel[Item], stages: Stages, ended: threading.Event) -> None:
-    _yield_to_inference()
+    yield_to_inference()
     items = iter(source)
     while not ended.is_set():
         start = time.perf_counter()
@@ -204,7 +185,7 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def _write(segmented: Channel[SegmentedFrame | Sound], sink: Sink, source: Source, stages: Stages) -> None:
-    _yield_to_inference()
+    yield_to_inference()
     for item in segmented:
         if isinstance(item, Sound):
             sink.write_sound(item)

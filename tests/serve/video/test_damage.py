@@ -234,3 +234,24 @@ def test_a_stream_that_stalls_is_given_up_with_an_error(tmp_path):
             open_source(address, live=LiveOptions(timeout=0.5, attempts=1))
     assert "secret" not in str(caught.value)
     assert time.monotonic() - start_time < 20
+
+
+def test_a_file_that_crashes_the_decoder_ends_only_its_own_run(model, tmp_path, monkeypatch):
+    """The process that decodes is aborted after frame 20, as by a corrupted heap."""
+    from rcil_serve.stream.shutdown import raise_source_errors
+    from rcil_serve.stream.sources import isolated
+
+    crashing = (
+        "import sys; sys.path[:] = {path}; from rcil_serve.stream.sources import decoder_process as d; send = d._send\n"
+        "def crash(out, message, *more):\n"
+        "    send(out, message, *more)\n"
+        "    message.get('index') == 20 and d.os.abort()\n"
+        "d._send = crash; d.main({memory})"
+    )
+    make_clip(tmp_path / "in.mp4", 60, sound="aac")
+    monkeypatch.setattr(isolated, "_CHILD", crashing)
+    result = run_video(request_of(model, tmp_path / "in.mp4", tmp_path))
+    assert result["status"] == "done" and result["frames"]["written"] == 21
+    assert len(contents(tmp_path / "out.mp4").times) == 21
+    with pytest.raises(SourceError, match=r"crashes the decoder \(SIGABRT\) after 21 frames"):
+        raise_source_errors(result, tmp_path / "receipt.json", "written")

@@ -10,6 +10,7 @@ from pathlib import Path
 from rcil_serve.stream.frames import Selection, Source, SourceError
 from rcil_serve.stream.sources.container import PLAYLISTS, open_container
 from rcil_serve.stream.sources.file import FileSource
+from rcil_serve.stream.sources.isolated import IsolatedSource
 from rcil_serve.stream.sources.live import LiveOptions, LiveSource
 from rcil_serve.stream.sources.pictures import PictureSource, find_pictures
 
@@ -27,6 +28,7 @@ def open_source(
     rate: Fraction = Fraction(10),
     live: LiveOptions | None = None,
     with_sound: bool = True,
+    isolated: bool = False,
 ) -> Source:
     """Open a source.
 
@@ -37,6 +39,7 @@ def open_source(
         rate: Frame rate of image files, in fps.
         live: When to reconnect to cameras and streams, and when to give up.
         with_sound: Whether to deliver sound and subtitles.
+        isolated: Whether to decode a local video in another process, which a hostile file may crash.
     """
     selection, live = selection or Selection(), live or LiveOptions()
     if re.fullmatch(CAMERA, text):
@@ -54,7 +57,8 @@ def open_source(
     pictures = find_pictures(text)
     if pictures is not None:
         return PictureSource(pictures, text, rate, selection)
-    return FileSource(_existing(text), text, selection, with_sound=with_sound)
+    opener = IsolatedSource if isolated else FileSource
+    return opener(_existing(text), text, selection, with_sound=with_sound)
 
 
 def local_files(text: str) -> list[Path]:

@@ -228,6 +228,38 @@ class ConvertedText:
         return []
 
 
+def packed_track(track: Track) -> tuple[dict[str, Any], bytes]:
+    """Describe a track to another process: JSON-ready fields, and a small file that holds its parameters."""
+    extradata = track.extradata or track.template.codec_context.extradata or b""
+    fields = {
+        "summary": track.summary,
+        "language": track.language,
+        "type": track.template.type,
+        "extradata": extradata.hex(),
+    }
+    file = io.BytesIO()
+    if track.template.type == "audio":
+        with av.open(file, "w", format="matroska") as container:
+            stream = container.add_stream_from_template(track.template)
+            if track.extradata:
+                stream.codec_context.extradata = track.extradata
+            packet: Any = av.Packet(bytes(16))  # FFmpeg does not open a file without packets
+            packet.pts = packet.dts = 0
+            packet.time_base, packet.stream = track.template.time_base, stream
+            container.mux(packet)
+    return {**fields, "bytes": len(file.getvalue())}, file.getvalue()
+
+
+def unpacked_track(fields: dict[str, Any], data: bytes) -> Track:
+    """The track that `packed_track` describes."""
+    if fields["type"] == "audio":
+        template = av.open(io.BytesIO(data), format="matroska").streams.audio[0]
+    else:
+        template = av.open(io.BytesIO(), "w", format="mp4").add_stream("mov_text")
+    extradata = bytes.fromhex(fields["extradata"]) or None
+    return Track(template, fields["summary"], fields["language"], extradata)
+
+
 def open_tracks(container: Any) -> tuple[list[TrackReader], list[str]]:
     """Open all audio tracks and text subtitles of a container; also return what cannot be kept, for messages."""
     readers: list[TrackReader] = []
