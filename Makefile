@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ABN := $(VENV)/.inplace-abn
+NETWORKS := $(VENV)/.networks
 
 .PHONY: setup demo demo-model test test-all check fmt bench gpu-check results reliability clean
 
@@ -22,6 +23,13 @@ $(ABN): $(STAMP)
 	  || echo "inplace-abn was not built: tests of norm 'inplace' will be skipped"
 	touch $@
 
+# Libraries whose networks the slow tests attach. torchvision would pull a torch for CUDA, so dependencies are named.
+$(NETWORKS): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt huggingface-hub regex tokenizers tqdm
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps torchvision timm segmentation-models-pytorch \
+	  transformers
+	touch $@
+
 demo: setup
 	$(BIN)/rcil demo --output demo
 
@@ -36,7 +44,7 @@ demo-model: setup
 test: $(ABN)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: $(ABN)
+test-all: $(ABN) $(NETWORKS)
 	$(BIN)/python -m pytest -n 2
 
 check: setup

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rcil.core.allowed_imports import allowing
 from rcil.core.log import Notify, Progress
 from rcil_export.check_files import CheckReport, check_files
 from rcil_export.engine.flavour import FlavourChoice
@@ -50,6 +51,7 @@ def export(
     limits: Mapping[str, float] | None = None,
     rounds: int = Request.rounds,
     force: bool = Request.force,
+    allow: Sequence[str] = (),
     say: Notify = lambda text: None,
 ) -> Exported:
     """Fold a checkpoint, convert it to ONNX, build the engine, check everything and write a report.
@@ -85,6 +87,7 @@ def export(
         limits: Changes to the limits of the checks, by name.
         rounds: Timed runs of the latency comparison; 0 leaves it out.
         force: Export a checkpoint that is marked as rejected.
+        allow: Packages whose code may build the network, if it is one of another library.
         say: Called with a line of text at every stage.
     """
     options = GraphOptions(
@@ -117,7 +120,8 @@ def export(
         rounds=rounds,
         force=force,
     )
-    return run_export(request, say)
+    with allowing(allow):
+        return run_export(request, say)
 
 
 def check(
@@ -129,6 +133,7 @@ def check(
     limits: Mapping[str, float] | None = None,
     max_images: int = MAX_CHECK_IMAGES,
     bisect: bool = True,
+    allow: Sequence[str] = (),
     progress: Progress = lambda done, total: None,
 ) -> CheckReport:
     """Compare two artefacts: structure, metadata and, on images, logits, masks and mIoU.
@@ -145,18 +150,20 @@ def check(
         limits: Changes to the limits, by name.
         max_images: Number of images to compare on.
         bisect: Also compare layer by layer and name the first layer that differs by itself.
+        allow: Packages whose code may build the network, if it is one of another library.
         progress: Called with the number of compared images and their total.
     """
-    return check_files(
-        Path(first),
-        Path(second),
-        images=_path(images),
-        scale=scale,
-        limits=dict(limits or {}),
-        max_images=max_images,
-        bisect=bisect,
-        progress=progress,
-    )
+    with allowing(allow):
+        return check_files(
+            Path(first),
+            Path(second),
+            images=_path(images),
+            scale=scale,
+            limits=dict(limits or {}),
+            max_images=max_images,
+            bisect=bisect,
+            progress=progress,
+        )
 
 
 def verify(
@@ -164,6 +171,7 @@ def verify(
     checkpoint: str | Path,
     *,
     calibrate: str | Path | None = None,
+    allow: Sequence[str] = (),
     say: Notify = lambda text: None,
 ) -> VerifyReport:
     """Export the checkpoint again with the options that the delivered model states, and compare everything.
@@ -177,9 +185,11 @@ def verify(
         delivered: A folder that `export` wrote, a single ONNX file, or a Triton model repository.
         checkpoint: The checkpoint that it was exported from.
         calibrate: Folder of the images that fp16, bf16 or int8 were measured on, to measure again.
+        allow: Packages whose code may build the network, if it is one of another library.
         say: Called with a line of text at every stage.
     """
-    return run_verify(Path(delivered), Path(checkpoint), calibrate=_path(calibrate), notify=say)
+    with allowing(allow):
+        return run_verify(Path(delivered), Path(checkpoint), calibrate=_path(calibrate), notify=say)
 
 
 def _path(path: str | Path | None) -> Path | None:

@@ -14,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rcil.cli.console import print_json
+from rcil.model.architecture import Architecture
 
 if TYPE_CHECKING:
     from rcil.data.check import CheckReport, Problem
     from rcil.model.architecture import RC
     from rcil.model.header import Header
-    from rcil.model.metadata import LineageEntry
+    from rcil.model.metadata import AnyArchitecture, LineageEntry
     from rcil.report.models import Evaluated
     from rcil.site.preflight import Preflight
     from rcil.site.run import StepPlan
@@ -78,7 +79,7 @@ def _model_facts(header: Header) -> dict[str, str]:
     meta, arch = header.metadata, header.metadata.architecture
     facts = {
         "kind": meta.kind,
-        "backbone": f"{arch.backbone}{f' {arch.blocks}' if arch.blocks else ''}, output stride {arch.output_stride}",
+        **_network_facts(arch),
         "form": "folded" if arch.folded else "plain" if arch.rc is None else _branches(arch.rc),
         "norm": "none" if arch.folded else arch.norm,
         "step": str(meta.step),
@@ -93,6 +94,18 @@ def _model_facts(header: Header) -> dict[str, str]:
     facts["input"] = f"{meta.colour_order}, mean {mean}, std {std}"
     facts["size"] = f"{header.file_bytes / 2**20:.1f} MiB"
     return facts
+
+
+def _network_facts(arch: AnyArchitecture) -> dict[str, str]:
+    """What kind of network it is: one of ours, or one that another library builds."""
+    if isinstance(arch, Architecture):
+        blocks = f" {arch.blocks}" if arch.blocks else ""
+        return {"backbone": f"{arch.backbone}{blocks}, output stride {arch.output_stride}"}
+    branches = sum(unit.rc for unit in arch.units)
+    return {
+        "network": f"{arch.factory}, {branches} convs for branches",
+        "built by": f"code of {arch.package}; needs --allow-import {arch.package}",
+    }
 
 
 def _branches(rc: RC) -> str:

@@ -13,7 +13,7 @@ import typer.main
 import rcil.cli.app
 import rcil_export.cli.app
 import rcil_serve.cli.app
-from rcil.cli.console import DefaultCommand
+from rcil.cli.console import DefaultCommand, split_global
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
@@ -90,7 +90,8 @@ def script(name: str) -> Any:
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """The Click command that words call, and what is left for it."""
     command: Any = script(words[0])
-    rest = [word for word in words[1:] if word not in options_of(command)]  # flags of the script may stand anywhere
+    given = split_global(words[1:])[1]
+    rest = [word for word in given if word not in options_of(command)]  # flags of the script may stand anywhere
     while hasattr(command, "commands"):
         if rest and rest[0] in command.commands:
             command = command.commands[rest.pop(0)]

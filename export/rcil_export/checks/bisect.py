@@ -16,6 +16,7 @@ from rcil.core.images import Image
 from rcil.hardware.cpu import give_back_memory
 from rcil.model.architecture import Architecture
 from rcil.model.class_match import ClassMatch, match_classes
+from rcil.model.metadata import AnyArchitecture
 from rcil_export.checks.artefact import Artefact
 from rcil_export.checks.layer_alignment import CLASSIFIER, FULL_SIZE, LayeredNetwork, layered
 from rcil_export.checks.limits import limits_for
@@ -117,14 +118,16 @@ def check_same_network(a: Artefact, b: Artefact) -> None:
     """Raise unless both are forms of one network, so that their layers correspond."""
     first, second = (_shape_of(artefact.metadata.architecture) for artefact in (a, b))
     for key in first:
-        if first[key] != second[key]:
+        if first[key] != second.get(key):
             raise RcilError(
-                f"{a.name} and {b.name} are different networks: {key} is {first[key]} and {second[key]}",
+                f"{a.name} and {b.name} are different networks: {key} is {first[key]} and {second.get(key)}",
                 "Layers can be compared between forms and steps of one network only.",
             )
 
 
-def _shape_of(arch: Architecture) -> dict[str, object]:
+def _shape_of(arch: AnyArchitecture) -> dict[str, object]:
+    if not isinstance(arch, Architecture):
+        return {"factory": arch.factory, "units": arch.units, "classifier": arch.classifier}
     shape: dict[str, object] = arch.model_dump(
         include={"backbone", "width", "head", "head_width", "skip_width", "output_stride"}
     )

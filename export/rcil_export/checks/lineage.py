@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rcil.core.errors import RcilError
 from rcil.core.files import sha256_of
 from rcil.model.class_match import match_classes
-from rcil.nn import Segmenter, fold
+from rcil.nn import Network, Segmenter, fold
 from rcil_export.checks.artefact import CheckpointArtefact, open_artefact
 from rcil_export.checks.bisect import check_same_network
 from rcil_export.checks.layer_alignment import unit_paths
@@ -137,28 +137,28 @@ def _checkpoint(path: Path) -> CheckpointArtefact:
     return artefact
 
 
-def _folded(model: Segmenter) -> Segmenter:
+def _folded(model: Network) -> Network:
     return model if model.arch.folded else fold(model)[0]
 
 
-def layer_deltas(child: Segmenter, parent: Segmenter) -> tuple[LayerDelta, ...]:
+def layer_deltas(child: Network, parent: Network) -> tuple[LayerDelta, ...]:
     """How far every conv of a folded network moved from its parent's, the classifier aside."""
     before = dict(_convs(parent))
     return tuple(LayerDelta(name, _relative(conv, before[name])) for name, conv in _convs(child))
 
 
-def _convs(model: Segmenter) -> list[tuple[str, Tensor]]:
+def _convs(model: Network) -> list[tuple[str, Tensor]]:
     """Kernel and bias of every conv in one row, by the unit it belongs to; the projection has two convs."""
-    units = set(unit_paths(model.arch))
+    units = set(unit_paths(model.arch)) if isinstance(model, Segmenter) else {path for path, _ in model.named_modules()}
     found = []
     for path, module in model.named_modules():
-        if isinstance(module, nn.Conv2d) and not path.startswith("classifier."):
+        if isinstance(module, nn.Conv2d) and model.part_of(path) != "classifier":
             name = path.rpartition(".")[0] if path not in units and path.endswith(".0") else path
             found.append((name, _flat(module.weight, module.bias)))
     return found
 
 
-def row_deltas(child: Segmenter, parent: Segmenter) -> tuple[RowDelta, ...]:
+def row_deltas(child: Network, parent: Network) -> tuple[RowDelta, ...]:
     """What became of every class row, matched by name; rows of the child first."""
     after, before = (dict(zip(m.names, _rows(m), strict=True)) for m in (child, parent))
     result = []
@@ -171,8 +171,8 @@ def row_deltas(child: Segmenter, parent: Segmenter) -> tuple[RowDelta, ...]:
     return (*result, *(RowDelta(name, "gone", float("nan")) for name in before if name not in after))
 
 
-def _rows(model: Segmenter) -> list[Tensor]:
-    weight, bias = model.classifier.rows()
+def _rows(model: Network) -> list[Tensor]:
+    weight, bias = model.rows.rows()
     return [_flat(*row) for row in zip(weight, bias, strict=True)]
 
 

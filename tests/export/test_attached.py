@@ -1,0 +1,89 @@
+"""Networks of other libraries through the export: torch.onnx, the certificate, reproducible bytes, refusals."""
+
+import importlib.util
+
+import pytest
+import torch
+from odd_networks import NAMES
+
+import rcil
+import rcil_export
+from rcil.checkpoint.file import save
+from rcil.core.allowed_imports import allowing
+from rcil.core.errors import ConfigError
+from rcil.model.metadata import class_table
+from rcil.nn import begin_step
+from rcil.nn.step import add_branches
+from rcil.nn.units.rc import RCConv
+from rcil_export.fold_checkpoint import FoldCheckError, fold_checkpoint
+
+needs_script = pytest.mark.skipif(
+    importlib.util.find_spec("onnxscript") is None, reason="onnxscript, which torch.onnx needs, is not installed"
+)
+pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+OPTIONS = {"size": (64, 80), "targets": ["onnx"], "rounds": 0, "allow": ["odd_networks"]}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A network of another library after a step, with both branches."""
+    torch.manual_seed(0)
+    model = rcil.attach("odd_networks:Plain", {"classes": 3}, classes=NAMES)
+    network = begin_step(add_branches(model.network), ["pole"], rows="balanced").eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.requires_grad:
+                parameter += 0.05 * torch.randn_like(parameter)
+    path = tmp_path_factory.mktemp("attached") / "model.safetensors"
+    classes = class_table([NAMES, ["pole"]])
+    save(path, network, model.metadata.model_copy(update={"classes": classes, "step": 1}))
+    return path
+
+
+@needs_script
+def test_export_proves_and_repeats(checkpoint, tmp_path):
+    first = rcil_export.export(checkpoint, tmp_path / "one", **OPTIONS)
+    assert first.ok
+    assert first.document["facts"]["route"] == "torch.onnx"
+    certificate = next(result for result in first.results if result.key == "certificate")
+    assert {item.key: item.passed for item in certificate.items} == dict.fromkeys(
+        ("graph", "weights", "parameters", "macs"), True
+    )
+    rcil_export.export(checkpoint, tmp_path / "two", **OPTIONS)
+    one, two = (tmp_path / name / "model.onnx" for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+    assert str(tmp_path).encode() not in one.read_bytes()
+
+
+@needs_script
+def test_a_mistake_in_folding_is_found(checkpoint, tmp_path, monkeypatch):
+    right = RCConv.merged
+
+    def wrong(block):
+        conv = right(block)
+        with torch.no_grad():
+            conv.weight[0] *= 1 + 1e-5
+        return conv
+
+    monkeypatch.setattr(RCConv, "merged", wrong)
+    found = rcil_export.export(checkpoint, tmp_path / "out", **OPTIONS)
+    certificate = next(result for result in found.results if result.key == "certificate")
+    assert [item.key for item in certificate.items if item.passed is False] == ["weights"]
+    with allowing(["odd_networks"]), pytest.raises(FoldCheckError, match="folded a second way"):
+        fold_checkpoint(checkpoint, tmp_path / "folded.safetensors")
+
+
+def test_fold_a_checkpoint(checkpoint, tmp_path):
+    with allowing(["odd_networks"]):
+        check = fold_checkpoint(checkpoint, tmp_path / "folded.safetensors")
+        assert check.ok
+        assert rcil.load(tmp_path / "folded.safetensors").metadata.architecture.folded
+
+
+@pytest.mark.parametrize(
+    "options", [{"precision": "fp16"}, {"runtime": "cpu"}, {"size": None, "dynamic": ((64, 64), (64, 80), (96, 96))}]
+)
+def test_what_is_not_written_is_refused(checkpoint, tmp_path, options):
+    with pytest.raises(ConfigError):
+        rcil_export.export(checkpoint, tmp_path / "out", **{**OPTIONS, **options})
+    assert not (tmp_path / "out" / "model.onnx").exists()
