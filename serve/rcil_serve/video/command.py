@@ -136,7 +136,7 @@ def _print_summary(document: dict[str, Any], receipt: Path) -> None:
             )
     segments = document.get("segments")
     if segments is not None:
-        typer.echo(f"  {segments['closed']} segments, {segments['deleted']} deleted since the start")
+        typer.echo(f"  segments: {segments['closed']}, deleted: {segments['deleted']}")
     for path in segments["last"] if segments is not None else [one["path"] for one in document["outputs"].values()]:
         typer.echo(f"  {path}")
     typer.echo(f"  {receipt}")

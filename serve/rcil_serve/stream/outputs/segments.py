@@ -18,7 +18,7 @@ from typing import Any
 
 from rcil.core.errors import ConfigError
 from rcil.core.log import log
-from rcil_serve.stream.frames import Sound, SourceInfo
+from rcil_serve.stream.frames import Frame, Sound, SourceInfo
 from rcil_serve.stream.outputs.growing_file import PART, part_of
 from rcil_serve.stream.outputs.movie import cut_to_fragments
 from rcil_serve.stream.outputs.sink import FileSink, Targets
@@ -197,9 +197,10 @@ class SegmentedSink:
         self._next(start)
         self._from = -math.inf  # the first file also takes sound from before its first frame
 
-    def _next(self, start: float) -> None:
-        """Open the files that start at this time in the source."""
-        now = datetime.now(UTC) if self._live else self._begun + timedelta(seconds=start - self._start)
+    def _next(self, start: float, age: float = 0.0) -> None:
+        """Open the files that start at this time in the source, with a frame that was received `age` seconds ago."""
+        passed = timedelta(seconds=start - self._start)
+        now = datetime.now(UTC) - timedelta(seconds=age) if self._live else self._begun + passed
         names = self._archive.at(now)
         self._from, self._until = start, start + self._seconds
         self._now = self._open(names, start), names
@@ -207,7 +208,7 @@ class SegmentedSink:
     def write(self, seen: SegmentedFrame) -> None:
         """See `Sink.write`."""
         if seen.frame.time >= self._until:
-            self._cut(seen.frame.time)
+            self._cut(seen.frame)
         elif seen.frame.time > self._from + LATE_SECONDS:
             self._finish_late()
         self._now[0].write(seen)
@@ -217,11 +218,11 @@ class SegmentedSink:
             self._checked = time.monotonic()
             self._archive.limit()
 
-    def _cut(self, at: float) -> None:
+    def _cut(self, first: Frame) -> None:
         """Start new files. The old ones stay open for a moment, because their last sound may still come."""
         self._finish_late()
         self._late = self._now
-        self._next(at)
+        self._next(first.time, time.perf_counter() - first.ready)
         ahead, self._ahead = self._ahead, []
         for sound in ahead:
             self.write_sound(sound)
