@@ -125,7 +125,8 @@ class Archive:
         for part in list(self._files(part=True)):
             match part.suffix:
                 case ".mp4":
-                    filled = cut_to_fragments(part) > 0
+                    cut_to_fragments(part)
+                    filled = _has_frames(part)
                 case ".jsonl":
                     filled = _cut_to_lines(part) > 0
                 case _:
@@ -290,6 +291,20 @@ def _time_of(sound: Sound) -> float | None:
     """Time of an audio packet in the source, in seconds."""
     stamp = sound.packet.dts if sound.packet.pts is None else sound.packet.pts
     return None if stamp is None else float(stamp * sound.packet.time_base)
+
+
+def _has_frames(path: Path) -> bool:
+    """Whether an MP4 file of whole boxes holds a fragment, and not only its description."""
+    at, length = 0, path.stat().st_size
+    with path.open("rb") as file:
+        while at + 8 <= length:
+            file.seek(at)
+            head = file.read(16)
+            if head[4:8] == b"mdat":
+                return True
+            size = int.from_bytes(head[:4], "big")
+            at += max(8, int.from_bytes(head[8:16], "big") if size == 1 else size)
+    return False
 
 
 def _cut_to_lines(path: Path) -> int:
