@@ -10,6 +10,7 @@ import rcil_serve
 LABELS = {
     "rcil/data/scan.py": {"st_mtime_ns"},  # beside the size, tells a mask that was drawn anew from the one in memory
     "rcil_serve/stream/outputs/receipt.py": {"now"},  # when a run began
+    "rcil_serve/stream/outputs/segments.py": {"now"},  # names of files
     "rcil_serve/watch/events.py": {"now"},  # when an alarm was raised
 }
 WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime", "st_mtime", "st_mtime_ns", "st_ctime"}

@@ -48,7 +48,7 @@ def _dry_run(
         backends = [stack.enter_context(contextlib.closing(request.open_backend(path))) for path in models]
         check(*(backend.metadata.classes for backend in backends))
         seconds = sum(_seconds(Predictor(backend, request.layout), info.size) for backend in backends)
-        reads = {str(path): summarize_model(backend) for path, backend in zip(models, backends, strict=True)}
+        reads = {backend.name: summarize_model(backend) for backend in backends}
     count = f"{info.frames} frames" if info.frames is not None else "an unknown number of frames"
     needs = {"inference": f"{1000 * seconds:.0f} ms per frame"}
     if info.frames is not None:

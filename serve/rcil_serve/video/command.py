@@ -137,6 +137,9 @@ def _print_summary(document: dict[str, Any], receipt: Path) -> None:
             typer.echo(
                 f"  {name:8} p50 {stage['p50_ms']:8.2f}  p95 {stage['p95_ms']:8.2f}  p99 {stage['p99_ms']:8.2f} ms"
             )
-    for output in document["outputs"].values():
-        typer.echo(f"  {output['path']}")
+    segments = document.get("segments")
+    if segments is not None:
+        typer.echo(f"  segments: {segments['closed']}, deleted: {segments['deleted']}")
+    for path in segments["last"] if segments is not None else [one["path"] for one in document["outputs"].values()]:
+        typer.echo(f"  {path}")
     typer.echo(f"  {receipt}")

@@ -147,7 +147,6 @@ def run_watch(
         log = stack.enter_context(contextlib.closing(EventLog(request.events, on_event, keepers)))
         known = None if request.baseline is None else read_baseline(request.baseline).shares
         opened = _open_models(request, log, stack)
-        check_classes(request.rules, opened.current.classes)
         source = stack.enter_context(contextlib.closing(request.open_source(request.source, with_sound=False)))
         stack.enter_context(working_in(request.receipt))
         reference = Reference(request.baseline_seconds, known)
@@ -178,6 +177,7 @@ def _open_models(request: WatchRequest, log: EventLog, stack: contextlib.ExitSta
         return Predictor(backend, request.layout)
 
     current = opened(request.model)
+    check_classes(request.rules, current.classes)
     previous = None if request.previous is None else opened(request.previous)
     if previous is not None:
         match_classes(previous.classes, current.classes)

@@ -211,6 +211,19 @@ def triton_file(folder):
     _replace(folder / MODEL / "config.pbtxt", '"model.onnx"', '"other.onnx"')
 
 
+@delivery("triton", "the name of a class that clients read from config.pbtxt", "config.pbtxt, line")
+def triton_described_class(folder):
+    _replace(folder / MODEL / "config.pbtxt", '\\"name\\":\\"background\\"', '\\"name\\":\\"nothing\\"')
+
+
+@delivery("triton", "a colour in the description of step.json", "description")
+def triton_description(folder):
+    _json(
+        folder / VERSION / "step.json",
+        lambda step: step["description"]["metadata"]["classes"][1].update(colour=[1, 2, 3]),
+    )
+
+
 @delivery("triton", "the hash of the model in step.json", "model_sha256")
 def triton_hash(folder):
     _json(folder / VERSION / "step.json", lambda step: step.update(model_sha256="0" * 64))

@@ -225,9 +225,9 @@ def check_suffix(path: Path, *, lossless: bool) -> None:
         )
 
 
-def cut_to_fragments(path: Path) -> int:
-    """Truncate an MP4 file after its last complete fragment, so that players accept it; return how many are left."""
-    end, whole, length, fragments = 0, 0, path.stat().st_size, 0
+def cut_to_fragments(path: Path) -> None:
+    """Truncate an MP4 file after its last complete fragment, so that players accept it."""
+    end, whole, length = 0, 0, path.stat().st_size
     with path.open("r+b") as file:
         while end + 8 <= length:
             file.seek(end)
@@ -239,9 +239,7 @@ def cut_to_fragments(path: Path) -> int:
             end += size
             if head[4:8] in (b"mdat", b"moov"):
                 whole = end
-                fragments += head[4:8] == b"mdat"
         file.truncate(whole)
-    return fragments
 
 
 def _even(size: tuple[int, int]) -> tuple[int, int]:

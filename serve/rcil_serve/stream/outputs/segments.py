@@ -18,7 +18,7 @@ from typing import Any
 
 from rcil.core.errors import ConfigError
 from rcil.core.log import log
-from rcil_serve.stream.frames import Sound, SourceInfo
+from rcil_serve.stream.frames import Frame, Sound, SourceInfo
 from rcil_serve.stream.outputs.growing_file import PART, part_of
 from rcil_serve.stream.outputs.movie import cut_to_fragments
 from rcil_serve.stream.outputs.sink import FileSink, Targets
@@ -125,7 +125,8 @@ class Archive:
         for part in list(self._files(part=True)):
             match part.suffix:
                 case ".mp4":
-                    filled = cut_to_fragments(part) > 0
+                    cut_to_fragments(part)
+                    filled = _has_frames(part)
                 case ".jsonl":
                     filled = _cut_to_lines(part) > 0
                 case _:
@@ -197,9 +198,10 @@ class SegmentedSink:
         self._next(start)
         self._from = -math.inf  # the first file also takes sound from before its first frame
 
-    def _next(self, start: float) -> None:
-        """Open the files that start at this time in the source."""
-        now = datetime.now(UTC) if self._live else self._begun + timedelta(seconds=start - self._start)
+    def _next(self, start: float, age: float = 0.0) -> None:
+        """Open the files that start at this time in the source, with a frame that was received `age` seconds ago."""
+        passed = timedelta(seconds=start - self._start)
+        now = datetime.now(UTC) - timedelta(seconds=age) if self._live else self._begun + passed
         names = self._archive.at(now)
         self._from, self._until = start, start + self._seconds
         self._now = self._open(names, start), names
@@ -207,7 +209,7 @@ class SegmentedSink:
     def write(self, seen: SegmentedFrame) -> None:
         """See `Sink.write`."""
         if seen.frame.time >= self._until:
-            self._cut(seen.frame.time)
+            self._cut(seen.frame)
         elif seen.frame.time > self._from + LATE_SECONDS:
             self._finish_late()
         self._now[0].write(seen)
@@ -217,11 +219,11 @@ class SegmentedSink:
             self._checked = time.monotonic()
             self._archive.limit()
 
-    def _cut(self, at: float) -> None:
+    def _cut(self, first: Frame) -> None:
         """Start new files. The old ones stay open for a moment, because their last sound may still come."""
         self._finish_late()
         self._late = self._now
-        self._next(at)
+        self._next(first.time, time.perf_counter() - first.ready)
         ahead, self._ahead = self._ahead, []
         for sound in ahead:
             self.write_sound(sound)
@@ -289,6 +291,20 @@ def _time_of(sound: Sound) -> float | None:
     """Time of an audio packet in the source, in seconds."""
     stamp = sound.packet.dts if sound.packet.pts is None else sound.packet.pts
     return None if stamp is None else float(stamp * sound.packet.time_base)
+
+
+def _has_frames(path: Path) -> bool:
+    """Whether an MP4 file of whole boxes holds a fragment, and not only its description."""
+    at, length = 0, path.stat().st_size
+    with path.open("rb") as file:
+        while at + 8 <= length:
+            file.seek(at)
+            head = file.read(16)
+            if head[4:8] == b"mdat":
+                return True
+            size = int.from_bytes(head[:4], "big")
+            at += max(8, int.from_bytes(head[8:16], "big") if size == 1 else size)
+    return False
 
 
 def _cut_to_lines(path: Path) -> int:
