@@ -37,10 +37,19 @@ def open_container(
     """
     if form is None and "://" not in path and _is_playlist(Path(path)):
         raise _playlist_error(name)
+    given = {**LIMITS, **(options or {})}
+
+    def opened() -> Any:
+        return av.open(path, options=given, timeout=timeout, format=form, metadata_errors="replace")
+
     try:
-        container = av.open(
-            path, options={**LIMITS, **(options or {})}, timeout=timeout, format=form, metadata_errors="replace"
-        )
+        try:
+            container = opened()
+        except (av.error.HTTPBadRequestError, av.error.HTTPOtherClientError):
+            if given.get("rtsp_transport") != "tcp":
+                raise
+            given["rtsp_transport"] = "udp"  # the server cannot send over the connection
+            container = opened()
     except av.error.FFmpegError as error:
         raise open_error(path, name, error) from None
     if "://" not in path and container.format.name in PLAYLISTS:

@@ -12,7 +12,7 @@ from typing import Any
 import av.error
 
 from rcil_serve.stream.frames import Counts, Item, Selection, Sound, SourceError, SourceInfo
-from rcil_serve.stream.sources.clock import note_discontinuity
+from rcil_serve.stream.sources.clock import BACK, note_discontinuity
 from rcil_serve.stream.sources.container import (
     FrameSelector,
     frame_rate,
@@ -27,8 +27,8 @@ from rcil_serve.stream.sources.reader import Reader
 TIME_BASE = Fraction(1, 90000)
 FIRST_WAIT, MAX_WAIT = 0.5, 30.0
 """Seconds before the first attempt to reconnect, and the limit of the delay, which doubles each time."""
-JUMP = round(5 / TIME_BASE)
-"""A jump of the camera's clock beyond this means that the clock was adjusted."""
+JUMP, BACK_TICKS = round(5 / TIME_BASE), round(BACK / TIME_BASE)
+"""A jump of the camera's clock ahead by more, or back by more than this, means that the clock was adjusted."""
 KEPT_GAPS = 100
 """Number of gaps to keep; a live source may run for months."""
 
@@ -218,7 +218,7 @@ class _Times:
         """
         if self._last is None:
             self._origin = taken
-        elif not -JUMP <= taken - self._last[0] <= now - self._last[1] + JUMP:
+        elif not -BACK_TICKS <= taken - self._last[0] <= now - self._last[1] + JUMP:
             note_discontinuity(self._counts, float(now * TIME_BASE), float((taken - self._last[0]) * TIME_BASE))
             self._origin, self._base = taken, now
         self._last = taken, now

@@ -30,19 +30,19 @@ _TO_709 = np.array([[1.6605, -0.5876, -0.0728], [-0.1246, 1.1329, -0.0083], [-0.
 def pq_to_light(code: Floats) -> Floats:
     """Luminance in cd/m2 of PQ values from 0 to 1."""
     power = np.power(code, 1 / _M2)
-    return 10000 * np.power(np.maximum(power - _C1, 0) / (_C2 - _C3 * power), 1 / _M1)
+    return np.asarray(10000 * np.power(np.maximum(power - _C1, 0) / (_C2 - _C3 * power), 1 / _M1))
 
 
 def light_to_pq(light: Floats) -> Floats:
     """PQ values of luminances in cd/m2."""
     power = np.power(np.maximum(light, 0) / 10000, _M1)
-    return np.power((_C1 + _C2 * power) / (1 + _C3 * power), _M2)
+    return np.asarray(np.power((_C1 + _C2 * power) / (1 + _C3 * power), _M2))
 
 
 def hlg_to_light(code: Floats) -> Floats:
     """Luminance in cd/m2 of HLG colours [..., 3] from 0 to 1."""
     scene = np.where(code <= 0.5, code**2 / 3, (np.exp((code - _C) / _A) + _B) / 12)
-    return PEAK * scene * np.power(scene @ _LUMA, 0.2)[..., None]
+    return np.asarray(PEAK * scene * np.power(scene @ _LUMA, 0.2)[..., None])
 
 
 def compressed(light: Floats) -> Floats:

@@ -252,6 +252,7 @@ def packed_track(track: Track) -> tuple[dict[str, Any], bytes]:
 
 def unpacked_track(fields: dict[str, Any], data: bytes) -> Track:
     """The track that `packed_track` describes."""
+    template: Any
     if fields["type"] == "audio":
         template = av.open(io.BytesIO(data), format="matroska").streams.audio[0]
     else:
