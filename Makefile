@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 ABN := $(VENV)/.inplace-abn
 NETWORKS := $(VENV)/.networks
 
-.PHONY: setup demo demo-model test test-all check fmt bench gpu-check results reliability clean
+.PHONY: setup networks demo demo-model test test-all check fmt bench gpu-check results reliability clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,8 @@ $(ABN): $(STAMP)
 	touch $@
 
 # Libraries whose networks the slow tests attach. torchvision would pull a torch for CUDA, so dependencies are named.
+networks: $(NETWORKS)
+
 $(NETWORKS): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt huggingface-hub regex tokenizers tqdm
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps torchvision timm segmentation-models-pytorch \

@@ -170,9 +170,9 @@ def _check_folding(student: AttachedNetwork, found: NetworkCheck) -> None:
         student(image), fold(student)[0](image), student._full(pick(plain(image), arch.output), image)
     )
     student.float()
-    for error, limit, name in ((found.fold64, FP64, "fp64"), (found.fold32, FP32, "fp32")):
-        if not error <= limit:
-            found.problems.append(f"folding changes the logits by {error:.1e} of their range in {name}")
+    for change, limit, name in ((found.fold64, FP64, "fp64"), (found.fold32, FP32, "fp32")):
+        if not change <= limit:
+            found.problems.append(f"folding changes the logits by {change:.1e} of their range in {name}")
 
 
 def _worst(expected: Tensor, *others: Tensor) -> float:

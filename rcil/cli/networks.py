@@ -11,7 +11,7 @@ import typer
 from rcil.cli.completion import files, one_of
 from rcil.cli.console import make_notifier, print_json
 from rcil.cli.options import AsJson
-from rcil.core.errors import ConfigError, RcilError
+from rcil.core.errors import ConfigError, RunError
 
 FactoryPath = Annotated[
     str, typer.Argument(metavar="FACTORY", help="Import path of a builder, package.module:name. Its code is run.")
@@ -36,12 +36,6 @@ ClassNames = Annotated[
 Triple = Annotated[
     str, typer.Option(metavar="R,G,B", help="Of the colour channels, as shares of 255. [default: ImageNet's]")
 ]
-
-
-class NetworkError(RcilError):
-    """A network with which something does not work."""
-
-    exit_code = 5
 
 
 def attach(
@@ -142,7 +136,7 @@ def _check(factory: str, args: dict[str, Any], *, as_json: bool) -> None:
         typer.echo(f"|{'---|' * len(row)}")
         typer.echo(f"| {' | '.join(row.values())} |")
     if not found.ok:
-        raise NetworkError(f"{factory}: {'; '.join(found.problems)}", "See docs/networks.md for what is supported.")
+        raise RunError(f"{factory}: {'; '.join(found.problems)}", "See docs/networks.md for what is supported.")
 
 
 def parse_args(text: str) -> dict[str, Any]:

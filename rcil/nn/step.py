@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from torch import nn
 
@@ -42,7 +42,11 @@ def begin_step(
     student = next_branches(model, **how)
     if new_classes:
         student.grow(new_classes, rows)
-    student.arch = next_architecture(model.arch, **how)
+    arch = model.arch
+    if isinstance(arch, Architecture):
+        student.arch = next_architecture(arch, **how)
+    else:
+        student.arch = next_architecture(arch, **how)
     return student
 
 
@@ -78,7 +82,7 @@ def next_architecture(arch: A, *, merge: bool = True, freeze: bool = True, prese
         changes["old"] = "merged"
     if preserve:
         changes["new"] = "merged"
-    return cast("A", arch.replace(rc={**arch.rc.model_dump(), **changes}))
+    return arch.replace(rc={**arch.rc.model_dump(), **changes})
 
 
 def add_branches(model: Network, rc: RC | None = None) -> Network:

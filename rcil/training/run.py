@@ -37,7 +37,7 @@ from rcil.model.metadata import (
     Metadata,
     recorded,
 )
-from rcil.nn import Network, build
+from rcil.nn import Network, Segmenter, build
 from rcil.nn.attached.attach import attach_network
 from rcil.nn.attached.builders import build_module
 from rcil.tasks.compatibility import check_compatible
@@ -244,7 +244,10 @@ def first_network(task: Task, method: Method, step: StepPlan) -> Network:
     installed = network.pretrained == "imagenet"
     with installed_weights(network.backbone) if installed else nullcontext(Path(network.pretrained)) as path:
         stored = read_header(path).metadata.architecture
+        if not isinstance(stored, Architecture):
+            raise CheckpointError(f"{path} holds an attached network, not a backbone", "Name it in network.weights.")
         model = random_network(task, method, step, slope=stored.slope, stem_activation=stored.stem_activation)
+        assert isinstance(model, Segmenter)
         load_backbone(model, path)
     return model
 

@@ -44,6 +44,7 @@ FAST = "--size 48x64 --rounds 0 --target onnx"
 QUICK = "--epochs 1 --batch 2 --crop 64 --workers 0 --max-drop 100 --min-new 0"
 COMMANDS = {
     "rcil info": "@model.safetensors",
+    "rcil attach": "odd_networks:Plain -o %made.safetensors",
     "rcil import": "@weights.pth -o %made.safetensors",
     "rcil train": "@task.yaml -o %run",
     "rcil compare": "@task.yaml -o %table --methods fine-tuning",

@@ -75,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data = options.runs / "data"
     cell = next(cell for cell in cells_of(TABLES["camvid-6-1-overlapped"], data) if cell.row == "RCIL")
     model, metadata = load(options.runs / "runs" / cell.id / "step0.safetensors")
+    assert isinstance(model, Segmenter)
     found = study(model, metadata, options.camvid, data / "camvid")
     for name, miou in found.items():
         print(f"{name:34} {miou:.1%}")

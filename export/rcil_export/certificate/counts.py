@@ -72,6 +72,7 @@ def deployed_counts(metadata: Metadata, size: Size) -> Counts:
         size: Image height and width.
     """
     arch, classes = metadata.architecture, len(metadata.classes)
+    assert isinstance(arch, Architecture), "there is no closed form for networks of other libraries"
     backbone, channels, reduced = _backbone(arch, size)
     if isinstance(metadata, ClassifierMetadata):
         cosine = metadata.head == "cosine"

@@ -65,7 +65,7 @@ def independent_twin(checkpoint: Path) -> Network | ImageClassifier:
 def attached_twin(checkpoint: Path, arch: AttachedArchitecture, names: list[str]) -> AttachedNetwork:
     """The user's own network before attaching, with a row for every class and a conv with bias for every norm."""
     norms = {unit.norm for unit in arch.units if unit.norm is not None}
-    eps = {name: float(part.eps) for name, part in _own_module(arch).named_modules() if name in norms}  # type: ignore[arg-type]
+    eps = {name: float(part.eps) for name, part in _own_module(arch).named_modules() if name in norms}
     twin = build_attached(arch.replace(rc=None, folded=True), [names])
     wanted = twin.tensors()
     with open_tensors(checkpoint) as tensors:

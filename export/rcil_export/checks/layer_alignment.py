@@ -78,6 +78,7 @@ class LayeredNetwork(ABC):
     def __init__(self, metadata: Metadata, values: Sequence[Value], inputs: Mapping[str, Sequence[str]]) -> None:
         self.metadata = metadata
         self._inputs = inputs
+        assert isinstance(metadata.architecture, Architecture)
         units = unit_paths(metadata.architecture)
         layer_of = assign_layers(values, units)
         compared = _compared_layers([layer_of[value.name] for value in values], units)
@@ -129,6 +130,7 @@ def layered(artefact: Artefact) -> LayeredNetwork:
     """The layers of an artefact; an engine does not show them."""
     match artefact:
         case CheckpointArtefact():
+            assert isinstance(artefact.model, Segmenter)
             return TorchLayers(artefact.model, artefact.metadata)
         case OnnxArtefact():
             return OnnxLayers(artefact)

@@ -13,7 +13,7 @@ from rcil.core.errors import RcilError, first_line
 from rcil.core.files import sha256_of
 from rcil.model.attached import AttachedArchitecture
 from rcil.model.metadata import Metadata
-from rcil.nn.build import build
+from rcil.nn.build import build_any
 from rcil_export.certificate.difference import first_difference
 from rcil_export.certificate.graph import dims_of, kind_name, type_and_dims
 from rcil_export.certificate.twin import plain_network
@@ -147,7 +147,7 @@ def plain_document(metadata: Metadata, interface: GraphInterface) -> onnx.ModelP
     exact = interface.model_copy(update={"precision": "fp32"})
     with torch.random.fork_rng(devices=[]):
         if interface.shows_branches:
-            return to_onnx(build(metadata.architecture, metadata.names_by_step).eval(), metadata, exact)
+            return to_onnx(build_any(metadata.architecture, metadata.names_by_step).eval(), metadata, exact)
         return to_onnx(plain_network(metadata).eval(), metadata, exact)
 
 

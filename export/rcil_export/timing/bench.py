@@ -20,7 +20,7 @@ from rcil.checkpoint.file import load_for_inference
 from rcil.core.errors import ConfigError
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
-from rcil.nn import Segmenter, fold, plain_twin
+from rcil.nn import Network, fold, plain_twin
 from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import read_onnx
@@ -231,7 +231,7 @@ def _runs_of(path: Path, interface: Interface, timing: LatencyOptions, notes: li
 
 
 def _checkpoint_runs(
-    model: Segmenter, metadata: Metadata, interface: Interface, timing: LatencyOptions, notes: list[str]
+    model: Network, metadata: Metadata, interface: Interface, timing: LatencyOptions, notes: list[str]
 ) -> dict[str, Run]:
     folded, twin = fold(model)[0], plain_twin(model).eval()
     twin.load_state_dict(folded.state_dict())
@@ -259,7 +259,7 @@ def _graph_run(
     return run_of(session, usual_input_dims(interface), timing.seed)
 
 
-def torch_run(model: Segmenter, metadata: Metadata, interface: Interface, seed: int) -> Run:
+def torch_run(model: Network, metadata: Metadata, interface: Interface, seed: int) -> Run:
     """The same work as that of the graph, in torch on the model's device: from the image to outputs in main memory.
 
     Args:

@@ -60,7 +60,7 @@ class RowSum:
         """Write all rows; the first part with biases gets them."""
         sizes = [part.rows()[0].shape[1] for part in self.parts]
         rest = bias
-        for part, kernel in zip(self.parts, weight.split(sizes, dim=1), strict=True):
+        for part, kernel in zip(self.parts, torch.split(weight, sizes, dim=1), strict=True):
             part.set_rows(kernel, rest)
             rest = torch.zeros_like(bias) if part.has_bias else rest
 

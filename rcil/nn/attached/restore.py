@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -46,25 +47,27 @@ def _restored(unit: Unit, part: nn.Module, plain: nn.Module) -> dict[str, Tensor
     weight, bias = kernel_of(part.merged() if isinstance(part, RCConv) else part)
     new = part.new if isinstance(part, RCConv) else part
     if isinstance(new, ConvNorm):
-        norm: nn.Module = copy.deepcopy(new.norm)
+        norm = cast("nn.BatchNorm2d", copy.deepcopy(new.norm))
     else:
         parts = split_norm(plain.get_submodule(unit.norm))
         assert parts is not None
         norm = copy.deepcopy(plain_norm(parts[0]))
         set_statistics(norm, torch.zeros_like(bias), torch.ones_like(bias), bias)
     scale = _revived(norm)
-    norm.bias.copy_(bias + norm.running_mean.double() * scale)  # type: ignore[operator, union-attr]
+    assert norm.running_mean is not None
+    norm.bias.copy_(bias + norm.running_mean.double() * scale)
     tensors = {f"{unit.norm}.{key}": value for key, value in norm.state_dict().items()}
-    kernel = plain.get_submodule(unit.conv).weight
+    kernel = cast("nn.Conv2d", plain.get_submodule(unit.conv)).weight
     return tensors | {f"{unit.conv}.weight": (weight / scale.view(-1, 1, 1, 1)).to(kernel)}
 
 
-def _revived(norm: nn.Module) -> Tensor:
+def _revived(norm: nn.BatchNorm2d) -> Tensor:
     """The scale [C] of a norm in float64; channels that it has switched off get the scale 1."""
     scale, _ = affine_of(norm)
     dead = scale.abs() <= MIN_SCALE
     if dead.any():
-        deviation = torch.sqrt(norm.running_var.double() + norm.eps)  # type: ignore[union-attr, operator, call-overload]
-        norm.weight.copy_(torch.where(dead, deviation, norm.weight.double()))  # type: ignore[operator, union-attr, call-overload]
+        assert norm.running_var is not None
+        deviation = torch.sqrt(norm.running_var.double() + norm.eps)
+        norm.weight.copy_(torch.where(dead, deviation, norm.weight.double()))
         scale, _ = affine_of(norm)
     return scale

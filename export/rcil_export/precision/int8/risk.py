@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rcil.nn import RCConv, Segmenter, fold
+from rcil.nn import Network, RCConv, fold
 from rcil.nn.units.convnorm import ConvNorm
 
 
@@ -35,7 +35,7 @@ class LayerRisk:
         return self.spread / self.spread_before * max(self.growth, 1.0)
 
 
-def risk_table(model: Segmenter) -> tuple[LayerRisk, ...]:
+def risk_table(model: Network) -> tuple[LayerRisk, ...]:
     """Every conv that folding changes, the riskiest first.
 
     Args:
