@@ -222,7 +222,7 @@ class TestBadFiles:
     def test_no_memory_is_taken_for_a_network_that_is_not_there(self, path, change, monkeypatch):
         stored(path, 0)
         rewrite(path, lambda meta: meta["architecture"].update(change))
-        monkeypatch.setattr("rcil.checkpoint.file.build", lambda *_: pytest.fail("built"))
+        monkeypatch.setattr("rcil.checkpoint.file.build_any", lambda *_: pytest.fail("built"))
         with pytest.raises(CheckpointError, match=r"does not fit its architecture|too few for the network"):
             load(path)
 
