@@ -13,7 +13,7 @@ from typer.main import get_command
 from rcil_serve.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
+DEPLOY = ROOT / "serve" / "deploy"
 ANALYZE = shutil.which("systemd-analyze")
 
 
