@@ -77,3 +77,16 @@ def test_tiles_keep_every_pixel_once_and_overlap(image, tile, overlap):
 def test_an_overlap_as_large_as_the_tile_is_an_error():
     with pytest.raises(ConfigError, match="cannot overlap by 32"):
         tiles((100, 100), 32, 32)
+
+
+@pytest.mark.parametrize("size", [(720, 1280), (97, 41), (30, 40), (60, 80), (200, 30)])
+def test_a_letterbox_is_the_scaled_image_inside_the_fill(size):
+    """Border and image are written once each; the result is that of filling everything and copying."""
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    for canvas in ((48, 64), (64, 48), (60, 100)):
+        box = letterbox(size, canvas)
+        expected = np.empty((*canvas, 3), np.uint8)
+        expected[:] = (1, 2, 3)
+        (top, left), whole = box.corner, Letterbox(size, box.inner, box.inner)
+        expected[top : top + box.inner[0], left : left + box.inner[1]] = whole.place(image, (0, 0, 0))
+        np.testing.assert_array_equal(box.place(image, (1, 2, 3)), expected)
