@@ -20,7 +20,6 @@ SITE_TRAINING: dict[str, Any] = {
     "optimiser": "adamw",
     "lr": (1e-3, 1e-3),
     "classifier_lr": 5.0,
-    "backbone_lr": 0.2,
     "weight_decay": 0.01,
     "warmup": 1.0,
     "ema": 0.99,
