@@ -242,7 +242,11 @@ class GraphView:
 
 
 def without_weights(plain: onnx.ModelProto) -> onnx.ModelProto:
-    """Constants become inputs, so that shape inference copies no weights; integers stay, as shapes depend on them."""
+    """Constants become inputs, so that shape inference copies no weights; those that shapes depend on stay.
+
+    These are integers, and the scales of a Resize.
+    """
+    scales = {node.input[2] for node in plain.graph.node if node.op_type == "Resize" and len(node.input) > 2}
     light = onnx.ModelProto(ir_version=plain.ir_version)
     light.opset_import.extend(plain.opset_import)
     light.graph.name = plain.graph.name
@@ -250,7 +254,7 @@ def without_weights(plain: onnx.ModelProto) -> onnx.ModelProto:
     light.graph.input.extend(plain.graph.input)
     light.graph.output.extend(plain.graph.output)
     for tensor in plain.graph.initializer:
-        if tensor.data_type == TensorProto.INT64:
+        if tensor.data_type == TensorProto.INT64 or tensor.name in scales:
             light.graph.initializer.add().CopyFrom(tensor)
         else:
             light.graph.input.add().CopyFrom(
