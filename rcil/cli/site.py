@@ -339,7 +339,7 @@ def refit(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="The split to fit to.")] = defaults.TRAINING_SPLIT,
-    images: Annotated[
+    count: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Approximate number of images to look at.")
     ] = defaults.REFIT_IMAGES,
     void_background: VoidBackground = False,
@@ -366,7 +366,7 @@ def refit(
             output,
             previous=previous,
             split=split,
-            images=images,
+            images=count,
             void_background=void_background,
             scale=scale,
             device=device or "auto",

@@ -125,7 +125,7 @@ def _check_labels(
     if missing:
         raise DataError(
             f"no mask of {data} that was looked at (split {split}, {len(samples)} images) names {', '.join(missing)}",
-            "Label it, look at more images with --images, "
+            "Label it, look at more images with --count, "
             "or let the model before the last step predict old classes with --previous.",
         )
 

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
+import odd_networks
 import pytest
 import torch
 from clips import make_clip
@@ -55,6 +57,7 @@ FREE = {
     "rcil data convert": "my_site",
     "rcil prelabel": "my_site",
     "rcil import": "step0.safetensors",
+    "rcil attach my_package:build": "model.safetensors",
     "rcil train": "run",
 }
 """What must not be there yet."""
@@ -76,6 +79,10 @@ def folder(tmp_path_factory):
     shutil.copytree(root / "my_site" / "images" / "train", root / "photos")
     _write_models(root)
     _write_coco(root)
+    source = Path(odd_networks.__file__).read_text()
+    (root / "my_package.py").write_text(f"{source}\n\ndef build(classes):\n    return Plain(classes)\n")
+    torch.save(odd_networks.Plain(4).state_dict(), root / "mine.pth")
+    (root / "names.txt").write_text("\n".join(NAMES[:4]))
     (root / "task.yaml").write_text(next(b.text for b in blocks(README) if b.language == "yaml"))
     train = {f"2008_{c:02d}{index:04d}": stripes(0, c) for index in range(6) for c in range(1, 21)}
     write_voc(root / "VOC2012", {"train": train, "val": {"2007_000001": stripes(*range(21))}})
@@ -119,6 +126,7 @@ def _write_coco(root):
 def here(folder, tmp_path, monkeypatch):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "eval": "eval m.safetensors --data site",
     "pick": "pick photos --from m.safetensors -o out",
     "prelabel": "prelabel --from m.safetensors --images photos -o out",
+    "refit": "refit --from m.safetensors --data site -o out.safetensors",
     "classify": "classify classify.yaml -o out",
     "demo": "demo -o out",
 }

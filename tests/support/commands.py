@@ -53,6 +53,7 @@ COMMANDS = {
     "rcil add-class": f"--from @model.safetensors --data @site --class cone -o %taught {QUICK}",
     "rcil pick": "@clip.mp4 --from @model.safetensors -o %picked --count 2",
     "rcil prelabel": "--from @model.safetensors --images @site -o %labelled",
+    "rcil refit": "--from @model.safetensors --data @site -o %fitted.safetensors",
     "rcil doctor": "",
     "rcil demo": "-o %demo --quick",
     "rcil data check": "@site --sheet %sheet.png",

@@ -4,7 +4,7 @@ import torch
 from networks import BACKBONES, NORMS, at_step, randomise, small_arch
 from torch import nn
 
-from rcil.checkpoint.file import ROWS, _tensors_of, load_for_inference, save
+from rcil.checkpoint.file import ROWS, load_for_inference, save
 from rcil.classify.network import HeadSpec, build_classifier, fold_classifier, next_step
 from rcil.core.errors import CheckpointError
 from rcil.model.architecture import RC
@@ -15,7 +15,7 @@ from rcil_export.certificate.weights import Tensors, deployed_weights, open_tens
 
 def tensors_of(model):
     """As a checkpoint of `model` has them, with every bit that float64 gives."""
-    stored = model.state_dict() if hasattr(model, "head_spec") else _tensors_of(model)
+    stored = model.state_dict() if hasattr(model, "head_spec") else model.tensors()
     arrays = {name: value.numpy() for name, value in stored.items()}
     return Tensors(arrays, arrays.__getitem__)
 

@@ -74,8 +74,15 @@ def _serve(source: FileSource, memory: int, out: BinaryIO) -> None:
     }
     size = info.size[0] * info.size[1] * 3
     free = deque(range(slots_of(size)))
-    os.ftruncate(memory, size * len(free))
-    frames = np.frombuffer(mmap.mmap(memory, size * len(free)), np.uint8).reshape(len(free), *info.size, 3)
+    try:
+        os.ftruncate(memory, size * len(free))
+        shared = mmap.mmap(memory, size * len(free))
+    except OSError as error:
+        raise SourceError(
+            f"there is no shared memory for frames of {info.size[1]}x{info.size[0]} pixels: {error.strerror}",
+            "Raise the limits of this process (ulimit -f and -v), or free some memory.",
+        ) from error
+    frames = np.frombuffer(shared, np.uint8).reshape(len(free), *info.size, 3)
     _send(out, fields, *(blob for _, blob in packed))
     for item in source:
         if isinstance(item, Frame):
