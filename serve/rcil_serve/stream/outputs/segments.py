@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 from rcil.core.errors import ConfigError
 from rcil.core.log import log
 from rcil_serve.stream.frames import Frame, Sound, SourceInfo
-from rcil_serve.stream.outputs.growing_file import PART, part_of
+from rcil_serve.stream.outputs.growing_file import PART
 from rcil_serve.stream.outputs.movie import cut_to_fragments
 from rcil_serve.stream.outputs.sink import FileSink, Targets
 from rcil_serve.stream.pipeline import SegmentedFrame
@@ -90,6 +91,7 @@ class Archive:
         self._targets, self._keep = targets, keep
         self.deleted = 0
         """Number of starts whose files were deleted."""
+        self._lock = threading.Lock()
 
     def check(self, inputs: Sequence[Path]) -> None:
         """Raise if the disk is too small for what is to be kept, or if an input has the name of one of the files."""
@@ -111,13 +113,13 @@ class Archive:
             )
 
     def at(self, moment: datetime) -> Targets:
-        """Names for files that start at this moment, or a second later each time while such files exist."""
-        while True:
-            stamp = moment.strftime(STAMP)
-            named = {name: _stamped(path, stamp) for name, path in self._targets.as_dict().items()}
-            if not any(path.exists() or part_of(path).exists() for path in named.values()):
-                return replace(self._targets, **named)
-            moment += timedelta(seconds=1)
+        """Names for files that start at this moment, or a second after the newest files: names keep the order."""
+        stamps = [_stamp_of(path) for part in (False, True) for path in self._files(part=part)]
+        if stamps:
+            newest = datetime.strptime(max(stamps), STAMP).replace(tzinfo=UTC)
+            moment = max(moment, newest + timedelta(seconds=1))
+        stamp = moment.strftime(STAMP)
+        return replace(self._targets, **{name: _stamped(path, stamp) for name, path in self._targets.as_dict().items()})
 
     def recover(self) -> list[Path]:
         """Complete files that a killed process left unfinished, and return them. Nothing that can be played is lost."""
@@ -139,12 +141,15 @@ class Archive:
 
     def limit(self) -> None:
         """Delete the oldest closed files until all files, with those that are being written, fit."""
-        if self._keep is None:
-            return
+        if self._keep is not None:
+            with self._lock:  # both the thread that writes and the one that completes files call this
+                self._limit(self._keep)
+
+    def _limit(self, keep: int) -> None:
         sizes = {path: _size(path) for path in self._files(part=False)}
         total = sum(sizes.values()) + sum(_size(path) for path in self._files(part=True))
         for stamp in sorted({_stamp_of(path) for path in sizes}):
-            if total <= self._keep:
+            if total <= keep:
                 return
             for path in [path for path in sizes if _stamp_of(path) == stamp]:
                 path.unlink(missing_ok=True)

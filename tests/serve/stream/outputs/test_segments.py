@@ -127,6 +127,15 @@ def test_names_state_the_start_and_are_never_used_twice(tmp_path):
     assert archive.at(moment).video.name == "gate-20260131T120001Z.mp4"
 
 
+def test_newer_files_have_later_names(tmp_path):
+    """Also if an older name is free again, because its files were deleted."""
+    archive = Archive(Targets(tmp_path / "gate.mp4"), None)
+    (tmp_path / f"gate-{STAMPS[1]}.mp4").touch()
+    part_of(tmp_path / f"gate-{STAMPS[2]}.mp4").touch()
+    assert archive.at(datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)).video.name == "gate-20260131T122001Z.mp4"
+    assert archive.at(datetime(2026, 2, 1, tzinfo=UTC)).video.name == "gate-20260201T000000Z.mp4"
+
+
 def test_an_input_is_not_deleted(site, record, tmp_path):
     folder = tmp_path / "rec"
     folder.mkdir()
