@@ -29,6 +29,9 @@ from rcil.site.run import label_table
 from rcil.training.augment import resized
 from rcil.training.loop import looked_at
 
+NOT_JUDGED = "its classifier was refitted after it was judged; compare both with rcil eval"
+"""The mark of a refitted model. One that was rejected stays rejected: nothing has judged it again."""
+
 
 def refit(
     model: Path,
@@ -88,8 +91,9 @@ def refit(
         config=config,
         versions={"rcil": __version__, "torch": torch.__version__},
     )
-    lineage = (*loaded.metadata.lineage, entry)
-    changes = {"lineage": lineage, "rejected": None, "uncertain": None}
+    changes: dict[str, Any] = {"lineage": (*loaded.metadata.lineage, entry)}
+    if loaded.metadata.rejected is None:
+        changes["uncertain"] = NOT_JUDGED
     save(output, network.cpu(), loaded.metadata.model_copy(update=changes))
     return {"model": str(output), "classes": [c.name for c in loaded.classes], "pixels": len(pixels.features), **config}
 

@@ -229,7 +229,7 @@ def drawn(
     """
     order: list[int] = []
     times = np.zeros(len(indices), np.int64)
-    while len(order) < size:
+    while indices and len(order) < size:
         copies = np.ones(len(indices), int) if repeats is None else (repeats + rng.random(len(indices))).astype(int)
         for i in rng.permutation(np.repeat(np.arange(len(indices)), copies)):
             order.append(int(indices[i]) + count * int(times[i]))

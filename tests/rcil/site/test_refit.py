@@ -36,7 +36,7 @@ def test_rows_of_complete_masks(new_model, site, tmp_path):
     unchanged = [key for key in before.network.state_dict() if not key.startswith("classifier.")]
     for key in unchanged:
         assert torch.equal(before.network.state_dict()[key], after.network.state_dict()[key]), key
-    assert after.metadata.rejected is None
+    assert after.metadata.rejected == "finds no cones", "nothing has judged it again"
     assert [entry.source for entry in after.metadata.lineage][-1] == "rcil refit"
     assert after.metadata.lineage[-1].config["split"] == "train"
 
@@ -54,6 +54,12 @@ def test_the_previous_model_stands_for_old_classes(new_model, old_model, cones, 
     assert next(c for c in report.classes if c.name == "cone").iou > 0.1
     assert not (tmp_path / "x.safetensors").exists()
     assert [c.name for c in fitted.classes] == [c.name for c in kept.classes] + ["cone"]
+
+
+def test_a_refitted_model_has_not_been_judged(old_model, site, tmp_path):
+    refit(old_model, site, tmp_path / "better.safetensors", images=2)
+    metadata = load_model(tmp_path / "better.safetensors").metadata
+    assert metadata.rejected is None and "refitted after it was judged" in metadata.uncertain
 
 
 def test_what_cannot_be_refitted(new_model, old_model, site, tmp_path):
