@@ -15,10 +15,14 @@ from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
 from rcil.nn import Network
 
-PER_IMAGE = 300
-"""Evenly spread pixels per image. Ignored pixels are left out, so that classes of a memory do not seem frequent."""
-MIN_COLUMNS = 10
+MAX_PER_IMAGE = 5000
+"""Evenly spread pixels per image, so that a small class in a dozen images still has some hundreds. Ignored pixels are
+left out, so that classes of a memory do not seem frequent."""
+MIN_COLUMNS = 100
 """The pixels lie in at least this many columns, also if stride and image width have common factors."""
+MAX_PIXELS = 150_000
+"""With many images there are fewer pixels of each, in every image at the same density: a row of the classifier is then
+fitted in seconds."""
 CHANNELS = 16
 """Channels that are interpolated at a time."""
 
@@ -33,7 +37,9 @@ class Pixels:
     """Target probability of each class [P, C]."""
 
 
-def pick_pixels(features: Tensor, labels: Tensor, old_logits: Tensor | None, classes: int) -> Pixels:
+def pick_pixels(
+    features: Tensor, labels: Tensor, old_logits: Tensor | None, classes: int, *, per_image: int | None = None
+) -> Pixels:
     """Evenly spread pixels of a batch.
 
     Features are interpolated before they are classified. The network does it in reverse order; both are linear.
@@ -44,8 +50,9 @@ def pick_pixels(features: Tensor, labels: Tensor, old_logits: Tensor | None, cla
             remaining pixels.
         old_logits: The old model's logits [N, O, H, W], used for background; None if background is labelled.
         classes: Number of classes.
+        per_image: Approximate number of pixels per image, before ignored ones are left out (`MAX_PER_IMAGE`).
     """
-    indices = torch.arange(0, labels.numel(), _stride(labels), device=labels.device)
+    indices = torch.arange(0, labels.numel(), _stride(labels, per_image or MAX_PER_IMAGE), device=labels.device)
     chosen = indices[labels.flatten()[indices] != IGNORE]
     named = labels.flatten()[chosen].to(features.device)
     chosen = chosen.to(features.device)
@@ -60,10 +67,10 @@ def pick_pixels(features: Tensor, labels: Tensor, old_logits: Tensor | None, cla
     return Pixels(torch.cat([_at(part, chosen) for part in parts], dim=1), targets)
 
 
-def _stride(labels: Tensor) -> int:
+def _stride(labels: Tensor, per_image: int) -> int:
     """Distance of two sampled pixels in the flattened [N H W]."""
     width = labels.shape[-1]
-    stride = max(1, labels.numel() // (PER_IMAGE * len(labels)))
+    stride = max(1, labels.numel() // (per_image * len(labels)))
     while width // math.gcd(stride, width) < min(MIN_COLUMNS, width):
         stride -= 1
     return stride
@@ -87,11 +94,19 @@ def sample_pixels(student: Network, teacher: Network | None, images: Iterable[tu
     student.eval()
     if teacher is not None:
         teacher.to(device).eval()
-    parts = []
+    parts: list[Pixels] = []
+    every = 1
     with stage("sampling of pixels"):
         for pictures, labels in images:
             there = pictures.to(device)
             features = student.rows.features(student(there, maps="after").inputs)
             old_logits = None if teacher is None else teacher(there)
-            parts.append(pick_pixels(features, labels, old_logits, len(student.names)))
+            parts.append(_thinned(pick_pixels(features, labels, old_logits, len(student.names)), every))
+            if sum(len(part.features) for part in parts) > MAX_PIXELS:
+                parts, every = [_thinned(part, 2) for part in parts], 2 * every
     return Pixels(torch.cat([part.features for part in parts]), torch.cat([part.targets for part in parts]))
+
+
+def _thinned(pixels: Pixels, every: int) -> Pixels:
+    """Every second, third or so pixel; copies, so that the memory of the others is freed."""
+    return Pixels(pixels.features[::every].clone(), pixels.targets[::every].clone())

@@ -2,21 +2,24 @@ import pytest
 import torch
 from networks import at_step, small_arch
 
-from rcil.methods.pixels import CHANNELS, MIN_COLUMNS, PER_IMAGE, pick_pixels
+from rcil.methods import pixels as sampling
+from rcil.methods.pixels import CHANNELS, MIN_COLUMNS, pick_pixels, sample_pixels
+
+PER_IMAGE = 300
 
 
 def test_picked_pixels_are_what_the_classifier_reads_and_what_is_known_of_them():
     model = at_step(small_arch(), 0).eval()
     torch.manual_seed(0)
-    images = torch.randn(2, 3, 33, 33)
-    labels = torch.tensor([0, 0, 3, 1, 255])[torch.randint(0, 5, (2, 33, 33))]
+    images = torch.randn(2, 3, 35, 35)
+    labels = torch.tensor([0, 0, 3, 1, 255])[torch.randint(0, 5, (2, 35, 35))]
     with torch.no_grad():
         maps = model(images, maps="after")
-        pixels = pick_pixels(maps.decoder, labels, maps.logits, 4)
+        pixels = pick_pixels(maps.decoder, labels, maps.logits, 4, per_image=PER_IMAGE)
         weight, bias = model.classifier.rows()
         logits = pixels.features @ weight.flatten(1).T + bias
     every = labels.numel() // (2 * PER_IMAGE)
-    assert every == 3
+    assert every == 4
     known = (labels != 255).flatten()[::every]
     expected = maps.logits.movedim(1, -1).reshape(-1, 3)[::every][known]
     torch.testing.assert_close(logits, expected)
@@ -24,23 +27,23 @@ def test_picked_pixels_are_what_the_classifier_reads_and_what_is_known_of_them()
     assert torch.equal(pixels.targets[named != 0].argmax(dim=1), named[named != 0])
     torch.testing.assert_close(pixels.targets[named == 0][:, :3], expected[named == 0].softmax(dim=1))
     assert not pixels.targets[named == 0][:, 3].any()
-    meant = pick_pixels(maps.decoder, labels, None, 4)
+    meant = pick_pixels(maps.decoder, labels, None, 4, per_image=PER_IMAGE)
     assert torch.equal(meant.targets.argmax(dim=1), named)
 
 
 def test_channels_keep_their_order_however_many_are_interpolated_at_a_time():
     features = torch.randn(2, 2 * CHANNELS + 3, 5, 4)
-    labels = torch.randint(0, 3, (2, 30, 20))
-    large = torch.nn.functional.interpolate(features, (30, 20), mode="bilinear", align_corners=False)
-    expected = large.movedim(1, -1).reshape(1200, -1)[:: 1200 // (2 * PER_IMAGE)]
-    torch.testing.assert_close(pick_pixels(features, labels, None, 3).features, expected)
+    labels = torch.randint(0, 3, (2, 30, 21))
+    large = torch.nn.functional.interpolate(features, (30, 21), mode="bilinear", align_corners=False)
+    expected = large.movedim(1, -1).reshape(1260, -1)[:: 1260 // (2 * PER_IMAGE)]
+    torch.testing.assert_close(pick_pixels(features, labels, None, 3, per_image=PER_IMAGE).features, expected)
 
 
 def test_an_image_that_names_little_gives_few_pixels():
     """All that a memory names is one class: as many pixels as of other images would make it seem frequent."""
     labels = torch.full((1, 60, 61), 255)
     labels[0, 20:26] = 2
-    targets = pick_pixels(torch.randn(1, 3, 8, 8), labels, None, 3).targets
+    targets = pick_pixels(torch.randn(1, 3, 8, 8), labels, None, 3, per_image=PER_IMAGE).targets
     assert len(targets) == pytest.approx(PER_IMAGE / 10, abs=1)
     assert targets[:, 2].all()
 
@@ -49,7 +52,22 @@ def test_an_image_that_names_little_gives_few_pixels():
 def test_pixels_are_spread_over_columns_and_rows_of_any_size(size):
     height, width = size
     row, column = torch.meshgrid(torch.linspace(0, 1, height), torch.linspace(0, 1, width), indexing="ij")
-    features = pick_pixels(torch.stack((row, column))[None], torch.zeros(1, height, width).long(), None, 1).features
+    labels = torch.zeros(1, height, width).long()
+    features = pick_pixels(torch.stack((row, column))[None], labels, None, 1, per_image=PER_IMAGE).features
     rows, columns = (len(values.unique()) for values in features.unbind(dim=1))
     assert columns >= min(MIN_COLUMNS, width) and rows >= min(height, 90)
     assert min(height * width, PER_IMAGE) <= len(features) < 1.1 * PER_IMAGE + 10
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+def test_all_images_have_the_same_density_however_many_there_are(monkeypatch, count):
+    monkeypatch.setattr(sampling, "MAX_PER_IMAGE", 400)
+    monkeypatch.setattr(sampling, "MAX_PIXELS", 500)
+    model = at_step(small_arch(), 0)
+    torch.manual_seed(0)
+    labels = [torch.full((1, 33, 33), 1 + number % 2) for number in range(count)]
+    pixels = sample_pixels(model, None, [(torch.randn(1, 3, 33, 33), each) for each in labels])
+    assert 250 <= len(pixels.features) <= 500
+    named = pixels.targets.argmax(dim=1).bincount(minlength=3)
+    odd, even = int(named[1]), int(named[2])
+    assert odd * (count // 2) == pytest.approx(even * ((count + 1) // 2), rel=0.02)
