@@ -86,7 +86,7 @@ CAMVID ?= data/camvid
 results: setup
 	$(BIN)/python -m tools.results --camvid $(CAMVID)
 	$(BIN)/rcil classify docs/results/classify.yaml -o results/classify --compare --seeds 5
-	$(BIN)/rcil compare docs/results/camvid.yaml -o results/camvid --methods fine-tuning,lwf,mib,plop,rcil,joint \
+	$(BIN)/rcil compare docs/results/small/camvid.yaml -o results/camvid --methods fine-tuning,lwf,mib,plop,rcil,joint \
 		--set data.root=$(CAMVID)
 
 # The figures of docs/reliability.md: damaged inputs, killed processes, generated requests. Takes more than an hour.

@@ -35,9 +35,9 @@ OPTIONS: dict[Optimiser, dict[str, float | bool]] = {
 }
 """Options of RCIL and RCIL+ by optimiser. The paper's (lambda 100, gamma 0.01), the defaults of the methods, are
 for SGD. With AdamW and steps of some tens of iterations they teach almost nothing; this pair was the best of seven, see
-docs/results/ablation-lambda-gamma.md. Fusing with the old weights takes away more of the new class than it keeps of the
-old ones: cars, added to six classes of CamVid with 120 images, reach 63.6 instead of 66.8 IoU with it, while the old
-classes lose 0.3 instead of 0.4 points on average."""
+docs/results/small/ablation-lambda-gamma.md. Fusing with the old weights takes away more of the new class than it keeps
+of the old ones: cars, added to six classes of CamVid with 120 images, reach 63.6 instead of 66.8 IoU with it, while the
+old classes lose 0.3 instead of 0.4 points on average."""
 STRICT_LR: dict[Optimiser, float] = {"sgd": 0.02, "adamw": 0.01}
 """Learning rates of `strict`. It trains a single linear layer over fixed features, which bears larger steps than a
 network and needs them: its new row starts as a copy of the background row. tests/rcil/methods/test_strict_rate.py shows

@@ -1,4 +1,4 @@
-"""Tables of docs/results made so small that each runs in seconds; they learn nothing."""
+"""Tables of docs/results/small made so small that each runs in seconds; they learn nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fill the tables of docs/results: `make results`, or `python -m tools.results [TABLE ...]`.
+"""Fill the tables of docs/results/small: `make results`, or `python -m tools.results [TABLE ...]`.
 
 Every cell is a run in its own folder. The command can be interrupted at any time: finished cells stay, and an
 unfinished cell continues. Cells that the pages already contain are not run again unless `--again` is given.
@@ -28,7 +28,9 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, default=Path("results"), help="folder of data and runs (results)")
     parser.add_argument("--camvid", type=Path, help="folder with CamVid: images/, masks/, classes.txt")
     parser.add_argument("--workers", type=int, default=2, help="concurrent cells, one thread each (2)")
-    parser.add_argument("--pages", type=Path, default=Path("docs/results"), help="folder for the pages (docs/results)")
+    parser.add_argument(
+        "--pages", type=Path, default=Path("docs/results/small"), help="folder for the pages (%(default)s)"
+    )
     parser.add_argument("--again", action="store_true", help="also run cells that the pages already contain")
     parser.add_argument("--only-pages", action="store_true", help="run nothing, only write the pages of finished cells")
     arguments = parser.parse_args()

@@ -19,7 +19,7 @@ Look = Literal["methods", "ablation", "grid"]
 
 @dataclass(frozen=True)
 class Table:
-    """One page of docs/results."""
+    """One page of docs/results/small."""
 
     name: str
     title: str

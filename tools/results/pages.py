@@ -1,4 +1,4 @@
-"""The page of a table: Markdown, JSON and a plot in docs/results."""
+"""The page of a table: Markdown, JSON and a plot in docs/results/small."""
 
 from __future__ import annotations
 

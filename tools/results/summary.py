@@ -15,7 +15,7 @@ from tools.results.runner import Results, result_of
 def summarise_table(
     table: Table, cells: Sequence[Cell], runs: Path, published: Results | None = None
 ) -> dict[str, Any]:
-    """Content of `docs/results/NAME.json`: every finished cell, and each row over its replicas.
+    """Content of `docs/results/small/NAME.json`: every finished cell, and each row over its replicas.
 
     Rows without a finished cell are omitted; `missing` counts the unfinished cells.
     """
