@@ -70,6 +70,7 @@ def compare(
         str, typer.Option(help="Comma-separated method names.", autocompletion=some_of(*METHODS))
     ] = "fine-tuning,mib,plop,rcil,joint",
     seeds: Seeds = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs side by side; on a CPU, each has its share of the cores.")] = 1,
     override: Overrides = None,
     device: Device = None,
     dry_run: DryRunFlag = False,
@@ -79,7 +80,7 @@ def compare(
 
     Every cell is a separate run. After an interruption, the same command keeps finished cells and continues the rest.
 
-    Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3`
+    Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3 --jobs 2`
     """
     from rcil.cli.progress import progress
     from rcil.tasks.task import load_task
@@ -93,7 +94,8 @@ def compare(
         print_dry_run(comparison_dry_run(loaded, names, seeds, output), as_json=as_json)
         return
     with progress(quiet=as_json) as listen:
-        document = run_comparison(loaded, names, seeds, output, listen=listen, announce=make_notifier(as_json=as_json))
+        say = make_notifier(as_json=as_json)
+        document = run_comparison(loaded, names, seeds, output, jobs=jobs, listen=listen, announce=say)
     if as_json:
         print_json(document)
     else:

@@ -87,7 +87,9 @@ class Method(ABC):
 
     @property
     def first_step(self) -> str:
-        """Methods with the same name here and the same `rc` train step 0 identically and keep no state of it."""
+        """Methods with the same name here and the same `rc` train step 0 identically, except for `finish`, and keep no
+        state of it.
+        """
         return "plain"
 
     @property

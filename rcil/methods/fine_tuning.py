@@ -55,7 +55,7 @@ class Joint(FineTuning):
     @property
     def first_step(self) -> str:
         """Joint training has a single step."""
-        return "joint, refit" if self.refit else "joint"
+        return "joint"
 
     def finish(
         self,

@@ -74,9 +74,8 @@ class RcilPlus(Rcil):
 
     @property
     def first_step(self) -> str:
-        """How step 0 is trained: with sigmoids, with refitted rows, or plainly."""
-        fitted = "refit" if self.balance == "none" else "refit and balanced"
-        return "sigmoid" if self.sigmoid else fitted if self.refit else "plain"
+        """How step 0 is trained: with sigmoids or plainly. Rows are fitted afterwards."""
+        return "sigmoid" if self.sigmoid else "plain"
 
     def begin(self, model: Network, new_classes: Sequence[str]) -> Network:
         """RCIL's transition, with frozen old rows if requested."""

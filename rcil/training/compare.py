@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
 from rcil.core.files import check_writable, replacing
 from rcil.core.log import DryRun, Notify
-from rcil.methods import check_names, make_method
-from rcil.model.architecture import RC
+from rcil.methods import Method, check_names, make_method
 from rcil.report.pages import as_text, paper_column, write_comparison
 from rcil.tasks.plan import make_plan
 from rcil.tasks.task import Task, TaskMethodSection
@@ -23,6 +22,7 @@ from rcil.training.estimate import duration, estimate
 from rcil.training.loop import Listener
 from rcil.training.memory import GIB
 from rcil.training.run import run_task
+from rcil.training.side_by_side import Run, run_side_by_side
 
 COLUMNS = ("first", "later", "all")
 """Classes of step 0, of all later steps, and of both, as in the tables of the paper."""
@@ -43,6 +43,7 @@ def compare(
     seeds: int,
     output: Path,
     *,
+    jobs: int = 1,
     listen: Listener = lambda event: None,
     announce: Notify = lambda text: None,
 ) -> dict[str, Any]:
@@ -57,7 +58,8 @@ def compare(
         methods: Names of the methods, one row each.
         seeds: Number of runs per method.
         output: Folder with one run per cell, `compare.json`, `compare.md`, `compare.html` and `curves.png`.
-        listen: Called after every iteration.
+        jobs: Number of runs side by side, each in a process of its own.
+        listen: Called after every iteration, if there is a single job.
         announce: Called before every cell.
     """
     check_methods(methods, task)
@@ -65,18 +67,22 @@ def compare(
     made = {name: make_method(name, **options.get(name, {})) for name in (*methods, *options)}
     steps = make_plan(task).steps
     first = set(steps[0].names)
-    step0: dict[tuple[str, RC | None, int, float], Path] = {}
+    cells = {
+        (name, seed): _run(task, made[name], name, seed, output) for name in methods for seed in seeds_of(task, seeds)
+    }
+    if jobs > 1:
+        run_side_by_side(list(cells.values()), jobs, announce)
+    step0: dict[Hashable, Path] = {}
     rows: dict[str, dict[str, Any]] = {}
     for name in methods:
         runs = []
-        for seed in range(task.seed, task.seed + seeds):
-            announce(f"{name}, seed {seed}")
-            cell = cell_of(task, name, seed)
-            folder = output / name / f"seed{seed}"
-            first_step = made[name].first_step, made[name].rc, seed, cell.own_training.lr[0]
-            results = run_task(cell, folder, resume=True, step0_of=step0.get(first_step), listen=listen)
-            step0.setdefault(first_step, folder)
-            runs.append(results)
+        for seed in seeds_of(task, seeds):
+            cell = cells[name, seed]
+            if jobs == 1:
+                announce(cell.title)
+            leader = step0.setdefault(cell.group, cell.folder)
+            shared = None if leader == cell.folder else leader
+            runs.append(run_task(cell.task, cell.folder, resume=True, step0_of=shared, listen=listen))
         rows[name] = {**over_seeds([last_step(run, first) for run in runs]), "curve": curve(runs, first)}
         if "paper" in runs[0]:
             rows[name]["paper"] = runs[0]["paper"]
@@ -91,6 +97,18 @@ def compare(
             part.write_text(as_markdown(document), encoding="utf-8")
         write_comparison(output, document)
     return document
+
+
+def seeds_of(task: Task, count: int) -> range:
+    """Consecutive seeds, from that of the task."""
+    return range(task.seed, task.seed + count)
+
+
+def _run(task: Task, method: Method, name: str, seed: int, output: Path) -> Run:
+    """The run of one cell. The group holds all that determines the training of step 0."""
+    cell = cell_of(task, name, seed)
+    group = method.first_step, method.rc, seed, cell.own_training.lr[0]
+    return Run(f"{name}, seed {seed}", cell, output / name / f"seed{seed}", group)
 
 
 def check_methods(methods: Sequence[str], task: Task) -> None:

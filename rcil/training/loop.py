@@ -154,9 +154,20 @@ def train_step(job: StepJob, student: Network, previous: Model | None, method: M
                 if processes.leads:
                     state.save(saved)
     processes.wait()
-    end = Event(job.index, epochs - 1, epochs, iterations, iterations, {})
-    trained, before = load(best)[0].to(processes.device), None if previous is None else previous.network
-    return method.finish(trained, before, old, job.info, _whole(job, listen, end))
+    before = None if previous is None else previous.network
+    return method.finish(load(best)[0].to(processes.device), before, old, job.info, _whole(job, listen, _end(job)))
+
+
+def finish_first_step(job: StepJob, trained: Network, method: Method, listen: Listener) -> Network:
+    """The network of step 0, finished by the method, where another run has trained it."""
+    method.sum_over_processes = job.processes.sum
+    return method.finish(trained.to(job.processes.device), None, None, job.info, _whole(job, listen, _end(job)))
+
+
+def _end(job: StepJob) -> Event:
+    """The end of the last epoch."""
+    epochs, iterations = job.settings.epochs[min(job.index, 1)], len(job.crops.order(0))
+    return Event(job.index, epochs - 1, epochs, iterations, iterations, {})
 
 
 def needed_memory(student: Network, old: Network | None, job: StepJob) -> int:

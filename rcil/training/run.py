@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from rcil.attaching.model import load_weights
 from rcil.checkpoint.file import load, load_backbone, save
 from rcil.checkpoint.importers import installed_weights
-from rcil.core.documents import write_json
+from rcil.core.documents import parse_json, write_json
 from rcil.core.errors import CheckpointError, ConfigError, TrainingError
 from rcil.core.files import replacing, sha256_of, working_in
 from rcil.core.log import log, stage
@@ -45,7 +45,7 @@ from rcil.tasks.plan import Plan, StepPlan, make_plan
 from rcil.tasks.published import published_miou
 from rcil.tasks.task import NetworkSection, Task
 from rcil.training.loader import Crops, CropSettings
-from rcil.training.loop import Event, Listener, StepJob, evaluate_together, train_step
+from rcil.training.loop import Event, Listener, StepJob, evaluate_together, finish_first_step, train_step
 from rcil.training.run_record import record_task
 from rcil.training.state import read_state, write_state
 from rcil.training.tensorboard import both, tensorboard
@@ -61,6 +61,7 @@ def run_task(
     *,
     resume: bool = False,
     step0_of: Path | None = None,
+    only_first: bool = False,
     listen: Listener = lambda event: None,
 ) -> dict[str, Any]:
     """Train all steps; returns the content of `results.json`.
@@ -69,7 +70,8 @@ def run_task(
         task: The task.
         output: Folder of the run: `stepN.safetensors`, `stepN/` with log and state, `results.json`, `task.yaml`.
         resume: Continue a run in this folder; otherwise a folder that holds a run is an error.
-        step0_of: Folder of a run with the same step 0, which is copied.
+        step0_of: Folder of a run whose step 0 is trained alike; its network is finished by this method.
+        only_first: Stop after step 0; the same call without it continues.
         listen: Called after every iteration and epoch, in the first process.
     """
     with join(task.training.device) as processes:
@@ -78,9 +80,9 @@ def run_task(
         check_start(task, output, step0_of)
         with deterministic(task.training.deterministic):
             if not processes.leads:
-                return _run_steps(task, output, resume, step0_of, _silent, processes)
+                return _run_steps(task, output, resume, step0_of, only_first, _silent, processes)
             with working_in(output), tensorboard(output) as board:
-                return _run_steps(task, output, resume, step0_of, both(board, listen), processes)
+                return _run_steps(task, output, resume, step0_of, only_first, both(board, listen), processes)
 
 
 def check_pieces(batch: int, accumulate: int, processes: int) -> None:
@@ -104,7 +106,13 @@ def _silent(event: Event) -> None:
 
 
 def _run_steps(
-    task: Task, output: Path, resume: bool, step0_of: Path | None, listen: Listener, processes: Processes
+    task: Task,
+    output: Path,
+    resume: bool,
+    step0_of: Path | None,
+    only_first: bool,
+    listen: Listener,
+    processes: Processes,
 ) -> dict[str, Any]:
     """The first process reads the data and records the task before the others look at either."""
     method = make_method(task.method.name, **task.method.options)
@@ -118,29 +126,41 @@ def _run_steps(
             log.warning(warning)
         processes.wait()
     results: list[dict[str, Any]] = []
+    earlier = _earlier_results(output) if processes.count == 1 else {}
     model: Model | None = None
-    for step_plan in plan.steps:
+    for step_plan in plan.steps[:1] if only_first else plan.steps:
         index = step_plan.step.index
         final = output / f"step{index}.safetensors"
         finished = final.exists()
         processes.wait()
-        if not finished and index == 0 and step0_of is not None:
-            _adopt(step0_of, output, method, processes)
-        elif not finished:
+        if not finished:
             with stage(f"training of step {index}"):
-                _train(task, plan, step_plan, model, method, output, listen, processes)
+                shared = step0_of if index == 0 else None
+                _train(task, plan, step_plan, model, method, output, listen, processes, shared)
         processes.wait()
         model = Model(*load(final), final).to(processes.device)
         _remember(method, output, index)
-        section = task.data
-        report = evaluate_together(model, plan.data, plan.test, section.scale, processes, test_crop=section.test_crop)
-        results.append({"step": index, "teaches": list(step_plan.teaches), **report.as_document()})
+        if finished and index in earlier:
+            results.append(earlier[index])
+        else:
+            report = evaluate_together(
+                model, plan.data, plan.test, task.data.scale, processes, test_crop=task.data.test_crop
+            )
+            results.append({"step": index, "teaches": list(step_plan.teaches), **report.as_document()})
         document: dict[str, Any] = {"task": task.name, "method": task.method.name, "steps": results}
         if (paper := published_miou(task, task.method.name)) is not None:
             document["paper"] = paper
         if processes.leads:
             write_json(output / "results.json", document)
     return document
+
+
+def _earlier_results(output: Path) -> dict[int, dict[str, Any]]:
+    """What an interrupted run has measured, by step; nothing if there is no such file or it cannot be read."""
+    try:
+        return {step["step"]: step for step in parse_json((output / "results.json").read_text("utf-8"))["steps"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def _train(
@@ -152,12 +172,18 @@ def _train(
     output: Path,
     listen: Listener,
     processes: Processes,
+    step0_of: Path | None,
 ) -> None:
-    """Train one step, or continue it, and write its checkpoint."""
+    """Train one step, or continue it, and write its checkpoint. Step 0 of another run is only finished."""
     index = step.step.index
     torch.manual_seed(task.seed * 1000 + index)
-    student = first_network(task, method, step) if previous is None else method.begin(previous.network, step.names)
     settings = task.own_training
+    if step0_of is not None:
+        student, _ = load(step0_of / "step0" / f"{settings.keep}.safetensors")
+    elif previous is None:
+        student = first_network(task, method, step)
+    else:
+        student = method.begin(previous.network, step.names)
     metadata = _metadata(task, plan, step, student.arch, parent=output / f"step{index - 1}.safetensors")
     table = training_table(step.step)[id_table(plan.data)]
     memory = [(kept.sample, memory_table(kept.step)[id_table(plan.data)]) for kept in step.memory]
@@ -180,11 +206,20 @@ def _train(
         test_crop=task.data.test_crop,
     )
     job.folder.mkdir(parents=True, exist_ok=True)
-    final = train_step(job, student, previous, method, listen)
+    if step0_of is None:
+        final = train_step(job, student, previous, method, listen)
+    else:
+        final = finish_first_step(job, student, method, listen)
     if not processes.leads:
         return
+    if step0_of is None:
+        metrics = _kept_metrics(job.folder)
+    else:
+        metrics = read_header(step0_of / "step0.safetensors").metadata.lineage[-1].metrics
+        with replacing(job.folder / "log.csv") as part:
+            shutil.copyfile(step0_of / "step0" / "log.csv", part)
     _save_method(method, job.folder)
-    save(output / f"step{index}.safetensors", final, _measured(metadata, final.arch, job.folder))
+    save(output / f"step{index}.safetensors", final, _measured(metadata, final.arch, metrics))
 
 
 def spread(items: Sequence[T], count: int | None) -> tuple[T, ...]:
@@ -194,26 +229,20 @@ def spread(items: Sequence[T], count: int | None) -> tuple[T, ...]:
     return tuple(items[index * len(items) // count] for index in range(count))
 
 
-def _measured(metadata: Metadata, arch: AnyArchitecture, folder: Path) -> Metadata:
-    """The metadata of the final network, with the held-out metrics of the kept epoch if it was validated."""
+def _kept_metrics(folder: Path) -> dict[str, float]:
+    """The kept epoch and, if it was validated, its results on the held-out images."""
     position = read_state(folder / "state.pt")["position"]
     metrics = {"best_epoch": float(position["best_epoch"])}
     if position["best_miou"] >= 0:
         metrics["held_out_miou"] = position["best_miou"]
-    metrics |= {f"iou {name}": value for name, value in position.get("best_classes", {}).items()}
+    return metrics | {f"iou {name}": value for name, value in position.get("best_classes", {}).items()}
+
+
+def _measured(metadata: Metadata, arch: AnyArchitecture, metrics: Mapping[str, float]) -> Metadata:
+    """The metadata of the final network, with the metrics of the kept epoch."""
     *earlier, last = metadata.lineage
     lineage = (*earlier, last.model_copy(update={"metrics": {**last.metrics, **metrics}}))
     return metadata.model_copy(update={"architecture": arch, "lineage": lineage})
-
-
-def _adopt(other: Path, output: Path, method: Method, processes: Processes) -> None:
-    """Copy step 0 of another run. The checkpoint is copied last, because it marks the step as finished."""
-    if not processes.leads:
-        return
-    _save_method(method, output / "step0")
-    for name in ("step0/log.csv", "step0.safetensors"):
-        with replacing(output / name) as part:
-            shutil.copyfile(other / name, part)
 
 
 def _save_method(method: Method, folder: Path) -> None:

@@ -42,9 +42,8 @@ def run_cell(task: Task, folder: Path, *, step0: Path | None, held_out: bool) ->
     if held_out:
         document["held_out"] = held_out_classes(task, folder / f"step{len(document['steps']) - 1}.safetensors")
     write_json(finished, document)
-    for pattern in ("step*/state.pt", "step*/best.safetensors", "step*/last.safetensors"):
-        for state in folder.glob(pattern):
-            state.unlink()
+    for state in folder.glob("step*/state.pt"):
+        state.unlink()
 
 
 def _trained(task: Task, folder: Path, step0: Path | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from safetensors.torch import load_file
 
 from rcil.core.errors import ConfigError
 from rcil.methods import METHODS, make_method
+from rcil.model.header import read_header
 from rcil.tasks.task import load_task
 from rcil.training import compare as module
 from rcil.training import run
@@ -157,3 +158,29 @@ def test_a_learning_rate_of_an_unknown_method(task_file, tmp_path, start):
     task = load_task(task_file, ["method.lr={polp: [0.1, 0.1]}"])
     with pytest.raises(ConfigError, match="Did you mean 'plop'"):
         start(task, ["mib"], 1, tmp_path / "table")
+
+
+def test_rows_are_fitted_to_a_shared_step_0(task_file, tmp_path, monkeypatch):
+    """A method that only finishes step 0 in its own way shares the training, and ends where it would alone."""
+    options = ["method.name=rcil-plus", "method.options={late: true, fuse: false}"]
+    task = load_task(task_file, ["training.epochs=[1, 1]", *options])
+    run_task(task, tmp_path / "alone")
+    steps, real = [], run.train_step
+    monkeypatch.setattr(run, "train_step", lambda job, *rest: (steps.append(job.index), real(job, *rest))[1])
+    compare(task, ["mib", "rcil-plus"], 1, tmp_path / "table")
+    assert steps == [0, 1, 1]
+    shared, first, alone = (
+        load_file(path / "step0.safetensors")
+        for path in (
+            tmp_path / "table" / "rcil-plus" / "seed0",
+            tmp_path / "table" / "mib" / "seed0",
+            tmp_path / "alone",
+        )
+    )
+    assert shared.keys() == alone.keys()
+    assert all(torch.equal(shared[name], alone[name]) for name in alone)
+    assert not torch.equal(shared["classifier.weight"], first["classifier.weight"])
+    headers = [
+        read_header(tmp_path / f"{run}/step0.safetensors").metadata for run in ("alone", "table/rcil-plus/seed0")
+    ]
+    assert headers[0] == headers[1]
