@@ -44,10 +44,10 @@ demo-model: setup
 	$(BIN)/python -m tools.demo_model $(MODEL)/base/step0.safetensors
 
 test: $(ABN)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(ABN) $(NETWORKS)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: setup
 	$(BIN)/ruff check .

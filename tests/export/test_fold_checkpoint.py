@@ -1,10 +1,9 @@
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from commands import call
 from networks import at_step, small_arch
 from typer.testing import CliRunner
 
@@ -79,10 +78,9 @@ def test_a_rejected_checkpoint_is_folded_by_force_only_and_stays_marked(source, 
     model, metadata = load(source)
     save(source, model, metadata.model_copy(update={"rejected": "car dropped 12.3 points, limit 5"}))
     target = tmp_path / "deployed.safetensors"
-    command = [sys.executable, "-m", "rcil_export", "fold", str(source), "-o", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == GateError.exit_code
-    assert "car dropped 12.3 points, limit 5" in done.stderr and "--force" in done.stderr
+    done = call("rcil-export fold", str(source), "-o", str(target))
+    assert done.code == GateError.exit_code
+    assert "car dropped 12.3 points, limit 5" in done.err and "--force" in done.err
     assert not target.exists()
     fold_checkpoint(source, target, force=True)
     folded = load(target)[1]
@@ -105,22 +103,19 @@ def test_the_checkpoint_itself_is_never_replaced(source, tmp_path, monkeypatch):
 
 def test_command_line(source, tmp_path):
     target = tmp_path / "deployed.safetensors"
-    command = [sys.executable, "-m", "rcil_export", "fold", str(source), "-o", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "20 RC blocks folded" in done.stdout
+    done = call("rcil-export fold", str(source), "-o", str(target))
+    assert done.code == 0 and "20 RC blocks folded" in done.out
     document = json.loads(target.with_suffix(".fold.json").read_text())
     assert document["ok"] is True
     assert document["macs"] == document["plain_macs"]
-    shown = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert shown == document
+    assert json.loads(call("rcil-export fold", str(source), "-o", str(target), "--json").out) == document
 
 
 def test_command_line_error(tmp_path):
-    command = [sys.executable, "-m", "rcil_export", "fold", str(tmp_path / "none"), "-o", str(tmp_path / "x")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    assert "none" in done.stderr
-    assert "Traceback" not in done.stderr
+    done = call("rcil-export fold", str(tmp_path / "none"), "-o", str(tmp_path / "x"))
+    assert done.code == 3
+    assert "none" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_both_networks_are_compared_where_the_user_says(source, tmp_path, monkeypatch):

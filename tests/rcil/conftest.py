@@ -2,24 +2,13 @@ import json
 
 import pytest
 import yaml
-from sites import make_site
+from sites import write_task
 
 
 @pytest.fixture
 def task_file(tmp_path):
     """Two steps on a tiny site, a network that trains in a second."""
-    make_site(tmp_path / "site", images=10)
-    document = {
-        "name": "tiny",
-        "recipe": "paper",
-        "data": {"root": "site"},
-        "protocol": {"steps": [["ball"], ["cone"]]},
-        "network": {"backbone": "resnet18", "width": 4, "head_width": 8},
-        "training": {"epochs": [2, 2], "lr": [0.05, 0.02], "batch": 4, "crop": 64, "workers": 0, "save_every": 1},
-    }
-    path = tmp_path / "task.yaml"
-    path.write_text(yaml.safe_dump(document))
-    return path
+    return write_task(tmp_path)
 
 
 @pytest.fixture

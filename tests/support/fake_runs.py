@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from fake_cuda import Watch, fake_cuda
-from networks import at_step, small_arch
+from networks import make_at_step, small_arch
 from torch.nn import functional as F
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -131,7 +131,7 @@ def synchronised_step(step: int, precision: str) -> set[str]:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     try:
         with fake_cuda() as watch:
-            model = synchronise_norms(at_step(small_arch(blocks=(1, 1, 1, 1)), step).to("cuda")).train()
+            model = synchronise_norms(make_at_step(small_arch(blocks=(1, 1, 1, 1)), step).to("cuda")).train()
             images = torch.randn(2, 3, 64, 64, device="cuda")
             watch.waits.clear()
             with torch.autocast("cuda", loop.DTYPES[precision]):

@@ -118,7 +118,7 @@ def running(app: FastAPI) -> Iterator[str]:
             yield f"127.0.0.1:{place.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(timeout=30)
+            thread.join(timeout=120)
 
 
 SCRIPT = """
@@ -159,5 +159,5 @@ def server_process(model: Path, log: Path, **options: object) -> Iterator[tuple[
 @contextlib.contextmanager
 def client_of(app: FastAPI) -> Iterator[httpx.Client]:
     """A plain client of a running server."""
-    with running(app) as address, httpx.Client(base_url=f"http://{address}", timeout=30) as client:
+    with running(app) as address, httpx.Client(base_url=f"http://{address}", timeout=120) as client:
         yield client

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import yaml
 
 
 def write_sample(root: Path, split: str, name: str, mask: np.ndarray, suffix: str = ".jpg") -> None:  # type: ignore[type-arg]
@@ -26,3 +27,19 @@ def make_site(root: Path, *, splits: tuple[str, ...] = ("train", "val"), images:
             write_sample(root, split, f"{split or 'flat'}_{index}", mask)
     (root / "classes.txt").write_text("background\nball\ncone\n")
     return root
+
+
+def write_task(folder: Path) -> Path:
+    """A task of two steps on a tiny site beside it, with a network that trains in a second."""
+    make_site(folder / "site", images=10)
+    document = {
+        "name": "tiny",
+        "recipe": "paper",
+        "data": {"root": "site"},
+        "protocol": {"steps": [["ball"], ["cone"]]},
+        "network": {"backbone": "resnet18", "width": 4, "blocks": [1, 1, 1, 1], "head_width": 8},
+        "training": {"epochs": [2, 2], "lr": [0.05, 0.02], "batch": 4, "crop": 64, "workers": 0, "save_every": 1},
+    }
+    path = folder / "task.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path

@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import pytest
+from commands import call
 from exports import described
 from typer.testing import CliRunner
 
@@ -24,14 +25,9 @@ def checkpoint(tmp_path_factory):
     return path
 
 
-def rcil_export(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "rcil_export", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-
-
 def test_a_file_alone_means_export(checkpoint, tmp_path):
-    done = rcil_export(checkpoint, "-o", tmp_path / "out", "--size", "48x64", "--rounds", "0", "--target", "onnx")
+    command = [sys.executable, "-m", "rcil_export", checkpoint, "-o", tmp_path / "out", "--size", "48x64"]
+    done = subprocess.run([*command, "--rounds", "0", "--target", "onnx"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "model.onnx").is_file()
     assert "pass  Parameters" in done.stdout
@@ -94,11 +90,13 @@ def test_stage_by_stage(checkpoint, tmp_path):
         (["-o", "x", "--limits", "agree=1"], "unknown limit 'agree'"),
     ],
 )
-def test_wrong_options_are_named(checkpoint, arguments, message, tmp_path):
-    done = rcil_export(checkpoint, *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_wrong_options_are_named(checkpoint, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call("rcil-export", str(checkpoint), *arguments)
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_difference_is_a_failure_with_a_layer(checkpoint, tmp_path):
@@ -107,10 +105,10 @@ def test_a_difference_is_a_failure_with_a_layer(checkpoint, tmp_path):
     model, metadata = load(checkpoint)
     model.backbone.stages[1][0].conv2.old.weight.data *= 1.01
     save(tmp_path / "other.safetensors", model, metadata)
-    done = rcil_export("check", checkpoint, tmp_path / "other.safetensors", "--bisect")
-    assert done.returncode == 5
-    assert "backbone.stages.1.0.conv2" in done.stdout
-    assert "differs from" in done.stderr
+    done = call("rcil-export check", str(checkpoint), str(tmp_path / "other.safetensors"), "--bisect")
+    assert done.code == 5
+    assert "backbone.stages.1.0.conv2" in done.out
+    assert "differs from" in done.err
 
 
 def test_a_form_is_chosen_alike_by_both_commands(checkpoint, tmp_path):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from commands import call
 from networks import at_step, small_arch
 from typer.testing import CliRunner
 
@@ -15,10 +16,8 @@ from rcil.cli.app import app
 from rcil.model.metadata import LineageEntry, Metadata, class_table
 
 
-def call(*arguments, module="rcil"):
-    return subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+def start(module, *words):
+    return subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -37,24 +36,24 @@ def checkpoint(tmp_path):
 
 @pytest.mark.parametrize("module", ["rcil", "rcil_export", "rcil_serve"])
 def test_help_and_version(module):
-    shown = call("--help", module=module)
+    shown = start(module, "--help")
     assert shown.returncode == 0
     assert "--version" in shown.stdout
-    assert call("--version", module=module).stdout.strip().endswith(__version__)
+    assert call(f"{module.replace('_', '-')} --version").out.strip().endswith(__version__)
 
 
 def test_help_and_info_do_not_import_torch(checkpoint):
     """The reason they answer at once; counted in modules, because seconds depend on the machine."""
     script = (
-        "import sys; sys.argv = ['rcil', *sys.argv[1:]]\n"
+        "import sys\n"
         "from rcil.cli.app import app\n"
-        "try: app()\n"
-        "except SystemExit: pass\n"
-        "print(sorted({'torch', 'cv2', 'numpy', 'onnx'} & set(sys.modules)))"
+        "for words in (['--help'], ['info', sys.argv[1]], ['info', sys.argv[1], '--json']):\n"
+        "    try: app(words)\n"
+        "    except SystemExit as stop: assert not stop.code\n"
+        "    print(sorted({'torch', 'cv2', 'numpy', 'onnx'} & set(sys.modules)))"
     )
-    for arguments in (["--help"], ["info", str(checkpoint)], ["info", str(checkpoint), "--json"]):
-        done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[-1] == "[]"
+    done = subprocess.run([sys.executable, "-c", script, checkpoint], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines().count("[]") == 3
 
 
 def test_info(checkpoint):
@@ -85,22 +84,22 @@ def test_bad_input_gives_a_message_and_a_code_but_no_traceback(tmp_path, content
     path = tmp_path / "bad.safetensors"
     if content is not None:
         path.write_bytes(content)
-    done = call("info", path)
-    assert done.returncode == 3
-    assert "bad.safetensors" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    done = call("rcil info", str(path))
+    assert done.code == 3
+    assert "bad.safetensors" in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
 
 
 def test_debug_shows_the_traceback(tmp_path):
-    assert "Traceback" in call("--debug", "info", tmp_path / "none").stderr
+    assert "Traceback" in start("rcil", "--debug", "info", tmp_path / "none").stderr
 
 
 def test_import_and_info(tmp_path):
     torch.save({"layer1.0.conv1.weight": torch.zeros(4, 4, 3, 3)}, tmp_path / "a.pth")
-    done = call("import", tmp_path / "a.pth", "-o", tmp_path / "m.safetensors")
-    assert done.returncode == 3
-    assert "four stages" in done.stderr
+    done = call("rcil import", str(tmp_path / "a.pth"), "-o", str(tmp_path / "m.safetensors"))
+    assert done.code == 3
+    assert "four stages" in done.err
     assert not (tmp_path / "m.safetensors").exists()
 
 
@@ -113,9 +112,9 @@ def test_import_and_info(tmp_path):
     ],
 )
 def test_import_refuses_impossible_options(tmp_path, options, message):
-    done = call("import", tmp_path / "a.pth", "-o", tmp_path / "m.safetensors", *options)
-    assert done.returncode == 2
-    assert message in done.stderr
+    done = call("rcil import", str(tmp_path / "a.pth"), "-o", str(tmp_path / "m.safetensors"), *options)
+    assert done.code == 2
+    assert message in done.err
 
 
 def test_a_missing_package_is_named_with_the_remedy(tmp_path):

@@ -76,7 +76,7 @@ def test_lines_that_are_printed_anyway_count(clock):
 def test_the_thread_shows_lines_while_the_work_goes_on(clock):
     shown = []
     with heartbeat("work", terminal=False, make=lambda status: Heartbeat(status, shown.append, interval=0.01)):
-        for _ in range(500):
+        for _ in range(12_000):
             if len(shown) > 1:
                 break
             rcil.cli.heartbeat.time.sleep(0.01)

@@ -1,10 +1,9 @@
 import json
-import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
+from commands import call as call_script
 from sites import make_site, write_sample
 from typer.testing import CliRunner
 
@@ -17,8 +16,7 @@ from rcil.data.types import SegmentationData
 
 
 def call(*arguments):
-    command = [sys.executable, "-m", "rcil", "data", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return call_script("rcil data", *map(str, arguments))
 
 
 def messages(root, severity="error"):
@@ -127,43 +125,43 @@ def test_scan_applies_the_id_table(tmp_path):
 class TestCommandLine:
     def test_good(self, tmp_path):
         done = call("check", make_site(tmp_path, images=20))
-        assert done.returncode == 0, done.stderr
-        assert "0 warnings: fit for training" in done.stdout
+        assert done.code == 0, done.err
+        assert "0 warnings: fit for training" in done.out
         assert cv2.imread(str(tmp_path / "contact_sheet.png")).shape[1] > 900
 
     def test_bad_exits_with_a_list_and_json_holds_all(self, tmp_path):
         make_site(tmp_path)
         (tmp_path / "masks/val/val_1.png").write_bytes(b"x")
         done = call("check", tmp_path)
-        assert done.returncode == 6
-        assert "val_1.png" in done.stdout
-        assert "not fit for training" in done.stdout
-        document = json.loads(call("check", tmp_path, "--json").stdout)
+        assert done.code == 6
+        assert "val_1.png" in done.out
+        assert "not fit for training" in done.out
+        document = json.loads(call("check", tmp_path, "--json").out)
         assert document["ok"] is False
         assert len([p for p in document["problems"] if p["severity"] == "error"]) == 1
 
     def test_not_a_site(self, tmp_path):
         done = call("check", tmp_path)
-        assert done.returncode == 6
-        assert "classes.txt" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert done.code == 6
+        assert "classes.txt" in done.err
+        assert "Traceback" not in done.err
 
     def test_show(self, tmp_path):
         site = make_site(tmp_path / "site")
         done = call("show", site, "-o", tmp_path / "out", "--split", "val")
-        assert "6 overlays" in done.stdout
+        assert "6 overlays" in done.out
         drawn = cv2.imread(str(tmp_path / "out" / "val" / "val_0.png"))
         assert drawn.shape == (64, 96, 3)
-        assert call("show", site, "-o", tmp_path / "out", "--split", "vall").returncode == 2
+        assert call("show", site, "-o", tmp_path / "out", "--split", "vall").code == 2
 
     def test_a_generated_site_passes_the_check_and_knows_its_domains(self, tmp_path):
         done = call("make-site", tmp_path / "yard", "--count", "25", "--size", "120x160", "--frames", "0")
-        assert done.returncode == 0, done.stderr
-        assert call("check", tmp_path / "yard").returncode == 0
+        assert done.code == 0, done.err
+        assert call("check", tmp_path / "yard").code == 0
         data = read_site(tmp_path / "yard")
         assert {s.domain for s in data.splits["train"]} == {"sunny", "overcast", "rain", "night", "oldcam"}
-        assert call("make-site", tmp_path / "yard").returncode != 0
-        assert "HEIGHTxWIDTH" in call("make-site", tmp_path / "other", "--size", "12").stderr
+        assert call("make-site", tmp_path / "yard").code != 0
+        assert "HEIGHTxWIDTH" in call("make-site", tmp_path / "other", "--size", "12").err
 
 
 def test_findings_are_shown_where_no_contact_sheet_can_be_written(tmp_path):

@@ -1,12 +1,11 @@
 import json
 import math
-import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
 import torch
+from commands import call
 from networks import at_step, small_arch
 from sites import make_site, write_sample
 
@@ -105,18 +104,18 @@ def test_command_line(tmp_path):
     model = build(small_arch(), [["background", "ball", "cone"]])
     save(tmp_path / "m.safetensors", model, Metadata(architecture=model.arch, classes=class_table([list(model.names)])))
     make_site(tmp_path / "site")
-    command = [sys.executable, "-m", "rcil", "eval", str(tmp_path / "m.safetensors"), "--data", str(tmp_path / "site")]
-    done = subprocess.run([*command, "-o", str(tmp_path / "r.json")], capture_output=True, text=True, check=True)
-    assert "mean, all" in done.stdout
+    words = [str(tmp_path / "m.safetensors"), "--data", str(tmp_path / "site")]
+    done = call("rcil eval", *words, "-o", str(tmp_path / "r.json"))
+    assert done.code == 0 and "mean, all" in done.out
     document = json.loads((tmp_path / "r.json").read_text())
     assert document["miou"]["old"] is None
     assert len(document["classes"]) == 3
     assert np.sum(document["confusion"]) == 6 * 64 * 96
-    void = subprocess.run([*command, "--void-background", "--json"], capture_output=True, text=True, check=True)
-    assert np.sum(json.loads(void.stdout)["confusion"]) == 6 * 2 * 40 * 40
-    bad = subprocess.run([*command, "--split", "vall"], capture_output=True, text=True, check=False)
-    assert bad.returncode == 2
-    assert "Did you mean 'val'" in bad.stderr
+    void = call("rcil eval", *words, "--void-background", "--json")
+    assert np.sum(json.loads(void.out)["confusion"]) == 6 * 2 * 40 * 40
+    bad = call("rcil eval", *words, "--split", "vall")
+    assert bad.code == 2
+    assert "Did you mean 'val'" in bad.err
 
 
 def test_a_larger_look_interpolates():

@@ -22,7 +22,7 @@ def stored(task_file):
     """Writes a backbone as `rcil import` does, and returns its network: one branch, with the given activations."""
 
     def write(**activations):
-        arch = Architecture(backbone="resnet18", width=4, head_width=8, rc=None, **activations)
+        arch = Architecture(backbone="resnet18", width=4, blocks=(1, 1, 1, 1), head_width=8, rc=None, **activations)
         torch.manual_seed(0)
         plain = build(arch, [["background"]]).eval()
         randomise(plain)

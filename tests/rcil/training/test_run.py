@@ -7,12 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from commands import call
 from safetensors.torch import load_file
+from sites import write_task
 
 from rcil.core.errors import ConfigError, TrainingError
 from rcil.data.scan import data_digest
@@ -33,11 +34,24 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
+@pytest.fixture(scope="module")
+def task_file(tmp_path_factory):
+    """The tiny task; nothing writes to it."""
+    return write_task(tmp_path_factory.mktemp("task"))
+
+
+@pytest.fixture(scope="module")
+def finished(task_file, tmp_path_factory):
+    """An uninterrupted run; nothing writes to it."""
+    output = tmp_path_factory.mktemp("finished") / "whole"
+    run_task(load_task(task_file), output)
+    return output
+
+
 @pytest.fixture
-def whole(task_file, tmp_path):
-    """An uninterrupted run."""
-    run_task(load_task(task_file), tmp_path / "whole")
-    return tmp_path / "whole"
+def whole(finished, tmp_path):
+    """A copy of an uninterrupted run."""
+    return shutil.copytree(finished, tmp_path / "whole")
 
 
 def best_of(folder):
@@ -129,18 +143,28 @@ def test_whole_images_are_counted_while_a_method_looks_at_them(task_file, tmp_pa
     assert len(looks[1, 0, False]) == len(looks[1, 1, True]) > 1
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from rcil.tasks.task import load_task
+from rcil.training.run import run_task
+
+def kill(event):
+    if (output / "step1" / "state.pt").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+task, output = map(Path, sys.argv[1:])
+run_task(load_task(task), output, listen=kill)
+"""
+
+
 def test_kill_9_and_resume_end_bit_identical(task_file, tmp_path, whole):
     output = tmp_path / "killed"
-    command = [sys.executable, "-m", "rcil", "train", str(task_file), "-o", str(output)]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (output / "step1" / "state.pt").exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert process.returncode == -signal.SIGKILL, "the run must still have been going"
-    subprocess.run([*command, "--resume"], env=env, check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", KILLED, task_file, output], env=env, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (output / "step1.safetensors").exists()
+    run_task(load_task(task_file), output, resume=True)
     for step in (0, 1):
         assert same(tensors(output, step), tensors(whole, step))
 
@@ -229,21 +253,10 @@ class TestFolders:
 
 
 def test_command_line_errors_have_no_traceback(task_file, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "rcil",
-        "train",
-        str(task_file),
-        "-o",
-        str(tmp_path / "x"),
-        "--set",
-        "trainig.batch=2",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "Did you mean 'training'" in done.stderr
-    assert "Traceback" not in done.stderr
+    done = call("rcil train", str(task_file), "-o", str(tmp_path / "x"), "--set", "trainig.batch=2")
+    assert done.code == 2
+    assert "Did you mean 'training'" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_settling_changes_statistics_and_no_weight(task_file, tmp_path):

@@ -6,12 +6,19 @@ import cv2
 import numpy as np
 import pytest
 from clips import contents, make_clip
+from commands import call
 from networks import at_step, small_arch
 from served import write_model
 
 from rcil.checkpoint.file import save
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata, class_table
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture
@@ -25,14 +32,16 @@ def files(tmp_path):
     return tmp_path
 
 
-def overlay(folder, *options, image="image.png", mask="mask.png"):
-    command = [sys.executable, "-m", "rcil_serve", "overlay", image, mask, "--model", "m.safetensors", "-o", "out.png"]
-    return subprocess.run([*command, *options], capture_output=True, text=True, check=False, cwd=folder)
+def serve(command, *words):
+    return call(f"rcil-serve {command}", *words)
+
+
+OVERLAY = ["overlay", "image.png", "mask.png", "--model", "m.safetensors", "-o", "out.png"]
 
 
 def test_overlay(files):
-    done = overlay(files, "--alpha", "1", "--no-legend")
-    assert done.returncode == 0, done.stderr
+    done = serve(*OVERLAY, "--alpha", "1", "--no-legend")
+    assert done.code == 0, done.err
     drawn = cv2.imread(str(files / "out.png"))[..., ::-1]
     assert drawn.shape == (40, 60, 3)
     assert drawn[15, 15].tolist() == list(read_header(files / "m.safetensors").metadata.classes[1].colour)
@@ -40,7 +49,7 @@ def test_overlay(files):
 
 
 def test_legend_is_added_below(files):
-    assert overlay(files).returncode == 0
+    assert serve(*OVERLAY).code == 0
     assert cv2.imread(str(files / "out.png")).shape[0] > 40
 
 
@@ -56,10 +65,10 @@ def test_legend_is_added_below(files):
 )
 def test_bad_input(files, make, message):
     make(files)
-    done = overlay(files)
-    assert done.returncode == 6
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    done = serve(*OVERLAY)
+    assert done.code == 6
+    assert message in done.err
+    assert "Traceback" not in done.err
     assert not (files / "out.png").exists()
 
 
@@ -71,27 +80,20 @@ def test_serving_imports_no_torch(files):
         "except SystemExit as stop: assert not stop.code\n"
         "assert 'torch' not in sys.modules and 'cv2' in sys.modules"
     )
-    arguments = ["overlay", "image.png", "mask.png", "--model", "m.safetensors", "-o", "out.png"]
-    subprocess.run([sys.executable, "-c", script, *arguments], check=True, cwd=files)
-
-
-def serve(folder, *arguments):
-    command = [sys.executable, "-m", "rcil_serve", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    subprocess.run([sys.executable, "-c", script, *OVERLAY], check=True, cwd=files)
 
 
 def test_video_from_the_command_line(tmp_path):
     write_model(tmp_path / "m.onnx")
     make_clip(tmp_path / "in.mp4", 6)
-    done = serve(
-        tmp_path, "video", "in.mp4", "-m", "m.onnx", "-o", "out.mp4", "--legend", "--smooth", "2", "--threads", "1"
-    )
+    command = [sys.executable, "-m", "rcil_serve", "video", "in.mp4", "-m", "m.onnx", "-o", "out.mp4", "--threads", "1"]
+    done = subprocess.run([*command, "--legend", "--smooth", "2"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "done: 6 frames" in done.stdout and "CPU" in done.stdout
     assert len(contents(tmp_path / "out.mp4").times) == 6
     assert json.loads((tmp_path / "out.receipt.json").read_text())["status"] == "done"
-    told = serve(tmp_path, "video", "in.mp4", "-m", "m.onnx", "--jsonl", "f.jsonl", "--json", "--max-frames", "2")
-    assert json.loads(told.stdout)["frames"]["written"] == 2
+    told = serve("video", "in.mp4", "-m", "m.onnx", "--jsonl", "f.jsonl", "--json", "--max-frames", "2")
+    assert json.loads(told.out)["frames"]["written"] == 2
 
 
 def test_images_from_the_command_line(tmp_path):
@@ -99,8 +101,8 @@ def test_images_from_the_command_line(tmp_path):
     for name, size in (("a", (40, 60)), ("b", (50, 30))):
         cv2.imwrite(str(tmp_path / f"{name}.png"), np.full((*size, 3), (10, 20, 30), np.uint8))
     (tmp_path / "c.jpg").write_bytes(b"broken")
-    done = serve(tmp_path, "images", ".", "-m", "m.onnx", "-o", "seen")
-    assert done.returncode != 0 and "1 of 3 images could not be read" in done.stderr
+    done = serve("images", ".", "-m", "m.onnx", "-o", "seen")
+    assert done.code != 0 and "1 of 3 images could not be read" in done.err
     assert cv2.imread(str(tmp_path / "seen" / "masks" / "b.png"), cv2.IMREAD_UNCHANGED).shape == (50, 30)
     assert cv2.imread(str(tmp_path / "seen" / "overlays" / "a.jpg")).shape == (40, 60, 3)
     assert [entry["size"] for entry in json.loads((tmp_path / "seen" / "images.json").read_text())["images"]] == [
@@ -122,7 +124,7 @@ def test_images_from_the_command_line(tmp_path):
 )
 def test_errors_are_words_and_leave_nothing(tmp_path, arguments, code, words):
     write_model(tmp_path / "m.onnx")
-    done = serve(tmp_path, *arguments)
-    assert done.returncode == code, done.stderr
-    assert words in done.stderr and "Traceback" not in done.stderr
+    done = serve(*arguments)
+    assert done.code == code, done.err
+    assert words in done.err and "Traceback" not in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]

@@ -100,7 +100,7 @@ def test_a_single_client_waits_for_nobody(path):
 
 
 def test_two_batches_run_at_once(path):
-    meeting = threading.Barrier(2, timeout=20)
+    meeting = threading.Barrier(2, timeout=120)
     backend = BatchingBackend(Wrapped(open_backend(path, "cpu", 1), meeting.wait), 4)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda seed: backend.run(picture(seed)[None]), range(2)))

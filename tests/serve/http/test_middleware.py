@@ -114,9 +114,9 @@ def test_full_queue_and_time_limit(model):
 
     def wait():
         inside.set()
-        assert go_on.wait(20)
+        assert go_on.wait(120)
 
-    options = HttpOptions(model, queue=1, workers=1, timeout=20, threads=1)
+    options = HttpOptions(model, queue=1, workers=1, timeout=120, threads=1)
     app = make_app(options, lambda path: Wrapped(open_backend(path, "cpu", 1)))
     statuses = []
     with client_of(app) as client:
@@ -128,7 +128,7 @@ def test_full_queue_and_time_limit(model):
         threads = [threading.Thread(target=ask) for _ in range(2)]
         for thread in threads:
             thread.start()
-        assert inside.wait(20)
+        assert inside.wait(120)
         while app.state.service.workers.in_use < 2:
             time.sleep(0.005)
         for body in (IMAGE, bytes(5_000_000)):
@@ -146,10 +146,10 @@ def test_full_queue_and_time_limit(model):
 
 def test_a_model_that_takes_too_long(model):
     go_on = threading.Event()
-    options = HttpOptions(model, timeout=0.6, workers=1, threads=1)
+    options = HttpOptions(model, timeout=1.5, workers=1, threads=1)
     app = make_app(options, lambda path: Wrapped(open_backend(path, "cpu", 1)))
     with client_of(app) as client:
-        app.state.service.models.current.backend.before = lambda: go_on.wait(20)
+        app.state.service.models.current.backend.before = lambda: go_on.wait(120)
         assert client.post("/segment", content=IMAGE).status_code == 504
         waiting = client.post("/segment", content=IMAGE)
         assert (waiting.status_code, waiting.headers["Retry-After"]) == (503, "1")

@@ -69,7 +69,7 @@ def raised(number, picture=None):
 
 
 def wait_for(condition):
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -36,7 +36,7 @@ def test_a_kill_takes_the_children_along(here):
     ending = run(["sleeper"], here / "log", Moment(0.2, after_output=True), (here / "pid").exists)
     assert ending.killed and ending.code == -9 and ending.after_output
     pid = int((here / "pid").read_text())
-    end = time.monotonic() + 10
+    end = time.monotonic() + 120
     while not is_gone(pid):
         assert time.monotonic() < end, "the child lives"
         time.sleep(0.01)
@@ -52,7 +52,7 @@ def test_a_run_that_ends_before_its_moment_is_not_killed(here):
 
 
 def test_the_first_output_is_timed(here):
-    (here / "writer.py").write_text("import time\nopen('out', 'w').close()\ntime.sleep(0.3)")
+    (here / "writer.py").write_text("import time\nopen('out', 'w').close()\ntime.sleep(1)")
     pace = measure(["writer"], here / "log", (here / "out").exists)
     assert 0 < pace.first <= pace.total - 0.25
 

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import av
 import numpy as np
@@ -93,6 +95,14 @@ def test_a_crash_at_the_start_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(isolated, "_CHILD", "import os; os.abort()  # {path} {memory}")
     with pytest.raises(SourceError, match=r"a\.mp4 crashes the decoder \(SIGABRT\)"):
         open_source(str(tmp_path / "a.mp4"), isolated=True)
+
+
+def test_the_process_starts_quickly_because_it_imports_little():
+    """Every file that is opened waits for these imports; counted in modules, because seconds depend on the machine."""
+    heavy = {"pydantic", "torch", "onnx", "onnxruntime", "fastapi"}
+    code = f"import sys; from rcil_serve.stream.sources import decoder_process; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_closing_early_leaves_no_process(tmp_path):
