@@ -101,8 +101,10 @@ def _iteration(job: StepJob, student: Network, old: Network | None, method: Meth
 def _looking(
     job: StepJob, student: Network, old: Network | None, previous: Model, method: Method
 ) -> tuple[int, float, float]:
-    """How often the method looks at whole images (before the training, after it, both or never), and the seconds per
-    image that it takes to look at them and to fit something to all of them."""
+    """How often the method looks at whole images, and the seconds per image of each look and of all that it then fits.
+
+    Methods look at them before the training, after it, both or never.
+    """
     numbers, device = looked_at(len(job.crops), IMAGES)[:IMAGES], job.processes.device
     looks, looked, fitted = 0, [0.0], 0.0
 
