@@ -211,12 +211,20 @@ def make_site_command(
     frames: Annotated[
         int, typer.Option(min=0, help="Length of the video clip in frames; 0 for no clip.")
     ] = defaults.FRAMES,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLASS", help="Label nothing but this class in the split train, and leave out images without it."
+        ),
+    ] = None,
     dry_run: DryRunFlag = False,
     as_json: AsJson = False,
 ) -> None:
     """Generate a site: images of a yard in five weather and camera conditions, with masks and a video clip.
 
     Example: `rcil data make-site yard --count 100`
+
+    Example: `rcil data make-site yard --only vehicle`
     """
     from rcil.core.errors import ConfigError
     from rcil.scenes import make_site
@@ -227,10 +235,10 @@ def make_site_command(
         raise ConfigError(f"'{size}' is not a size", "Write HEIGHTxWIDTH, for example 240x320.")
     shape = int(parts[0]), int(parts[1])
     if dry_run:
-        print_dry_run(dry(target, seed=seed, images=count, size=shape, frames=frames), as_json=as_json)
+        print_dry_run(dry(target, seed=seed, images=count, size=shape, frames=frames, only=only), as_json=as_json)
         return
     with progress_line(f"generating {target}"):
-        summary = make_site(target, seed=seed, images=count, size=shape, frames=frames)
+        summary = make_site(target, seed=seed, images=count, size=shape, frames=frames, only=only)
     if as_json:
         print_json({**asdict(summary), "root": str(target)})
         return

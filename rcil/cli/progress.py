@@ -82,7 +82,10 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
                 total = event.epochs * event.iterations
                 tasks[event.step] = bars.add_task("", total=total, step=event.step, note="")
             if event.looked is not None:
-                note = "processing whole images, {} of {}".format(*event.looked)
+                done, total = event.looked
+                note = f"processing whole images, {done} of {total}"
+                if done == total:
+                    note = f"fitting the classifier to {total} whole images"
                 bars.update(tasks[event.step], note=note)
                 beat.status = f"step {event.step}: {note}"
                 return

@@ -279,7 +279,10 @@ def print_demo(document: dict[str, Any], output: Path) -> None:
     files = ("demo.jpg", "vehicle/report.html", "export/report.html", "video.mp4", "diff/diff.html", "report.json")
     for text in (
         f"look at {', '.join(str(output / name) for name in files)}",
-        "next, with your own model and images:",
+        "next, with the images of another site:",
+        "  rcil data make-site yard --only vehicle",
+        f"  rcil add-class --from {output / 'deployed.safetensors'} --data yard --class vehicle -o vehicle",
+        "then with your own model and images:",
         "  rcil data check my_site",
         "  rcil add-class --from model.safetensors --data my_site --class forklift -o forklift",
         "  rcil-export forklift/model.safetensors -o delivered --images my_site --previous model.safetensors",

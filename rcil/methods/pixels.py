@@ -23,6 +23,8 @@ MIN_COLUMNS = 100
 MAX_PIXELS = 150_000
 """With many images there are fewer pixels of each, in every image at the same density: a row of the classifier is then
 fitted in seconds."""
+DENSE_IMAGES = MAX_PIXELS // MAX_PER_IMAGE
+"""More images than this do not have more pixels."""
 CHANNELS = 16
 """Channels that are interpolated at a time."""
 

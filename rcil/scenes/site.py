@@ -14,7 +14,7 @@ import numpy as np
 
 from rcil import defaults
 from rcil.core.documents import parse_json
-from rcil.core.errors import ConfigError, RcilError
+from rcil.core.errors import ConfigError, RcilError, did_you_mean
 from rcil.core.files import building, check_writable, write_file
 from rcil.core.images import write_image
 from rcil.core.log import DryRun
@@ -61,6 +61,7 @@ def make_site(
     domains: Sequence[str] = tuple(DOMAINS),
     image_format: Literal["jpg", "png"] = "jpg",
     frames: int = defaults.FRAMES,
+    only: str | None = None,
 ) -> SiteSummary:
     """Generate a site folder atomically.
 
@@ -74,12 +75,14 @@ def make_site(
         domains: Names of `DOMAINS`, which alternate; the clip shows the first.
         image_format: Suffix of the images; masks are PNG.
         frames: Length of the clip; 0 for no clip.
+        only: The class that somebody labels who needs only this one: training masks name no other, and training images
+            without it are left out. The other splits stay complete, to measure with.
     """
-    _check(seed, images, size, domains, image_format, frames)
+    _check(seed, images, size, domains, image_format, frames, only)
     folder = target.resolve()
     with _explained(folder), building(folder) as root:
-        listing = {f"{_split_of(index)}/{index:06d}": domain_of(index, domains) for index in range(images)}
-        seen = _write_images(root, listing, seed, size, image_format)
+        numbered = {f"{_split_of(index)}/{index:06d}": domain_of(index, domains) for index in range(images)}
+        listing, seen = _write_images(root, numbered, seed, size, image_format, only)
         if frames:
             clip = make_clip(seed, frames, size, domain=domains[0])
             write_clip(root / "clip.mp4", root / "clip_masks", clip, FPS, size)
@@ -89,7 +92,7 @@ def make_site(
             "generator": "rcil.scenes",
             "version": VERSION,
             "seed": seed,
-            "options": {**options, "frames": frames},
+            "options": {**options, "frames": frames, **({} if only is None else {"only": only})},
             "clip": {"frames": frames, "fps": FPS, "domain": domains[0]} if frames else None,
             "image_domains": listing,
         }
@@ -106,20 +109,29 @@ def made_with(root: Path) -> dict[str, Any]:
         return {}
 
 
-def dry_run(target: Path, *, seed: int, images: int, size: tuple[int, int], frames: int) -> DryRun:
+def dry_run(
+    target: Path, *, seed: int, images: int, size: tuple[int, int], frames: int, only: str | None = None
+) -> DryRun:
     """Report what `make_site` would do."""
-    _check(seed, images, size, tuple(DOMAINS), "jpg", frames)
+    _check(seed, images, size, tuple(DOMAINS), "jpg", frames, only)
     with _explained(target):
         check_writable(target)
     splits = Counter(_split_of(index) for index in range(images))
     shape = f"{size[0]}x{size[1]}"
     clip = {"clip": f"{frames} frames of {shape}"} if frames else {}
     made = ", ".join(f"{count} {split}" for split, count in splits.items())
+    made += "" if only is None else f" (train: those that show {only})"
     return DryRun({}, {str(target): f"{made} images of {shape} with masks, classes.txt, dataset.json", **clip})
 
 
 def _check(
-    seed: int, images: int, size: tuple[int, int], domains: Sequence[str], image_format: str, frames: int
+    seed: int,
+    images: int,
+    size: tuple[int, int],
+    domains: Sequence[str],
+    image_format: str,
+    frames: int,
+    only: str | None,
 ) -> None:
     """Raise for impossible options before anything is drawn."""
     check_size(size)
@@ -134,6 +146,8 @@ def _check(
         raise ConfigError(f"size {size[0]}x{size[1]} is odd", "MPEG-4 needs an even height and width.")
     if image_format not in ("jpg", "png"):
         raise ConfigError(f"unknown image format '{image_format}'", "Use jpg or png.")
+    if only is not None and only not in CLASSES[1:]:
+        raise ConfigError(f"unknown class '{only}'", did_you_mean(only, CLASSES[1:]))
 
 
 @contextmanager
@@ -149,18 +163,30 @@ def _explained(target: Path) -> Iterator[None]:
 
 
 def _write_images(
-    root: Path, listing: dict[str, str], seed: int, size: tuple[int, int], image_format: str
-) -> dict[str, int]:
-    """Write every listed image with its mask; returns how many images show each class."""
+    root: Path, listing: dict[str, str], seed: int, size: tuple[int, int], image_format: str, only: str | None
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Write every listed image with its mask, except for training images without the `only` class to be labelled.
+
+    Returns what is left of the listing, and how many masks show each class.
+    """
+    written: dict[str, str] = {}
     seen = dict.fromkeys(CLASSES, 0)
     palette = palette_of(list(map(ClassSpec, CLASSES, colours_for(CLASSES))))
     for index, (name, domain) in enumerate(listing.items()):
         scene = make_scene(seed, index, size=size, domain=domain)
+        mask = scene.mask
+        if only is not None and _split_of(index) == "train":
+            mask = np.where(mask == CLASSES.index(only), mask, np.uint8(0))
+            if not mask.any():
+                continue
+        written[name] = domain
         write_image(root / "images" / f"{name}.{image_format}", scene.image, quality=QUALITY)
-        write_mask(root / "masks" / f"{name}.png", scene.mask, palette)
-        for class_id in np.flatnonzero(np.bincount(scene.mask.ravel())):
+        write_mask(root / "masks" / f"{name}.png", mask, palette)
+        for class_id in np.flatnonzero(np.bincount(mask.ravel())):
             seen[CLASSES[class_id]] += 1
-    return seen
+    if not any(name.startswith("train/") for name in written):
+        raise ConfigError(f"no training image shows {only}", "Generate more images.")
+    return written, seen
 
 
 def _split_of(index: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rcil import defaults
 from rcil.core.errors import TrainingError
+from rcil.methods.pixels import DENSE_IMAGES
 from rcil.site.recipe import LATER, Choice
 from rcil.site.request import Request
 from rcil.training.estimate import duration
@@ -49,6 +50,8 @@ class Costs:
     """One whole image before or after the training."""
     looks: int
     """How often the method looks at whole images: before the training, after it, or both."""
+    fitted: float
+    """What the method fits to whole images, before and after the training, per image."""
     validated: float
     """One image of a validation."""
     compared: float
@@ -188,7 +191,8 @@ def _unavoidable(amounts: Amounts, costs: Costs) -> float:
 
 def _effort_seconds(request: Request, amounts: Amounts, costs: Costs, effort: Effort) -> float:
     """Seconds of what is done beside the iterations, without the comparison."""
-    looked = costs.looks * len(looked_at(amounts.images, effort.finishing_images)) * costs.looked
+    count = len(looked_at(amounts.images, effort.finishing_images))
+    looked = costs.looks * count * costs.looked + min(count, DENSE_IMAGES) * costs.fitted
     validations = sum(request.training.validates(epoch, effort.epochs) for epoch in range(1, effort.epochs + 1))
     images = min(amounts.held_out, effort.validate_images)
     return looked + (validations + bool(validations)) * images * costs.validated  # once more to complete the masks

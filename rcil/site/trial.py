@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any
 
 import torch
 from torch.utils.data import default_collate
@@ -16,7 +15,6 @@ from rcil.data.types import Sample, SegmentationData
 from rcil.hardware.processes import Processes
 from rcil.inference import Model
 from rcil.methods import Method
-from rcil.methods.pixels import sample_pixels
 from rcil.nn import Network
 from rcil.nn.freeze import freeze_stages, set_frozen_modes
 from rcil.site.forgetting import Pair, compare
@@ -58,12 +56,11 @@ def measure_costs(
     check_memory(memory - weights_on(device, (student, old)), device, settings, job.index)
     with torch.random.fork_rng(devices=gpus):
         iteration = _iteration(job, student, old, method)
-        looks = _looks(job, student, old, previous, method)
-        looked = _per_image(_whole(job, student, old), device) if looks else 0.0
+        looks, looked, fitted = _looking(job, student, old, previous, method)
     data, samples = evaluated
     pair = Pair(previous, previous, data, job.scale)
     compared = _per_image((partial(compare, pair, [sample], ()) for sample in samples[:IMAGES]), device)
-    return Costs(iteration, looked, looks, compared / 2, compared), memory
+    return Costs(iteration, looked, looks, fitted, compared / 2, compared), memory
 
 
 def _iteration(job: StepJob, student: Network, old: Network | None, method: Method) -> float:
@@ -101,41 +98,36 @@ def _iteration(job: StepJob, student: Network, old: Network | None, method: Meth
     return max(computing, loading / settings.workers)
 
 
-def _whole(job: StepJob, student: Network, old: Network | None) -> Iterator[Callable[[], object]]:
-    """What a method does with some whole images."""
-    for number in looked_at(len(job.crops), IMAGES)[:IMAGES]:
-        yield partial(_look, job, student, old, number)
+def _looking(
+    job: StepJob, student: Network, old: Network | None, previous: Model, method: Method
+) -> tuple[int, float, float]:
+    """How often the method looks at whole images, and the seconds per image of each look and of all that it then fits.
 
+    Methods look at them before the training, after it, both or never.
+    """
+    numbers, device = looked_at(len(job.crops), IMAGES)[:IMAGES], job.processes.device
+    looks, looked, fitted = 0, [0.0], 0.0
 
-def _look(job: StepJob, student: Network, old: Network | None, number: int) -> None:
-    sample_pixels(student, old, [job.crops.whole(number, job.scale)])
+    def whole(times: list[float]) -> Iterator[Batch]:
+        for number in numbers:
+            begun = time.perf_counter()
+            yield job.crops.whole(number, job.scale)
+            _synchronise(device)
+            times.append(time.perf_counter() - begun)
 
-
-class _LookedError(Exception):
-    """Raised when a method asks for an image."""
-
-
-def _looks(job: StepJob, student: Network, old: Network | None, previous: Model, method: Method) -> int:
-    """How often the method looks at whole images: before the training, after it, both or never."""
-
-    def probe() -> Iterator[Any]:
-        raise _LookedError
-        yield
-
-    def start(images: Iterable[Any]) -> None:
+    def start(images: Iterable[Batch]) -> None:
         if old is not None:
             method.start(student, old, job.info, images)
 
-    def finish(images: Iterable[Any]) -> None:
+    def finish(images: Iterable[Batch]) -> None:
         method.finish(student, previous.network, old, job.info, images)
 
-    looks = 0
     for call in (start, finish):
-        try:
-            call(probe())
-        except _LookedError:
-            looks += 1
-    return looks
+        times: list[float] = []
+        seconds = _seconds(partial(call, whole(times)), device)
+        if times:
+            looks, looked, fitted = looks + 1, times, fitted + (seconds - sum(times)) / len(times)
+    return looks, median(looked), fitted
 
 
 def _per_image(calls: Iterable[Callable[[], object]], device: torch.device) -> float:
@@ -151,6 +143,10 @@ def _per_image(calls: Iterable[Callable[[], object]], device: torch.device) -> f
 def _seconds(call: Callable[[], object], device: torch.device) -> float:
     start = time.perf_counter()
     call()
+    _synchronise(device)
+    return time.perf_counter() - start
+
+
+def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # kernels run asynchronously
-    return time.perf_counter() - start

@@ -12,6 +12,7 @@ from rcil.core.images import Image, read_rgb
 from rcil.core.mask_classes import recorded_names
 from rcil.core.masks import Mask, decode_mask
 from rcil.core.reading import DataError, read_bytes
+from rcil.data.site import read_classes
 from rcil.model.metadata import ClassInfo
 
 IGNORE = 255
@@ -31,7 +32,8 @@ def draw_overlay(image: Path, mask: Path, classes: Sequence[ClassInfo], alpha: f
             f"{mask} is {ids.shape[1]}x{ids.shape[0]} pixels, {image} is {pixels.shape[1]}x{pixels.shape[0]}",
             "Pass the mask that belongs to this image, at the same size.",
         )
-    drawn = classes_of_mask(ids, recorded_names(data, str(mask)), classes, str(mask))
+    names = recorded_names(data, str(mask))
+    drawn = classes_of_mask(ids, site_names(mask) if names is None else names, classes, str(mask))
     hidden = next((id_ for id_, info in drawn.items() if info is classes[0]), 0)
     picture = overlay(
         pixels, ids, lut_of({id_: c.colour for id_, c in drawn.items()}), alpha, background=hidden, ignore=IGNORE
@@ -41,6 +43,15 @@ def draw_overlay(image: Path, mask: Path, classes: Sequence[ClassInfo], alpha: f
     return np.vstack([picture, legend([(c.name, c.colour) for c in classes], picture.shape[1])])
 
 
+def site_names(mask: Path) -> dict[int, str] | None:
+    """Class names by id of the site folder that a mask belongs to; None for a mask elsewhere."""
+    for folder in mask.absolute().parents:
+        files = (folder.parent / name for name in ("classes.txt", "dataset.yaml"))
+        if folder.name == "masks" and any(map(Path.is_file, files)):
+            return {id_: spec.name for id_, spec in enumerate(read_classes(folder.parent))}
+    return None
+
+
 def classes_of_mask(
     ids: Mask, names: dict[int, str] | None, classes: Sequence[ClassInfo], source: str
 ) -> dict[int, ClassInfo]:
@@ -48,8 +59,8 @@ def classes_of_mask(
 
     Args:
         ids: Class ids [H, W].
-        names: Class names by id that the mask records; classes are then matched by name. None if it records none: the
-            ids are those of the table.
+        names: Class names by id that the mask or its site records; classes are then matched by name. None if there are
+            none: the ids are those of the table.
         classes: Classes of the model.
         source: The mask, for errors.
     """

@@ -120,12 +120,14 @@ def test_a_training_says_where_it_is(beats, clock, capsys, as_json):
         listen(Event(1, 0, 2, 3, 10, {"ce": 0.5}, images=8))
         clock.now += 31
         beats[0].tick()
-        listen(Event(1, 1, 2, 10, 10, {}, looked=(5, 200)))
-        clock.now += 31
-        beats[0].tick()
+        for looked in ((5, 200), (200, 200)):
+            listen(Event(1, 1, 2, 10, 10, {}, looked=looked))
+            clock.now += 31
+            beats[0].tick()
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.splitlines() == [
         "step 1, iteration 3 of 20, ce 0.500 (0:00:31 so far)",
         "step 1: processing whole images, 5 of 200 (0:01:02 so far)",
+        "step 1: fitting the classifier to 200 whole images (0:01:33 so far)",
     ]

@@ -52,6 +52,30 @@ def test_description(root):
     assert described["image_domains"]["test/000009"] == make_scene(3, 9, size=(64, 96)).domain
 
 
+def test_a_site_where_only_one_class_was_labelled(root, tmp_path):
+    made = make_site(tmp_path / "cars", seed=3, only="vehicle", **SMALL)
+    car, left = CLASSES.index("vehicle"), set()
+    for path in (root / "masks").rglob("*.png"):
+        name, whole = path.relative_to(root / "masks"), read_mask(path)
+        other, is_train = tmp_path / "cars" / "masks" / name, name.parts[0] == "train"
+        if is_train and not (whole == car).any():
+            assert not other.exists()
+            continue
+        left.add(name.with_suffix("").as_posix())
+        assert np.array_equal(read_mask(other), whole * (whole == car) if is_train else whole)
+    images = {p.relative_to(tmp_path / "cars" / "images") for p in (tmp_path / "cars" / "images").rglob("*.jpg")}
+    described = json.loads((tmp_path / "cars" / "dataset.json").read_text())
+    assert {p.with_suffix("").as_posix() for p in images} == set(described["image_domains"]) == left
+    assert 0 < made.splits["train"] < 6 and sum(made.splits.values()) == len(left)
+    assert described["options"]["only"] == "vehicle"
+    with pytest.raises(ConfigError, match="unknown class 'con'") as caught:
+        make_site(tmp_path / "no", seed=3, only="con", **SMALL)
+    assert "cone" in caught.value.hint
+    with pytest.raises(ConfigError, match="no training image shows cone"):
+        make_site(tmp_path / "no", seed=3, only="cone", **SMALL)
+    assert not (tmp_path / "no").exists()
+
+
 def test_pixels_are_those_of_the_scenes(root):
     scene = make_scene(3, 7, size=(64, 96))
     assert np.array_equal(read_mask(root / "masks/val/000007.png"), scene.mask)

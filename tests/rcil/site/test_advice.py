@@ -41,7 +41,7 @@ def test_an_uncertain_one_needs_other_images():
 
 def test_a_forgotten_class():
     (step,) = advice("rejected", ("ball", "old", "broken"), ("cone", "new", "kept"))
-    assert "To forget less of ball" in step["text"]
+    assert "To forget less of ball" in step["text"] and "--minutes" in step["text"]
     assert step["command"] == (
         "rcil add-class --from 'old model.safetensors' --data site --class cone --class box -o out/new-strict --strict"
     )
@@ -50,6 +50,7 @@ def test_a_forgotten_class():
 def test_a_class_that_was_not_learned():
     broken = ("cone", "new", "broken")
     (step,) = advice("rejected", broken, ("ball", "old", "kept"))
+    assert "--minutes" in step["text"] and "--epochs" not in step["text"]
     assert "training images now: cone: 7" in step["text"] and step["command"] == "rcil data check site"
     _, free = advice("rejected", broken, run=replace(RUN, method="strict"))
     assert free["command"].endswith("-o out/new-free") and "--strict" not in free["command"]

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from rcil.core.errors import TrainingError
+from rcil.methods.pixels import DENSE_IMAGES
 from rcil.site.recipe import PENDING, SCHEDULED
 from rcil.site.schedule import (
     MARGIN,
@@ -18,7 +19,7 @@ from rcil.site.schedule import (
 )
 
 AMOUNTS = Amounts(images=200, held_out=40, evaluated=50, share=0.1)
-COSTS = Costs(iteration=1.0, looked=0.1, looks=2, validated=0.1, compared=0.2)
+COSTS = Costs(iteration=1.0, looked=0.1, looks=2, fitted=0.0, validated=0.1, compared=0.2)
 
 
 @pytest.fixture
@@ -56,6 +57,13 @@ def test_a_generous_budget_is_not_used_up(open_request):
     assert not schedule.limited
     # 50 compared, 2 x 200 looked at, 4 validations of 40 and as many completed masks
     assert schedule.seconds == pytest.approx(50 * 0.2 + 2 * 200 * 0.1 + 5 * 40 * 0.1 + 500)
+
+
+@pytest.mark.parametrize(("images", "seconds"), [(12, 12 * 0.5), (200, DENSE_IMAGES * 0.5)])
+def test_fitting_to_whole_images_is_part_of_the_time(open_request, images, seconds):
+    amounts, request = dataclasses.replace(AMOUNTS, images=images), open_request()
+    without, fitted = (fit(request, amounts, dataclasses.replace(COSTS, fitted=each), 3600) for each in (0.0, 0.5))
+    assert fitted.seconds - without.seconds == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("budget", [100, 200, 400])

@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -5,9 +6,10 @@ import torch
 
 from rcil.core.errors import TrainingError
 from rcil.hardware.processes import ALONE
+from rcil.methods import rcil_plus
 from rcil.site.preflight import preflight
 from rcil.site.run import _step
-from rcil.site.trial import measure_costs
+from rcil.site.trial import IMAGES, measure_costs
 from rcil.training import memory
 
 
@@ -29,9 +31,15 @@ def measured(ask):
 def test_every_method_can_be_tried(measured, name, looks):
     costs, needed = measured(name)
     assert costs.looks == looks
-    assert (costs.looked > 0) == bool(looks)
+    assert (costs.looked > 0) == (costs.fitted > 0) == bool(looks)
     assert min(costs.iteration, costs.validated, costs.compared) > 0
     assert needed > 0
+
+
+def test_the_time_of_the_fit_is_measured(measured, monkeypatch):
+    monkeypatch.setattr(rcil_plus, "refit_classifier", lambda student, pixels: time.sleep(0.6))
+    costs, _ = measured("rcil-plus")
+    assert costs.fitted > 2 * 0.6 / IMAGES > costs.looked, "before and after the training"
 
 
 def test_larger_crops_need_more_memory(measured):

@@ -96,6 +96,7 @@ def test_wrong_overrides(task_file, overrides, message):
         ("training.epochs=[30, 1000000]", "training.epochs: 1e+06 is too large; the maximum is 10000"),
         ("training.scale=[0.001, 2]", "training.scale: 0.001 is too small; the minimum is 0.05"),
         ("training.scale=[0.5, 100]", "training.scale: 100 is too large; the maximum is 10"),
+        ("training.lr=abc", "training.lr: 'abc' is not a list"),
         ("training.workers=5000", "training.workers: 5000 is too large; the maximum is 256"),
         ("training.lr=[50, 1]", "training: lr 50 is too large for sgd; the maximum is 2"),
         ("method.lr={mib: [0.1, 3]}", "lr 3 is too large for sgd; the maximum is 2"),

@@ -36,6 +36,17 @@ def test_names_decide_where_a_mask_records_them(draw):
     assert draw([0, 1, 2, 255, 0, 1], names) == [CAR, [9] * 3, ROAD, [9] * 3, CAR, [9] * 3]
 
 
+def test_a_mask_of_a_site_has_the_names_of_the_site(tmp_path):
+    image, mask = (tmp_path / kind / "train" / "cam" / "a.png" for kind in ("images", "masks"))
+    write_image(image, IMAGE)
+    write_mask(mask, np.full((4, 6), 2, np.uint8))
+    (tmp_path / "classes.txt").write_text("background\ncar\nroad\n")
+    assert draw_overlay(image, mask, CLASSES, 1.0, with_legend=False)[0].tolist() == [ROAD] * 6
+    (tmp_path / "classes.txt").write_text("background\ncar\ncone\n")
+    with pytest.raises(DataError, match=r"holds the class 2 \(cone\), which the model lacks"):
+        draw_overlay(image, mask, CLASSES, 1.0, with_legend=False)
+
+
 @pytest.mark.parametrize(
     ("ids", "names", "message"),
     [
