@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 ABN := $(VENV)/.inplace-abn
 NETWORKS := $(VENV)/.networks
 
-.PHONY: setup networks demo demo-model test test-all check fmt bench gpu-check results reliability clean
+.PHONY: setup networks demo demo-model test test-all check docs notebooks lock fmt bench bench-compare gpu-check results reliability clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,20 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) docs
+
+# The documentation site in build/site. A warning, a dead link and anything that would be loaded from elsewhere are errors.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m tools.site.links build/site
+
+# Executes the notebooks and stores what they print.
+notebooks: setup
+	$(BIN)/python -m tools.site.notebooks
+
+# Writes locks/: all packages of an installation with hashes. Needs the package index.
+lock: setup
+	$(BIN)/python -m tools.lock
 
 fmt: setup
 	$(BIN)/ruff check --fix .
