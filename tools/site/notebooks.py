@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
-SECONDS = 900
+SECONDS = 3600
 """Time limit of a cell."""
 SHELL = "%%bash\n"
 """First line of a cell with commands; a command that fails ends the execution."""
