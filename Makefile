@@ -73,6 +73,7 @@ fmt: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Prints every ratio with its spread and writes it to build/bench.
 bench: setup
 	$(BIN)/python tools/bench/pcd.py
 	$(BIN)/python tools/bench/train_step.py
@@ -90,6 +91,10 @@ bench: setup
 	$(BIN)/python tools/bench/video.py
 	$(BIN)/python tools/bench/video.py --size 288x512 --frames 200 --rounds 2
 	$(BIN)/python tools/bench/serve_http.py
+
+# Compares build/bench with tools/bench/baseline.json; a ratio that is worse beyond the noise is an error.
+bench-compare: setup
+	$(BIN)/python tools/bench/ratios.py
 
 # Prints the masks and times of CPU, CUDA and TensorRT as one table. Runs without a GPU too.
 gpu-check: setup
