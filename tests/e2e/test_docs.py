@@ -37,7 +37,7 @@ LEAST = {"data": {"root": "my_site"}, "protocol": {"split": "1-1"}}
 """What a fragment of a task file lacks."""
 KEY = re.compile(r"(?:data|protocol|network|method|memory|training)\.\w+")
 
-FOREIGN = {"--model-control-mode", "--again"}
+FOREIGN = {"--model-control-mode", "--again", "--no-healthcheck", "--shm-size", "--entrypoint", "--user", "--nodes"}
 """Options of other programs: Triton, `tools.results`."""
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
