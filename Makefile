@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 ABN := $(VENV)/.inplace-abn
 NETWORKS := $(VENV)/.networks
 
-.PHONY: setup networks demo demo-model test test-all check fmt bench gpu-check results reliability clean
+.PHONY: setup networks demo demo-model test test-all check docs notebooks lock fmt bench bench-compare gpu-check results reliability clean
 
 setup: $(STAMP)
 
@@ -54,11 +54,26 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) docs
+
+# The documentation site in build/site. A warning, a dead link and anything that would be loaded from elsewhere are errors.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m tools.site.links build/site
+
+# Executes the notebooks and stores what they print.
+notebooks: setup
+	$(BIN)/python -m tools.site.notebooks
+
+# Writes locks/: all packages of an installation with hashes. Needs the package index.
+lock: setup
+	$(BIN)/python -m tools.lock
 
 fmt: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Prints every ratio with its spread and writes it to build/bench.
 bench: setup
 	$(BIN)/python tools/bench/pcd.py
 	$(BIN)/python tools/bench/train_step.py
@@ -76,6 +91,10 @@ bench: setup
 	$(BIN)/python tools/bench/video.py
 	$(BIN)/python tools/bench/video.py --size 288x512 --frames 200 --rounds 2
 	$(BIN)/python tools/bench/serve_http.py
+
+# Compares build/bench with tools/bench/baseline.json; a ratio that is worse beyond the noise is an error.
+bench-compare: setup
+	$(BIN)/python tools/bench/ratios.py
 
 # Prints the masks and times of CPU, CUDA and TensorRT as one table. Runs without a GPU too.
 gpu-check: setup

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rcil.core.prediction import Prediction
     from rcil.inference import Model, load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Model", "Prediction", "StepReport", "add_class", "attach", "evaluate", "load", "train"]
 
 _MODULES = {"Model": "rcil.inference", "load": "rcil.inference", "Prediction": "rcil.core.prediction"}

@@ -132,10 +132,7 @@ class Model:
             return self._without_branches()
         if self.metadata.architecture.folded:
             return self
-        network = fold(self.network)[0]
-        entry = LineageEntry(step=self.step, source="fold", parent_sha256=sha256_of(self.path) if self.path else None)
-        update = {"architecture": network.arch, "lineage": (*self.lineage, entry)}
-        return Model(network, self.metadata.model_copy(update=update))
+        return self._folded_into(fold(self.network)[0])
 
     def _without_branches(self) -> Model:
         """The network as it was before branches were added, with the weights of both."""
@@ -144,10 +141,14 @@ class Model:
             raise ConfigError("norms are kept for attached networks only", "Use fold().")
         with allowing([network.arch.package]):
             plain = restore(network)
-        entry = LineageEntry(step=self.step, source="fold", parent_sha256=sha256_of(self.path) if self.path else None)
         arch = network.arch.replace(rc=None, folded=False)
-        update = {"architecture": arch, "lineage": (*self.lineage, entry)}
-        return Model(AttachedNetwork(plain, arch, network.rows.steps), self.metadata.model_copy(update=update))
+        return self._folded_into(AttachedNetwork(plain, arch, network.rows.steps))
+
+    def _folded_into(self, network: Network) -> Model:
+        """A model of this one's folded network, with the fold in its lineage."""
+        entry = LineageEntry(step=self.step, source="fold", parent_sha256=sha256_of(self.path) if self.path else None)
+        update = {"architecture": network.arch, "lineage": (*self.lineage, entry)}
+        return Model(network, self.metadata.model_copy(update=update))
 
     def save(self, path: str | Path) -> None:
         """Write a `.safetensors` checkpoint; the file appears whole or not at all."""

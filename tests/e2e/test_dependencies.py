@@ -17,7 +17,7 @@ def required():
     """Names of run-time packages, and of those for development."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {extra: set(map(name_of, wanted)) for extra, wanted in project["optional-dependencies"].items()}
-    development = extras.pop("dev") - {"rcil"}
+    development = (extras.pop("dev") | extras.pop("docs")) - {"rcil"}
     return set(map(name_of, project["dependencies"])).union(*extras.values()) - {"rcil"}, development
 
 

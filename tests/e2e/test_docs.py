@@ -37,8 +37,12 @@ LEAST = {"data": {"root": "my_site"}, "protocol": {"split": "1-1"}}
 """What a fragment of a task file lacks."""
 KEY = re.compile(r"(?:data|protocol|network|method|memory|training)\.\w+")
 
-FOREIGN = {"--model-control-mode", "--again"}
-"""Options of other programs: Triton, `tools.results`."""
+FOREIGN = {
+    *("--again", "--model-control-mode", "--find-links"),
+    *("--entrypoint", "--no-healthcheck", "--shm-size", "--user"),
+    *("--node-rank", "--signal"),
+}
+"""Options of other programs: `tools.results`, Triton, pip; docker; torchrun, Slurm."""
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 from pcd import summary
+from ratios import paired, record
 from torch import Tensor, nn
 
 from rcil.model.architecture import Architecture
@@ -70,6 +71,7 @@ def main() -> None:
     mine, plain = times.values()
     ratio = statistics.median(b / a for a, b in zip(mine, plain, strict=True))
     print(f"a training step is {ratio:.2f} times faster (median of {arguments.rounds} pairs)")
+    record("depthwise", {"torch / here": paired(plain, mine)})
     if arguments.json:
         arguments.json.write_text(json.dumps({**times, "ratio": ratio}, indent=2))
 

@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
+from ratios import Ratio, record
 
 from rcil.checkpoint.file import save
 from rcil.model.architecture import Architecture
@@ -175,8 +176,12 @@ def main() -> None:
     print(
         f"{arguments.backbone}, {arguments.size}, {arguments.threads} threads, {arguments.rounds} rounds, interleaved"
     )
-    rows: dict[str, object] = dict(
-        show(timed(documents, arguments.threads, arguments.rounds, {"torch eager, folded": eager}))
+    rows = show(timed(documents, arguments.threads, arguments.rounds, {"torch eager, folded": eager}))
+    ratios = {name: Ratio(row["ratio"], row["low"], row["high"]) for name, row in rows.items()}
+    record(
+        "export",
+        {f"{name} / folded": ratios[name] for name in ("plain twin", "both branches", "torch eager, folded")}
+        | {"folded / int8": ratios["int8"].inverse},
     )
     shares = {
         str(classes): upsampling_share(arguments.backbone, classes, size, arguments.threads, arguments.rounds)

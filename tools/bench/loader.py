@@ -22,6 +22,7 @@ import cv2
 import numpy as np
 import torch
 from pcd import summary
+from ratios import paired, record
 
 from rcil.data.site import read_site
 from rcil.model.architecture import Architecture
@@ -75,6 +76,11 @@ def main() -> None:
         busy = statistics.median(cores for _, cores in runs)
         middle, spread = seconds["median_ms"], seconds["iqr_ms"]
         print(f"{number:7d}  {1e3 / middle:6.1f} ± {spread / middle:4.0%}   {busy:.2f}")
+    rates = {number: [rate for rate, _ in runs] for number, runs in found.items()}
+    record(
+        "loader",
+        {f"{number} workers / {numbers[0]}": paired(rates[number], rates[numbers[0]]) for number in numbers[1:]},
+    )
     if arguments.json:
         arguments.json.write_text(json.dumps({str(number): runs for number, runs in found.items()}, indent=1))
 

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from ratios import paired, record
 from torch.nn import functional as F
 
 from rcil.losses import WINDOWS, channel_distance, spatial_distance
@@ -119,6 +120,7 @@ def time_shape(batch: int, shape: tuple[int, int, int], rounds: int) -> dict[str
     return {
         "plain": summary(seconds["plain"]),
         "fast": summary(seconds["fast"]),
+        "seconds": seconds,
         "speedup": statistics.median(seconds["plain"]) / statistics.median(seconds["fast"]),
         "value_difference": abs(fast_value / plain_value - 1),
         "gradient_difference": float((fast_gradient - plain_gradient).norm() / plain_gradient.norm()),
@@ -165,6 +167,14 @@ def totals(results: list[dict[str, Any]]) -> dict[str, float]:
     return {"plain_ms": plain_ms, "fast_ms": fast_ms, "speedup": plain_ms / fast_ms}
 
 
+def crop_seconds(report: dict[str, Any], crop: int) -> tuple[list[float], list[float]]:
+    """Seconds of all shapes of a crop together, round by round; a round has one plain run and some fast ones."""
+    taken = [result["seconds"] for result in report["crops"][str(crop)]["shapes"].values()]
+    plain_s = [sum(run) for run in zip(*(seconds["plain"] for seconds in taken), strict=True)]
+    fast_s = [sum(run) for run in zip(*(seconds["fast"] for seconds in taken), strict=True)]
+    return plain_s, [statistics.mean(fast_s[at : at + FAST_PER_PLAIN]) for at in range(0, len(fast_s), FAST_PER_PLAIN)]
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
@@ -206,6 +216,7 @@ def main() -> None:
         total = totals(list(results.values()))
         print(f"crop {crop}: plain {total['plain_ms']:.0f} ms, fast {total['fast_ms']:.0f} ms, {total['speedup']:.1f}x")
         report["crops"][str(crop)] = {"shapes": results, "total": total}
+    record("pcd", {f"plain / fast, crop {crop}": paired(*crop_seconds(report, crop)) for crop in arguments.crops})
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -29,6 +29,7 @@ import numpy as np
 import onnxruntime
 import torch
 from pcd import status_mb, summary
+from ratios import Ratio, record
 
 from rcil.checkpoint.file import save
 from rcil.data import scan
@@ -264,6 +265,12 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
+def growth(first: dict[str, float], last: dict[str, float]) -> Ratio:
+    """The time of the smallest case over that of the largest, with the ends that both interquartile ranges allow."""
+    least, most = ([row["median_ms"] + sign * row["iqr_ms"] / 2 for row in (first, last)] for sign in (-1, 1))
+    return Ratio(first["median_ms"] / last["median_ms"], least[0] / most[1], most[0] / least[1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"all by default: {', '.join(SECTIONS)}")
@@ -280,6 +287,15 @@ def main() -> None:
         print("| " + " | ".join(rows[0]) + " |\n|" + "---|" * len(rows[0]))
         for row in rows:
             print("| " + " | ".join(as_text(value) for value in row.values()) + " |")
+    record(
+        "scale",
+        {
+            f"{section}: first / last, {name}": growth(rows[0][name], rows[-1][name])
+            for section, rows in report.items()
+            for name, value in rows[0].items()
+            if isinstance(value, dict)
+        },
+    )
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -27,6 +27,7 @@ import cv2
 import httpx
 import numpy as np
 import torch
+from ratios import Ratio, record
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
 from rcil.model.architecture import Architecture
@@ -132,6 +133,8 @@ def main() -> None:
             f"  {name:16} {middle:8.1f} ms ± {third - first:6.1f} (95 %: {p95:8.1f})   "
             f"{ratio:6.3f} of local ({low:.3f} to {high:.3f})"
         )
+    ratios = {name: Ratio(row["ratio"], row["low"], row["high"]) for name, row in rows.items() if name != "local"}
+    record("serve http", {f"local / {name}": ratio.inverse for name, ratio in ratios.items()})
     if rows["local"]["p50_ms"] < MIN_MS:
         print(f"  the model takes less than {MIN_MS} ms: choose a larger --size or --width for the share of HTTP")
     if arguments.json:

@@ -21,7 +21,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from workers import Worker, competitors, pairwise, shown, spread
+from ratios import record
+from workers import Worker, as_ratio, competitors, pairwise, shown, spread
 
 LIBGOMP = 300_000
 """Spin count of libgomp if the environment says nothing."""
@@ -95,6 +96,11 @@ def main() -> None:
     print("| threads wait | s per step | processor s per step | times as fast |\n|---|---|---|---|")
     for name, found in variants.items():
         print(f"| {name} | {shown(found['seconds'])} | {shown(found['cpu'])} | {found['speedup']['median']:.2f} |")
+    others = [*variants.items()][1:]
+    record(
+        f"spinning, {arguments.runtime}, {arguments.busy} competitors",
+        {f"{name} instead of {next(iter(variants))}": as_ratio(found["speedup"]) for name, found in others},
+    )
     if arguments.json is not None:
         settings = {name: str(value) for name, value in vars(arguments).items()}
         document = {"settings": settings, "load_average": load, "variants": variants}

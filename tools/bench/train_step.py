@@ -41,8 +41,9 @@ from typing import Any
 
 import pcd as pcd_bench
 import torch
+from ratios import paired, record
 from torch import Tensor
-from workers import Worker, competitors, pairwise, shown, spread
+from workers import Worker, as_ratio, competitors, pairwise, shown, spread
 
 from rcil.losses import PCD_FACTORS, unbiased_cross_entropy, unbiased_distillation
 from rcil.methods import LossTerms, StepInfo, make_method
@@ -226,6 +227,15 @@ def main() -> None:
     if arguments.against:
         found = compare_versions(arguments)
         print_versions(found)
+        record(
+            f"train step against {arguments.against}",
+            {
+                f"{step}, {name}, {measure}": as_ratio(ratios[measure])
+                for step, versions in found.items()
+                for name, ratios in [*versions.items()][1:]
+                for measure in ("speedup", "cpu_saving")
+            },
+        )
         if arguments.json is not None:
             settings = {k: str(v) for k, v in vars(arguments).items()}
             arguments.json.write_text(json.dumps({"settings": settings, "steps": found}, indent=1) + "\n")
@@ -256,6 +266,8 @@ def main() -> None:
         print(f"{name:>9}: {result['median_ms']:8.0f} ± {result['iqr_ms']:.0f} ms{memory}")
     print(f"research / here {report['research_over_here']:.2f}x, here / plain {report['here_over_plain']:.2f}x")
     print(f"relative difference of the two RCIL losses {report['loss_difference']:.1e}")
+    here = seconds["here"]
+    record("train step", {f"{name} / here": paired(seconds[name], here) for name in ("research", "plain")})
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -19,6 +19,7 @@ from typing import Any, get_args
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+from ratios import paired, record
 
 from rcil_export.graph.nodes import NodeList
 from rcil_export.runtime.sessions import open_session
@@ -144,6 +145,10 @@ def main() -> None:
         masks = (sessions[way].run(None, {"x": x})[0] != mask).sum()
         changed = (logits_of(ends[way], x) != logits).mean()
         print(f"| {way} | {middle:.1f} ({low:.1f} to {high:.1f}) | {masks} | {changed:.0%} |")
+    record(
+        f"upsampling, {arguments.classes} classes",
+        {f"{first} / {way}": paired(times[first], values) for way, values in times.items() if way != first},
+    )
 
 
 if __name__ == "__main__":

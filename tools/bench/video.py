@@ -25,6 +25,7 @@ import av
 import cv2
 import numpy as np
 import torch
+from ratios import paired, record
 
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import LITE_MEAN, LITE_STD, Metadata, class_table
@@ -138,6 +139,8 @@ def main() -> None:
     print(f"end to end over bare inference: {spread(report['ours_over_bare'])} of its fps")
     print(f"faster than the plain loop:     {spread(report['ours_over_plain'])} x")
     print(f"overlay of a 720p frame:        {spread(overlay)} ms")
+    ratios = {f"{name} / ours": paired(times[name], times["ours"]) for name in ("bare", "plain")}
+    record(f"video, {options.size}", ratios)
     for key, stage in stages.items():
         print(f"  {key:7} p50 {stage['p50_ms']:7.2f}  p95 {stage['p95_ms']:7.2f} ms")
     if options.json:

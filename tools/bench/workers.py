@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ratios import Ratio
+
 WORKER = Path(__file__).with_name("step_worker.py")
 COMPETITOR = "while True: sum(range(10**6))"
 
@@ -64,6 +66,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def shown(values: Mapping[str, float]) -> str:
     """A spread as text: median (quartiles)."""
     return f"{values['median']:.2f} ({values['low']:.2f} to {values['high']:.2f})"
+
+
+def as_ratio(values: Mapping[str, float]) -> Ratio:
+    """A spread of ratios as it is recorded."""
+    return Ratio(values["median"], values["low"], values["high"])
 
 
 def pairwise(reference: Sequence[float], values: Sequence[float]) -> dict[str, float]:
