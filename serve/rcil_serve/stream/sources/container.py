@@ -183,22 +183,21 @@ class FrameSelector:
         return Frame(index, pts, seconds, fitted(picture_of(decoded, turn), self._size), time.perf_counter())
 
 
-def space_of(decoded: Any) -> ColourSpace | None:
+def space_of(decoded: Any, turn: int) -> ColourSpace | None:
     """Colour space of a decoded frame that can stay in planes; None for frames that become RGB.
 
     Colours without a matrix are read as BT.601, as FFmpeg does.
     """
+    if decoded.format.name not in PLANAR or (turn in TURNS and (decoded.height % 2 or decoded.width % 2)):
+        return None
     matrix = MATRICES.get(int(decoded.colorspace))
-    if matrix is None or decoded.format.name not in PLANAR:
-        return None
-    if turn_of(decoded) in TURNS and (decoded.height % 2 or decoded.width % 2):
-        return None
-    return ColourSpace(matrix, decoded.format.name == "yuvj420p" or int(decoded.color_range) == FULL_RANGE)
+    full_range = decoded.format.name == "yuvj420p" or int(decoded.color_range) == FULL_RANGE
+    return None if matrix is None else ColourSpace(matrix, full_range)
 
 
 def picture_of(decoded: Any, turn: int) -> Picture:
     """The picture of a decoded frame, upright. Planes are views of its memory."""
-    space = space_of(decoded)
+    space = space_of(decoded, turn)
     if space is None:
         pixels = decoded.to_ndarray(format="rgb24")
         return np.asarray(cv2.rotate(pixels, TURNS[turn]), np.uint8) if turn in TURNS else pixels

@@ -63,7 +63,7 @@ class FileSource:
             frames=selection.expected(frames, float(rate)) if frames else None,
             tracks=self._reader.tracks,
             aspect=pixel_aspect(stream, self._turn),
-            space=space_of(first) or BT601,
+            space=space_of(first, self._turn) or BT601,
         )
 
     def _lifted(self, container: Any, base: Fraction) -> Fraction:

@@ -91,7 +91,7 @@ class LiveSource:
             live=True,
             tracks=self._reader.tracks,
             aspect=pixel_aspect(stream, turn_of(first)),
-            space=space_of(first) or BT601,
+            space=space_of(first, turn_of(first)) or BT601,
         )
 
     def _connect(self, container: Any = None) -> None:
