@@ -150,7 +150,7 @@ def copy(text: str, out: Path, most: int | None = None) -> tuple[Source, Frame]:
     for item in source:
         if isinstance(item, Frame):
             first = first or item
-            movie.write(item.pixels, item)
+            movie.write(item.picture, item)
         else:
             movie.write_sound(item)
     movie.finish()

@@ -65,7 +65,7 @@ def blend(
     """
     if grid_size is not None and grid_size[0] < mask.shape[0] and grid_size[1] < mask.shape[1]:
         return _blend_smoothly(image, mask, colours, untouched, alpha, grid_size)
-    painted, keep = _look_up(mask, colours), _look_up(mask, untouched)
+    painted, keep = look_up(mask, colours), look_up(mask, untouched)
     drawn = np.asarray(cv2.addWeighted(image, 1 - alpha, painted, alpha, 0), np.uint8)
     cv2.copyTo(image, keep, drawn)
     return drawn
@@ -82,7 +82,7 @@ def _blend_smoothly(
     small = np.asarray(cv2.resize(mask, grid_size[::-1], interpolation=cv2.INTER_NEAREST_EXACT))
     kept = (255 - np.rint((255 - untouched.astype(np.float64)) * alpha)).astype(np.uint8)
     added = np.where(untouched[:, None] > 0, 0, np.rint(colours * alpha)).astype(np.uint8)
-    planes = _look_up(small, added), _look_up(small, kept)
+    planes = look_up(small, added), look_up(small, kept)
     blurred = (cv2.GaussianBlur(plane, (3, 3), EDGE_SIGMA) for plane in planes)
     light, weight = (cv2.resize(plane, image.shape[1::-1], interpolation=cv2.INTER_LINEAR) for plane in blurred)
     weights = cv2.merge((weight, weight, weight))
@@ -90,7 +90,7 @@ def _blend_smoothly(
     return np.asarray(cv2.add(weights, light, dst=light), np.uint8)
 
 
-def _look_up(mask: NDArray[Any], table: Image) -> Image:
+def look_up(mask: NDArray[Any], table: Image) -> Image:
     """`table[mask]` for a table [rows] or [rows, 3]; OpenCV's look-ups are several times faster than numpy's."""
     if mask.dtype != np.uint8:
         return np.asarray(table[mask], np.uint8)

@@ -123,7 +123,7 @@ def copied(text: str | Path, path: Path, *, offset: float = 0.0, **options: obje
         if isinstance(item, Sound):
             movie.write_sound(item)
         else:
-            movie.write(item.pixels, item)
+            movie.write(item.picture, item)
     movie.finish()
     source.close()
     return source

@@ -3,10 +3,12 @@
 A folded network with random weights is exported and served by a process of its own. Every round calls the model in this
 process, and the server with `tritonclient` and binary tensors, in random order; both have the same number of threads
 and only one of them works at a time. `/segment` with a JPEG, which has to be decoded and whose mask becomes a PNG, is
-timed too.
+timed too. With `--clients`, as many clients in another process send frames as tensors at the same time, and their rate
+is compared with that of one caller of the model; processor times tell what the server and its clients add to the model.
 
 Examples:
     python tools/bench/serve_http.py
+    python tools/bench/serve_http.py --clients 8 --width 8 --rounds 5
     python tools/bench/serve_http.py --size 720x1280 --rounds 40 --json http.json
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -67,6 +70,13 @@ def export(path: Path, width: int, size: tuple[int, int]) -> Path:
 @contextmanager
 def served(model: Path, threads: int, max_batch: int = 1) -> Iterator[str]:
     """Serve the model in another process; yields its address."""
+    with serving(model, threads, max_batch) as (address, _):
+        yield address
+
+
+@contextmanager
+def serving(model: Path, threads: int, max_batch: int = 1) -> Iterator[tuple[str, int]]:
+    """Serve the model in another process; yields its address and the number of the process."""
     log = model.with_suffix(".log")
     with log.open("w") as out:
         command = [sys.executable, "-c", SERVER, str(model), str(threads), str(max_batch)]
@@ -76,10 +86,80 @@ def served(model: Path, threads: int, max_batch: int = 1) -> Iterator[str]:
             if process.poll() is not None:
                 raise SystemExit(log.read_text())
             time.sleep(0.1)
-        yield found[1]
+        yield found[1], process.pid
     finally:
         process.terminate()
         process.wait()
+
+
+CLIENTS = """
+import sys, threading
+import numpy as np
+from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+address, count, requests, shape = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), [1, *map(int, sys.argv[4:]), 3]
+image = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+def ask(start):
+    client = InferenceServerClient(address, network_timeout=600)
+    start.wait()
+    for _ in range(requests):
+        tensor = InferInput("image", shape, "UINT8")
+        tensor.set_data_from_numpy(image, binary_data=True)
+        client.infer("rcil", [tensor], outputs=[InferRequestedOutput("mask", binary_data=True)]).as_numpy("mask")
+    client.close()
+start = threading.Barrier(count + 1)
+threads = [threading.Thread(target=ask, args=(start,)) for _ in range(count)]
+for thread in threads:
+    thread.start()
+print("ready", flush=True)
+sys.stdin.readline()
+start.wait()
+for thread in threads:
+    thread.join()
+"""
+REQUESTS = 5
+"""Requests of each client in a round."""
+
+
+def seconds_of(process: int) -> float:
+    """Processor time of another process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def concurrently(model: Path, arguments: argparse.Namespace) -> None:
+    """Print the rate and the processor time of several clients, and of one caller of the model."""
+    size, count = parse_size(arguments.size), arguments.clients * REQUESTS
+    batch = np.random.default_rng(0).integers(0, 256, (1, *size, 3), dtype=np.uint8)
+    backend = open_backend(model, "cpu", arguments.threads)
+    seconds: dict[str, list[float]] = {"local": [], "clients": []}
+    processor: dict[str, list[float]] = {"local": [], "server": [], "clients": []}
+    with serving(model, arguments.threads) as (address, server):
+        for _ in range(arguments.rounds + 1):
+            used, begun = time.process_time(), time.perf_counter()
+            for _ in range(count):
+                backend.run(batch)
+            seconds["local"].append(time.perf_counter() - begun)
+            processor["local"].append(time.process_time() - used)
+            command = [sys.executable, "-c", CLIENTS, address, str(arguments.clients), str(REQUESTS), *map(str, size)]
+            clients = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            assert clients.stdin is not None and clients.stdout is not None
+            clients.stdout.readline()
+            used, theirs, begun = seconds_of(server), seconds_of(clients.pid), time.perf_counter()
+            clients.stdin.write(b"\n")
+            clients.stdin.flush()
+            while "Z" not in Path(f"/proc/{clients.pid}/stat").read_text().rpartition(")")[2].split()[0]:
+                time.sleep(0.005)
+            seconds["clients"].append(time.perf_counter() - begun)
+            processor["server"].append(seconds_of(server) - used)
+            processor["clients"].append(seconds_of(clients.pid) - theirs)
+            clients.wait()
+    ratio, low, high = bootstrap_ratio(seconds["local"][1:], seconds["clients"][1:])
+    print(f"ResNet-18 of width {arguments.width}, {arguments.size}, {arguments.clients} clients:")
+    for name, values in seconds.items():
+        print(f"  {name:8} {1000 * float(np.median(values[1:])) / count:8.1f} ms per frame")
+    for name, values in processor.items():
+        print(f"  {name:8} {1000 * float(np.median(values[1:])) / count:8.1f} processor ms per frame")
+    print(f"  {ratio:.3f} of the local rate ({low:.3f} to {high:.3f})")
 
 
 def main() -> None:
@@ -88,6 +168,7 @@ def main() -> None:
     parser.add_argument("--size", default="720x1280", help="height x width (default 720x1280)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--clients", type=int, metavar="N", help="measure N clients at the same time instead")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     size = parse_size(arguments.size)
@@ -95,6 +176,9 @@ def main() -> None:
     jpeg = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))[1].tobytes()
     with tempfile.TemporaryDirectory() as folder:
         path = export(Path(folder) / "model.onnx", arguments.width, size)
+        if arguments.clients:
+            concurrently(path, arguments)
+            return
         backend = open_backend(path, "cpu", arguments.threads)
         with served(path, arguments.threads) as address, httpx.Client(base_url=f"http://{address}") as uploads:
             client = InferenceServerClient(address, network_timeout=600)

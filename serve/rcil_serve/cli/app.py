@@ -10,6 +10,7 @@ import typer
 from rcil.cli.completion import CHECKPOINTS, files
 from rcil.cli.console import make_app, print_json, run
 from rcil.cli.options import AsJson
+from rcil.hardware.cpu import keep_freed_memory
 from rcil_serve.cli.options import AlphaOption, TrustOption
 from rcil_serve.diff.command import diff
 from rcil_serve.http.command import http
@@ -62,4 +63,5 @@ def overlay(
 
 def main() -> None:
     """Entry point."""
+    keep_freed_memory()
     run(app)

@@ -17,6 +17,7 @@ from rcil_export.runtime.devices import DEVICES
 
 if TYPE_CHECKING:
     from rcil_serve.runtime.predictor import Layout
+    from rcil_serve.stream.outputs.encoders import Encoding
 
 __all__ = ["AsJson", "DryRunFlag", "TrainingScale"]
 
@@ -45,7 +46,6 @@ TrustOption = Trust
 AlphaOption = Annotated[float, typer.Option(min=0, max=1, help="Opacity of the class colours.")]
 ClassesOption = Annotated[str, typer.Option(help="Paint these classes only, for example forklift,pallet.")]
 LegendOption = Annotated[bool, typer.Option("--legend/--no-legend", help="Draw a legend in the corner.")]
-CrfOption = Annotated[int, typer.Option(min=0, max=51, help="H.264 quality (CRF); lower is better.")]
 TimelineOption = Annotated[Path | None, typer.Option("--timeline", help="Plot of class areas over time, .png.")]
 ReceiptOption = Annotated[
     Path | None, typer.Option("--receipt", help="Receipt of the run; next to the first output by default.")
@@ -113,6 +113,31 @@ class StreamArgs(ModelArgs):
             "threads": self.threads,
             "trust": tuple(self.trust or ()),
         }
+
+
+@dataclass(frozen=True)
+class EncoderArgs:
+    """The option group of `video` and `diff`: how videos are encoded."""
+
+    crf: Annotated[int, typer.Option(min=0, max=51, help="H.264 quality (CRF); lower is better.")] = 21
+    encoder: Annotated[
+        str,
+        typer.Option(
+            help="H.264 encoder: auto, x264, nvenc or vaapi; auto prefers hardware.",
+            autocompletion=one_of("auto", "x264", "nvenc", "vaapi"),
+        ),
+    ] = "auto"
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Preset of x264: ultrafast (default), superfast, veryfast, ...; slower makes smaller files."),
+    ] = None
+
+    @property
+    def encoding(self) -> Encoding:
+        """The `Encoding` that the options describe."""
+        from rcil_serve.stream.outputs.encoders import Encoding
+
+        return Encoding(self.encoder, self.crf, self.preset)
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:

@@ -34,7 +34,7 @@ def diff(
     ] = "side",
     stream: options.StreamArgs,
     alpha: options.AlphaOption = 0.5,
-    crf: options.CrfOption = 21,
+    encoder: options.EncoderArgs,
     dry_run: options.DryRunFlag = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -50,7 +50,14 @@ def diff(
     from rcil_serve.stream.shutdown import raise_source_errors, sigterm_as_interrupt
 
     request = DiffRequest(
-        old=old, new=new, source=source, out=output, view=view, alpha=alpha, crf=crf, **stream.as_fields()
+        old=old,
+        new=new,
+        source=source,
+        out=output,
+        view=view,
+        alpha=alpha,
+        encoding=encoder.encoding,
+        **stream.as_fields(),
     )
     if dry_run:
         print_dry_run(diff_dry_run(request), as_json=as_json)

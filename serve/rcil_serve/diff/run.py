@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Stages
 from rcil_serve.stream.options import StreamOptions
 from rcil_serve.stream.output_checks import check_no_overwrite
+from rcil_serve.stream.outputs.encoders import Encoding, chosen
 from rcil_serve.stream.outputs.movie import Movie
 from rcil_serve.stream.outputs.receipt import Receipt, Show, Status, describe_model, summarize_model
 from rcil_serve.stream.pipeline import run_pipeline
@@ -47,7 +48,7 @@ class DiffRequest(StreamOptions):
     view: str = "side"
     """One of `VIEWS`."""
     alpha: float = 0.5
-    crf: int = 21
+    encoding: Encoding = field(default_factory=Encoding)
 
     @property
     def receipt(self) -> Path:
@@ -65,7 +66,7 @@ class DiffRequest(StreamOptions):
 
     def as_document(self) -> dict[str, Any]:
         """The options as JSON-ready values, for the receipt."""
-        return super().as_document() | {"view": self.view, "alpha": self.alpha, "crf": self.crf}
+        return super().as_document() | {"view": self.view, "alpha": self.alpha} | asdict(self.encoding)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def run_diff(
         source = stack.enter_context(contextlib.closing(request.open_source(request.source)))
         notify(f"{source.info.name}: {source.info.summary}")
         stack.enter_context(working_in(request.out))
-        return _Run(request, (old, new), pair, source, warnings, show).run()
+        return _Run(request, (old, new), pair, source, warnings, show, notify).run()
 
 
 class _Run:
@@ -126,9 +127,10 @@ class _Run:
         source: Source,
         warnings: list[str],
         show: Show,
+        notify: Notify,
     ) -> None:
         self._request, self._backends, self._pair, self._source = request, backends, pair, source
-        self._warnings = warnings
+        self._warnings, self._notify = warnings, notify
         self._stages = Stages()
         panels = Panels(pair.classes, pair.codes, request.alpha)
         small = fitting(source.info.size, 1, MIN_WIDTH)
@@ -150,14 +152,17 @@ class _Run:
         view = open_view(request.view, info.size, panels, self._pair.classes, titles(*self._backends))
         if view is not None:
             info = replace(info, size=view.size)
-            movie = Movie(request.outputs()["video"], info, offset=request.selection.start, crf=request.crf)
+            encoding = chosen(request.encoding, info, self._notify)
+            movie = Movie(request.outputs()["video"], info, offset=request.selection.start, encoding=encoding)
         return DiffSink(self._tally, self._stages, view, movie)
 
     def run(self) -> DiffResult:
         """See `run_diff`."""
         try:
             self._receipt.write("running")
-            finished = run_pipeline(self._source, self._pair, self._sink, self._stages, self._receipt.tick)
+            finished = run_pipeline(
+                self._source, self._pair, self._sink, self._stages, self._receipt.tick, self._sink.paint
+            )
             self._receipt.check_frames()
             self._sink.finish()
             status: Status = "done" if finished else "interrupted"

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcil.core.errors import ConfigError
-from rcil.core.images import Image
 from rcil.core.palette import Colour, free_colour
 from rcil.model.class_match import Rows, match_classes
 from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import BACKGROUND
+from rcil_serve.runtime.planes import Picture
 from rcil_serve.runtime.predictor import Predictor, Segmentation
 
 
@@ -187,8 +187,8 @@ class Pair:
         self.classes = common_classes(old.classes, new.classes)
         self.codes = Codes(self.classes)
 
-    def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:
-        """Segment RGB images [H, W, 3] into codes [H, W], with the confidence of the new model."""
+    def segment_all(self, images: Sequence[Picture]) -> list[Segmentation]:
+        """Segment images into codes [H, W], with the confidence of the new model."""
         before, after = self._old.segment_all(images), self._new.segment_all(images)
         return [
             Segmentation(self.codes.of(was.mask, now.mask), now.confidence)

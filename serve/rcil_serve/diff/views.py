@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Literal, Protocol, get_args
 
 import cv2
@@ -99,7 +101,7 @@ class DiffSink:
 
     Args:
         tally: Counts the transitions.
-        stages: Records how long painting and encoding take.
+        stages: Records how long encoding takes.
         view: Draws the frames; None if there is no video.
         movie: The video, of the size of the view; None if there is no video.
     """
@@ -107,12 +109,17 @@ class DiffSink:
     def __init__(self, tally: Tally, stages: Stages, view: View | None, movie: Movie | None) -> None:
         self._tally, self._stages, self._view, self._movie = tally, stages, view, movie
 
-    def write(self, seen: SegmentedFrame) -> None:
-        """See `Sink.write`. The mask holds codes."""
+    def paint(self, seen: SegmentedFrame) -> SegmentedFrame:
+        """Count a frame, whose mask holds codes, and draw it; see `run_pipeline`."""
         shares = self._tally.add(seen.frame, seen.found.mask)
-        view = self._view
-        if view is not None and self._movie is not None:
-            self._movie.draw(lambda: view.draw(seen.frame, seen.found.mask, shares), seen.frame, self._stages)
+        return seen if self._view is None else replace(seen, drawn=self._view.draw(seen.frame, seen.found.mask, shares))
+
+    def write(self, seen: SegmentedFrame) -> None:
+        """See `Sink.write`."""
+        if seen.drawn is not None and self._movie is not None:
+            start = time.perf_counter()
+            self._movie.write(seen.drawn, seen.frame)
+            self._stages.encode.add(time.perf_counter() - start)
 
     def write_sound(self, sound: Sound) -> None:
         """See `Sink.write_sound`."""

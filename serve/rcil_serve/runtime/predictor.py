@@ -15,6 +15,7 @@ from rcil.model.metadata import ClassInfo, scale_notice
 from rcil_export.graph.preprocessing import image_input
 from rcil_serve.runtime.backends import Backend, Mask, Stoppable
 from rcil_serve.runtime.geometry import Letterbox, letterbox_for, tiles
+from rcil_serve.runtime.planes import Picture, as_rgb, size_of
 
 
 class Segmentation(NamedTuple):
@@ -76,14 +77,14 @@ class Predictor:
         """A line for the user if the scale of the model's training takes part."""
         return [] if self.scale == 1 or self.layout.scale is not None else scale_notice([self.backend.metadata])
 
-    def segment(self, image: Image) -> Segmentation:
-        """Segment one RGB image [H, W, 3]."""
+    def segment(self, image: Picture) -> Segmentation:
+        """Segment one RGB image [H, W, 3], or planes."""
         return self.segment_all([image])[0]
 
-    def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:
-        """Segment RGB images [H, W, 3] of any size; consecutive images of one size share batches."""
+    def segment_all(self, images: Sequence[Picture]) -> list[Segmentation]:
+        """Segment images of any size; consecutive images of one size share batches."""
         if self.layout.tile is not None:
-            return [self._tiled(image) for image in images]
+            return [self._tiled(as_rgb(image)) for image in images]
         return self._whole(images)
 
     def stop(self) -> None:
@@ -101,9 +102,9 @@ class Predictor:
         sure = [one.confidence for one in found if one.confidence is not None]
         return Segmentation(mask, float(np.mean(sure)) if sure else None)
 
-    def _whole(self, images: Sequence[Image]) -> list[Segmentation]:
+    def _whole(self, images: Sequence[Picture]) -> list[Segmentation]:
         shape = self.backend.interface.shape
-        boxes = [letterbox_for((i.shape[0], i.shape[1]), shape, self.layout.size, self.scale) for i in images]
+        boxes = [letterbox_for(size_of(image), shape, self.layout.size, self.scale) for image in images]
         found: list[Segmentation] = []
         size = max(self.layout.batch, self._min_batch)
         for _, group in groupby(zip(images, boxes, strict=True), key=lambda pair: pair[1].canvas):
@@ -111,7 +112,7 @@ class Predictor:
                 found += self._batch(batch)
         return found
 
-    def _batch(self, batch: list[tuple[Image, Letterbox]]) -> list[Segmentation]:
+    def _batch(self, batch: list[tuple[Picture, Letterbox]]) -> list[Segmentation]:
         metadata, interface = self.backend.metadata, self.backend.interface
         inputs = [image_input(metadata, interface, box.place(image, self._fill)) for image, box in batch]
         inputs += inputs[-1:] * (self._min_batch - len(inputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -12,6 +13,7 @@ import numpy as np
 from rcil.core.errors import ConfigError, RcilError
 from rcil.core.images import Image
 from rcil.core.log_histogram import LogHistogram
+from rcil_serve.runtime.planes import BT601, ColourSpace, Picture, as_rgb
 
 
 class SourceError(RcilError):
@@ -36,12 +38,17 @@ class Frame:
     """Presentation timestamp in units of the source's time base."""
     time: float
     """Presentation time in seconds."""
-    pixels: Image
-    """RGB [H, W, 3]."""
+    picture: Picture
+    """The image, as planes if the source stores it so."""
     ready: float
     """Value of `time.perf_counter` after decoding."""
     name: str = ""
     """File name, if the source consists of image files."""
+
+    @functools.cached_property
+    def pixels(self) -> Image:
+        """RGB [H, W, 3], converted when somebody asks for it."""
+        return as_rgb(self.picture)
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,8 @@ class SourceInfo:
     """Audio and subtitle tracks for outputs; see `rcil_serve.stream.sources.tracks.Track`."""
     aspect: Fraction = Fraction(1)
     """Width of a pixel divided by its height; outputs state it, so that players show the picture undistorted."""
+    space: ColourSpace = BT601
+    """Colour space of the first frame, in which videos are written."""
 
     @property
     def summary(self) -> str:

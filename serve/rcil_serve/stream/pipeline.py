@@ -1,15 +1,15 @@
-"""Decodes, infers and writes concurrently: three threads connected by two bounded queues."""
+"""Decodes, infers, paints and encodes concurrently: four threads connected by three bounded queues."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from rcil.core.images import Image
 from rcil_serve.runtime.backends import Stoppable
+from rcil_serve.runtime.planes import Picture
 from rcil_serve.runtime.predictor import Layout, Segmentation
 from rcil_serve.stream.channel import Channel, Failure, StoppedError
 from rcil_serve.stream.frames import Frame, Item, Sound, Stages
@@ -18,6 +18,8 @@ from rcil_serve.stream.sources import Source
 
 WAITING = 4
 """Queue length between two stages: long enough to even out their speeds, short enough for low lag and memory."""
+WAITING_PAINTED = 2
+"""Queue length before the sink; painting and encoding take about the same time for every frame."""
 TICK = 0.1
 
 
@@ -29,6 +31,10 @@ class SegmentedFrame:
     found: Segmentation
     infer_seconds: float
     """Inference time of the batch divided by its number of frames."""
+    drawn: Picture | None = None
+    """The picture for the video; None until it is painted, or if there is no video."""
+    paint_seconds: float = 0.0
+    """Time that painting took."""
 
 
 class FramePredictor(Protocol):
@@ -38,8 +44,8 @@ class FramePredictor(Protocol):
     def layout(self) -> Layout:
         """Its `batch` is the number of frames per call."""
 
-    def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:
-        """Segment RGB images [H, W, 3]."""
+    def segment_all(self, images: Sequence[Picture]) -> list[Segmentation]:
+        """Segment images."""
 
 
 class Sink(Protocol):
@@ -53,7 +59,12 @@ class Sink(Protocol):
 
 
 def run_pipeline(
-    source: Source, predictor: FramePredictor, sink: Sink, stages: Stages, tick: Callable[[], None] = lambda: None
+    source: Source,
+    predictor: FramePredictor,
+    sink: Sink,
+    stages: Stages,
+    tick: Callable[[], None] = lambda: None,
+    paint: Callable[[SegmentedFrame], SegmentedFrame] = lambda seen: seen,
 ) -> bool:
     """Run until the source ends; return False if the user interrupted it. All threads have ended on return or raise.
 
@@ -66,6 +77,7 @@ def run_pipeline(
         sink: Receives every segmented frame.
         stages: Records how long every stage takes.
         tick: Called ten times per second.
+        paint: Prepares a segmented frame for the sink, while the sink still writes the one before.
     """
     failure = Failure()
 
@@ -77,11 +89,13 @@ def run_pipeline(
         WAITING, failure, drop if source.info.live else None, lambda item: isinstance(item, Frame)
     )
     segmented: Channel[SegmentedFrame | Sound] = Channel(WAITING, failure)
+    painted: Channel[SegmentedFrame | Sound] = Channel(WAITING_PAINTED, failure)
     ended = threading.Event()
     stages_left = [
         Stage("decode", failure, source, lambda: _decode(source, decoded, stages, ended), decoded.close),
         Stage("infer", failure, source, lambda: _infer(decoded, predictor, segmented, source, stages), segmented.close),
-        Stage("write", failure, source, lambda: _write(segmented, sink, source, stages), lambda: None),
+        Stage("paint", failure, source, lambda: _paint(segmented, paint, painted), painted.close),
+        Stage("write", failure, source, lambda: _write(painted, sink, source, stages), lambda: None),
     ]
     finished = True
     for stage in stages_left:
@@ -158,7 +172,7 @@ def _infer(
     for group in _batches(decoded, predictor.layout.batch):
         frames = [item for item in group if isinstance(item, Frame)]
         start = time.perf_counter()
-        found = predictor.segment_all([frame.pixels for frame in frames]) if frames else []
+        found = predictor.segment_all([frame.picture for frame in frames]) if frames else []
         share = (time.perf_counter() - start) / max(1, len(frames))
         source.counts.inferred += len(frames)
         results = iter(found)
@@ -184,15 +198,32 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield group
 
 
-def _write(segmented: Channel[SegmentedFrame | Sound], sink: Sink, source: Source, stages: Stages) -> None:
+def _paint(
+    segmented: Channel[SegmentedFrame | Sound],
+    paint: Callable[[SegmentedFrame], SegmentedFrame],
+    painted: Channel[SegmentedFrame | Sound],
+) -> None:
     yield_to_inference()
     for item in segmented:
+        if isinstance(item, Sound):
+            painted.put(item)
+            continue
+        start = time.perf_counter()
+        seen = paint(item)
+        painted.put(replace(seen, paint_seconds=time.perf_counter() - start))
+
+
+def _write(painted: Channel[SegmentedFrame | Sound], sink: Sink, source: Source, stages: Stages) -> None:
+    yield_to_inference()
+    for item in painted:
         if isinstance(item, Sound):
             sink.write_sound(item)
             continue
         start = time.perf_counter()
         sink.write(item)
         now = time.perf_counter()
-        stages.write.add(now - start)
+        if item.drawn is not None:
+            stages.paint.add(item.paint_seconds)
+        stages.write.add(item.paint_seconds + now - start)
         stages.lag.add(now - item.frame.ready)
         source.counts.written += 1

@@ -34,7 +34,7 @@ def video(
     classes: options.ClassesOption = "",
     legend: options.LegendOption = False,
     smooth: Annotated[int, typer.Option(help="Change a pixel's class after this many equal frames.")] = 1,
-    crf: options.CrfOption = 21,
+    encoder: options.EncoderArgs,
     segment: Annotated[
         str | None, typer.Option(metavar="TIME", help="Cut the outputs into files of this length, for example 10m.")
     ] = None,
@@ -74,7 +74,7 @@ def video(
         classes=options.names_of(classes),
         legend=legend,
         smooth=smooth,
-        crf=crf,
+        encoding=encoder.encoding,
         recording=parse_recording(segment, keep),
         view=None if view is None else parse_view(view, view_token),
         **stream.as_fields(),

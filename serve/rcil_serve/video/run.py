@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Sound, Stages
 from rcil_serve.stream.options import StreamOptions
 from rcil_serve.stream.output_checks import check_free_folders, check_no_overwrite
+from rcil_serve.stream.outputs.encoders import Encoding, chosen
 from rcil_serve.stream.outputs.masks import is_folder
 from rcil_serve.stream.outputs.movie import check_suffix
 from rcil_serve.stream.outputs.receipt import Receipt, Show, summarize_model
 from rcil_serve.stream.outputs.segments import Archive, Recording, SegmentedSink
-from rcil_serve.stream.outputs.sink import FileSink, Smoother, Targets
+from rcil_serve.stream.outputs.sink import FileSink, Overlays, Smoother, Targets
 from rcil_serve.stream.pipeline import SegmentedFrame, run_pipeline
 from rcil_serve.stream.sources import Source
 from rcil_serve.stream.sources.open import local_files
@@ -40,7 +41,7 @@ class VideoRequest(StreamOptions):
     classes: tuple[str, ...] = ()
     legend: bool = False
     smooth: int = 1
-    crf: int = 21
+    encoding: Encoding = field(default_factory=Encoding)
     recording: Recording | None = None
     """Cut the outputs into segments; None writes one file each."""
     view: ViewOptions | None = None
@@ -70,9 +71,14 @@ class VideoRequest(StreamOptions):
 
     def as_document(self) -> dict[str, Any]:
         """The options as JSON-ready values, for the receipt."""
-        own = ("alpha", "classes", "legend", "smooth", "crf")
+        own = ("alpha", "classes", "legend", "smooth")
         recording = None if self.recording is None else asdict(self.recording)
-        return super().as_document() | {name: getattr(self, name) for name in own} | {"recording": recording}
+        return (
+            super().as_document()
+            | {name: getattr(self, name) for name in own}
+            | asdict(self.encoding)
+            | {"recording": recording}
+        )
 
 
 def run_video(
@@ -105,6 +111,8 @@ def run_video(
         if request.view is not None:
             view = LiveView(source, backend, Pictures((), request.alpha, request.classes))
             stack.enter_context(serving(view, request.view, notify))
+        if request.targets.video is not None:
+            request = replace(request, encoding=chosen(request.encoding, source.info, notify))
         return _run(request, source, predictor, view, show)
 
 
@@ -113,10 +121,11 @@ def _run(
 ) -> dict[str, Any]:
     stages, outputs = Stages(), request.targets.as_dict()
     painter = Painter(predictor.classes, request.alpha, request.classes, with_legend=request.legend)
+    overlays = Overlays(None if request.targets.video is None else painter, request.smooth)
 
     def open_sink(targets: Targets, offset: float) -> FileSink:
-        info, counts, smooth, crf = source.info, source.counts, request.smooth, request.crf
-        return FileSink(targets, info, counts, predictor, painter, smooth, stages, offset=offset, crf=crf)
+        info, counts, encoding = source.info, source.counts, request.encoding
+        return FileSink(targets, info, counts, predictor, stages, offset=offset, encoding=encoding)
 
     start = request.selection.start
     sink: FileSink | SegmentedSink
@@ -139,7 +148,7 @@ def _run(
     try:
         receipt.write("running")
         seen = sink if view is None else _ViewedSink(sink, view, predictor)
-        finished = run_pipeline(source, predictor, seen, stages, receipt.tick)
+        finished = run_pipeline(source, predictor, seen, stages, receipt.tick, overlays.paint)
         receipt.check_frames()
         sink.finish()
     except BaseException as error:

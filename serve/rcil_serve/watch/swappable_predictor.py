@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from queue import SimpleQueue
 
-from rcil.core.images import Image
+from rcil_serve.runtime.planes import Picture
 from rcil_serve.runtime.predictor import Predictor, Segmentation
 
 
@@ -24,7 +24,7 @@ class SwappablePredictor:
         self._now = first
         self._makers: SimpleQueue[Predictor] = SimpleQueue()
 
-    def segment_all(self, images: Sequence[Image]) -> list[Segmentation]:
+    def segment_all(self, images: Sequence[Picture]) -> list[Segmentation]:
         """See `FramePredictor.segment_all`."""
         now = self._now
         found = now.segment_all(images)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import av
 import av.error
-import cv2
 import numpy as np
-from av.video.reformatter import ColorRange, Colorspace
 
 from rcil.core.errors import ConfigError
-from rcil.core.images import Image
 from rcil_serve.runtime.backends import Mask
-from rcil_serve.stream.frames import Frame, OutputError, Sound, SourceInfo, Stages
+from rcil_serve.runtime.planes import Picture, Planes, as_rgb
+from rcil_serve.stream.frames import Frame, OutputError, Sound, SourceInfo
+from rcil_serve.stream.outputs.encoders import Encoding, add_stream, even
 from rcil_serve.stream.outputs.growing_file import RawFile, make_folder, part_of
 
 FRAGMENTS = {
@@ -44,7 +42,7 @@ class Movie:
         lossless: Store masks [H, W] instead of images [H, W, 3].
         wide: Masks hold 16-bit values.
         offset: Time in the source at which the file starts, in seconds.
-        crf: H.264 quality: 18 looks like the source, and 6 more halve the file size.
+        encoding: How H.264 is encoded; None is the default.
     """
 
     def __init__(
@@ -55,16 +53,15 @@ class Movie:
         lossless: bool = False,
         wide: bool = False,
         offset: float = 0.0,
-        crf: int = 21,
+        encoding: Encoding | None = None,
     ) -> None:
         check_suffix(path, lossless=lossless)
         self.path, self.part = path, part_of(path)
-        self._size = info.size
-        self._lossless = lossless
+        self._info, self._lossless = info, lossless
         self._offset, self._time_base, self._last = offset, info.time_base, -1
         self.frames = 0
         make_folder(path)
-        self._even = _even(info.size)
+        self._even = even(info.size)
         self._file = RawFile(self.part)
         try:
             self._container = av.open(self._file, "w", options={} if lossless else FRAGMENTS)
@@ -72,23 +69,12 @@ class Movie:
             self._file.abandon()
             self.part.unlink(missing_ok=True)
             raise OutputError(f"cannot write {path}: {error}", "Check the folder.") from error
-        self._stream = self._mask_stream(info, wide) if lossless else self._picture_stream(info, crf)
+        self._stream = (
+            self._mask_stream(info, wide) if lossless else add_stream(self._container, encoding or Encoding(), info)
+        )
         self._tracks = [] if lossless else [self._add_track(track) for track in info.tracks]
         self._heard: dict[int, Fraction] = {}
         """Decoding time of the last packet of each track, in seconds."""
-
-    def _picture_stream(self, info: SourceInfo, crf: int) -> Any:
-        stream = self._container.add_stream("libx264", rate=info.rate)
-        context = stream.codec_context
-        context.height, context.width = self._even
-        context.pix_fmt, context.time_base = "yuv420p", info.time_base
-        context.gop_size = min(120, max(10, round(info.rate)))
-        context.max_b_frames = 0  # B-frames would shift the timestamps of the first frames
-        context.colorspace, context.color_range = Colorspace.SMPTE170M, ColorRange.MPEG
-        context.options = {"preset": "superfast", "crf": str(crf), "x264-params": "sliced-threads=0:rc-lookahead=0"}
-        context.sample_aspect_ratio = stream.sample_aspect_ratio = info.aspect
-        stream.time_base = info.time_base
-        return stream
 
     def _mask_stream(self, info: SourceInfo, wide: bool) -> Any:
         stream = self._container.add_stream("ffv1", rate=info.rate)
@@ -96,6 +82,7 @@ class Movie:
         context.height, context.width = info.size
         context.pix_fmt, context.time_base = "gray16le" if wide else "gray", info.time_base
         context.options = {"level": "3", "slicecrc": "1"}
+        context.sample_aspect_ratio = stream.sample_aspect_ratio = info.aspect
         stream.time_base = info.time_base
         return stream
 
@@ -107,32 +94,31 @@ class Movie:
             stream.metadata["language"] = track.language
         return stream
 
-    def write(self, picture: Image | Mask, frame: Frame) -> None:
-        """Write an RGB image [H, W, 3], or a mask [H, W] of a lossless file, at the timestamp of a source's frame."""
-        encoded = self._mask_frame(picture) if self._lossless else self._picture_frame(picture)
+    def write(self, picture: Picture, frame: Frame) -> None:
+        """Write a picture, or a mask [H, W] of a lossless file, at the timestamp of a source's frame."""
+        encoded = self._mask_frame(as_rgb(picture)) if self._lossless else self._picture_frame(picture)
         encoded.pts = self._last = max(frame.pts - round(self._offset / self._time_base), self._last + 1)
         encoded.time_base = self._time_base
         with self._explained():
             self._container.mux(self._stream.encode(encoded))
         self.frames += 1
 
-    def draw(self, draw: Callable[[], Image], frame: Frame, stages: Stages) -> None:
-        """Draw an image and write it like `write`; `stages` records how long both take."""
-        start = time.perf_counter()
-        picture = draw()
-        painted = time.perf_counter()
-        self.write(picture, frame)
-        stages.paint.add(painted - start)
-        stages.encode.add(time.perf_counter() - painted)
-
-    def _picture_frame(self, picture: Image) -> Any:
-        shown = picture
-        down, right = self._even[0] - self._size[0], self._even[1] - self._size[1]
-        if down or right:
-            shown = np.asarray(cv2.copyMakeBorder(shown, 0, down, 0, right, cv2.BORDER_REPLICATE), np.uint8)
-        planes = np.asarray(cv2.cvtColor(shown, cv2.COLOR_RGB2YUV_I420), np.uint8)  # five times faster than FFmpeg
-        frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
-        frame.colorspace, frame.color_range = Colorspace.SMPTE170M, ColorRange.MPEG
+    def _picture_frame(self, picture: Picture) -> Any:
+        planes = picture
+        if not isinstance(planes, Planes) or planes.space != self._info.space:
+            planes = Planes.of_rgb(as_rgb(picture), self._info.space)
+        height, width = self._even
+        frame = av.VideoFrame(width, height, "yuv420p")
+        for source, plane in zip((planes.y, planes.u, planes.v), frame.planes, strict=True):
+            lines = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
+            rows, columns = source.shape
+            lines[:rows, :columns] = source
+            lines[rows:, :columns] = source[-1:]  # at most one row and one column
+            lines[:, columns : plane.width] = lines[:, columns - 1 : columns]
+        frame.colorspace, frame.color_range = (
+            self._stream.codec_context.colorspace,
+            self._stream.codec_context.color_range,
+        )
         return frame
 
     def _mask_frame(self, mask: Mask) -> Any:
@@ -240,8 +226,3 @@ def cut_to_fragments(path: Path) -> None:
             if head[4:8] in (b"mdat", b"moov"):
                 whole = end
         file.truncate(whole)
-
-
-def _even(size: tuple[int, int]) -> tuple[int, int]:
-    """Round sides up to even numbers, which H.264 in 4:2:0 requires."""
-    return size[0] + size[0] % 2, size[1] + size[1] % 2

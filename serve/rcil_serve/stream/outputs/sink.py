@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import Painter, shares
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Counts, Sound, SourceInfo, Stages
+from rcil_serve.stream.outputs.encoders import Encoding
 from rcil_serve.stream.outputs.growing_file import open_lines, part_of, write_error
 from rcil_serve.stream.outputs.masks import IdTable, MaskFiles, open_masks
 from rcil_serve.stream.outputs.movie import Movie
@@ -139,19 +140,36 @@ class Targets:
         return {name: path for name in self.__dataclass_fields__ if (path := getattr(self, name)) is not None}
 
 
+class Overlays:
+    """Smooths the masks of a video and paints them over its frames.
+
+    Args:
+        painter: Draws the overlay; None if there is no video.
+        smooth: Number of frames over which masks are smoothed.
+    """
+
+    def __init__(self, painter: Painter | None, smooth: int) -> None:
+        self._painter, self._smoother = painter, Smoother(smooth)
+
+    def paint(self, seen: SegmentedFrame) -> SegmentedFrame:
+        """See `run_pipeline`; frames must arrive in order of time."""
+        found = seen.found._replace(mask=self._smoother.smooth(seen.found.mask))
+        if self._painter is None:
+            return replace(seen, found=found)
+        return replace(seen, found=found, drawn=self._painter.paint(seen.frame.picture, found.mask, found.grid_size))
+
+
 class FileSink:
-    """Paints, encodes and records.
+    """Encodes and records.
 
     Args:
         targets: Files to write.
         info: Description of the source.
         counts: Frame counts of the source, to mark drops in the timeline.
         predictor: Provides the class table.
-        painter: Draws the overlay.
-        smooth: Number of frames over which masks are smoothed.
-        stages: Records how long painting and encoding take.
+        stages: Records how long encoding takes.
         offset: Time in the source at which the outputs start, in seconds.
-        crf: H.264 quality of the video.
+        encoding: How the video is encoded; None is the default.
     """
 
     def __init__(
@@ -160,23 +178,21 @@ class FileSink:
         info: SourceInfo,
         counts: Counts,
         predictor: Predictor,
-        painter: Painter,
-        smooth: int,
         stages: Stages,
         *,
         offset: float = 0.0,
-        crf: int = 21,
+        encoding: Encoding | None = None,
     ) -> None:
         self._targets, self._info, self._counts = targets, info, counts
-        self._classes, self._painter, self._stages = predictor.classes, painter, stages
-        self._smoother, self._ids = Smoother(smooth), IdTable(predictor.classes)
+        self._classes, self._stages = predictor.classes, stages
+        self._ids = IdTable(predictor.classes)
         self._timeline = Timeline(len(self._classes))
         self._movie: Movie | None = None
         self._masks: MaskFiles | Movie | None = None
         self._records: Records | None = None
         try:
             if targets.video is not None:
-                self._movie = Movie(targets.video, info, offset=offset, crf=crf)
+                self._movie = Movie(targets.video, info, offset=offset, encoding=encoding)
             if targets.masks is not None:
                 self._masks = open_masks(targets.masks, info, self._ids, offset=offset)
             if targets.records is not None:
@@ -187,11 +203,12 @@ class FileSink:
 
     def write(self, seen: SegmentedFrame) -> None:
         """See `Sink.write`."""
-        mask = self._smoother.smooth(seen.found.mask)
+        mask = seen.found.mask
         if self._movie is not None:
-            self._movie.draw(
-                lambda: self._painter.paint(seen.frame.pixels, mask, seen.found.grid_size), seen.frame, self._stages
-            )
+            assert seen.drawn is not None, "frames of a video are painted before"
+            start = time.perf_counter()
+            self._movie.write(seen.drawn, seen.frame)
+            self._stages.encode.add(time.perf_counter() - start)
         if self._masks is not None:
             self._masks.write(self._ids.of(mask), seen.frame)
         if self._records is not None or self._targets.timeline is not None:

@@ -6,15 +6,16 @@ import time
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import av
 import av.error
 import cv2
 import numpy as np
 
-from rcil.core.images import MAX_PIXELS, Image, is_too_large
+from rcil.core.images import MAX_PIXELS, is_too_large
 from rcil_serve.runtime.geometry import letterbox
+from rcil_serve.runtime.planes import ColourSpace, Picture, Planes, size_of
 from rcil_serve.stream.frames import Counts, Frame, Selection, SourceError
 from rcil_serve.stream.sources.errors import HINT, open_error
 
@@ -24,6 +25,14 @@ LIMITS = {"max_pixels": str(MAX_PIXELS)}
 """Options of FFmpeg's decoders, because a stream may change its size at any time."""
 PLAYLISTS = ("hls", "concat", "dash", "sdp", "imf")
 """Formats that make FFmpeg open other files."""
+INTERLEAVED = "nv12"
+"""Pixel format with the chroma of a pixel in one place, which decoders in hardware use."""
+PLANAR = ("yuv420p", "yuvj420p", INTERLEAVED)
+"""Pixel formats of frames that stay in planes."""
+MATRICES: dict[int, Literal["bt601", "bt709"]] = {1: "bt709", 2: "bt601", 5: "bt601", 6: "bt601"}
+"""Matrices by their codes in H.273, which FFmpeg uses."""
+FULL_RANGE = 2
+"""FFmpeg's code of values from 0 to 255."""
 PROBED = 2**20
 """Number of bytes from which FFmpeg detects the format."""
 
@@ -171,13 +180,44 @@ class FrameSelector:
             self._counts.left_out += 1
             return None
         self._counts.read += 1
+        return Frame(index, pts, seconds, fitted(picture_of(decoded, turn), self._size), time.perf_counter())
+
+
+def space_of(decoded: Any, turn: int) -> ColourSpace | None:
+    """Colour space of a decoded frame that can stay in planes; None for frames that become RGB.
+
+    Colours without a matrix are read as BT.601, as FFmpeg does.
+    """
+    if decoded.format.name not in PLANAR or (turn in TURNS and (decoded.height % 2 or decoded.width % 2)):
+        return None
+    matrix = MATRICES.get(int(decoded.colorspace))
+    full_range = decoded.format.name == "yuvj420p" or int(decoded.color_range) == FULL_RANGE
+    return None if matrix is None else ColourSpace(matrix, full_range)
+
+
+def picture_of(decoded: Any, turn: int) -> Picture:
+    """The picture of a decoded frame, upright. Planes are views of its memory."""
+    space = space_of(decoded, turn)
+    if space is None:
         pixels = decoded.to_ndarray(format="rgb24")
-        if turn in TURNS:
-            pixels = np.asarray(cv2.rotate(pixels, TURNS[turn]), np.uint8)
-        return Frame(index, pts, seconds, fitted(pixels, self._size), time.perf_counter())
+        return np.asarray(cv2.rotate(pixels, TURNS[turn]), np.uint8) if turn in TURNS else pixels
+    if decoded.format.name == INTERLEAVED:
+        luma, both = decoded.planes
+        pairs = _plane(both, 2 * both.width).reshape(both.height, both.width, 2)
+        y, u, v = _plane(luma), np.ascontiguousarray(pairs[..., 0]), np.ascontiguousarray(pairs[..., 1])
+    else:
+        y, u, v = (_plane(plane) for plane in decoded.planes)
+    planes = Planes(y, u, v, space)
+    return planes.turned(TURNS[turn]) if turn in TURNS else planes
 
 
-def fitted(pixels: Image, size: tuple[int, int]) -> Image:
-    """Letterbox an image to the size of the first frame, if its size differs."""
-    found = (pixels.shape[0], pixels.shape[1])
-    return pixels if found == size else letterbox(found, size).place(pixels, (0, 0, 0))
+def _plane(plane: Any, width: int | None = None) -> Any:
+    """A plane of a decoded frame as an array [h, w]; lines are longer in memory."""
+    lines = np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
+    return lines[:, : plane.width if width is None else width]
+
+
+def fitted(picture: Picture, size: tuple[int, int]) -> Picture:
+    """Letterbox a picture to the size of the first frame, if its size differs."""
+    found = size_of(picture)
+    return picture if found == size else letterbox(found, size).place(picture, (0, 0, 0))

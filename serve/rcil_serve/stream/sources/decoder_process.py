@@ -14,6 +14,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from rcil.hardware.cpu import keep_freed_memory
+from rcil_serve.runtime.planes import Picture, Plane, Planes
 from rcil_serve.stream.frames import Counts, Frame, Selection, SourceError
 from rcil_serve.stream.priority import yield_to_inference
 from rcil_serve.stream.sources.file import FileSource
@@ -42,6 +44,7 @@ def main(memory: int) -> None:
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     yield_to_inference()
+    keep_freed_memory()
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries may print
     request = json.loads(_line(0))
@@ -69,6 +72,7 @@ def _serve(source: FileSource, memory: int, out: BinaryIO) -> None:
         "time_base": str(info.time_base),
         "frames": info.frames,
         "aspect": str(info.aspect),
+        "space": asdict(info.space),
         "tracks": [track for track, _ in packed],
         "counts": _counts(source.counts),
     }
@@ -82,17 +86,25 @@ def _serve(source: FileSource, memory: int, out: BinaryIO) -> None:
             f"there is no shared memory for frames of {info.size[1]}x{info.size[0]} pixels: {error.strerror}",
             "Raise the limits of this process (ulimit -f and -v), or free some memory.",
         ) from error
-    frames = np.frombuffer(shared, np.uint8).reshape(len(free), *info.size, 3)
+    frames = np.frombuffer(shared, np.uint8).reshape(len(free), size)
     _send(out, fields, *(blob for _, blob in packed))
     for item in source:
         if isinstance(item, Frame):
             slot = _free_slot(free)
-            frames[slot] = item.pixels
-            stamp = {"index": item.index, "pts": item.pts, "time": item.time}
+            stamp = {"index": item.index, "pts": item.pts, "time": item.time, "space": _put(frames[slot], item.picture)}
             _send(out, {"kind": "frame", "slot": slot, **stamp, "counts": _counts(source.counts)})
         else:
             _send_sound(out, item.packet, item.track)
     _send(out, {"kind": "end", "counts": _counts(source.counts)})
+
+
+def _put(slot: Plane, picture: Picture) -> dict[str, Any] | None:
+    """Copy a picture to shared memory; return its colour space, or None if it is RGB."""
+    if isinstance(picture, Planes):
+        picture.copy_to(Planes.within(slot, picture.size, picture.space))
+        return asdict(picture.space)
+    slot.reshape(picture.shape)[:] = picture
+    return None
 
 
 def _send_sound(out: BinaryIO, packet: Any, track: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import av
 import av.error
 
+from rcil_serve.runtime.planes import BT601
 from rcil_serve.stream.frames import Counts, Item, Selection, Sound, SourceInfo
 from rcil_serve.stream.sources.clock import AHEAD, is_broadcast
 from rcil_serve.stream.sources.container import (
@@ -17,6 +18,7 @@ from rcil_serve.stream.sources.container import (
     frame_rate,
     open_container,
     pixel_aspect,
+    space_of,
     turn_of,
     upright_size,
 )
@@ -61,6 +63,7 @@ class FileSource:
             frames=selection.expected(frames, float(rate)) if frames else None,
             tracks=self._reader.tracks,
             aspect=pixel_aspect(stream, self._turn),
+            space=space_of(first, self._turn) or BT601,
         )
 
     def _lifted(self, container: Any, base: Fraction) -> Fraction:

@@ -19,10 +19,11 @@ from typing import Any
 import av
 import numpy as np
 
+from rcil_serve.runtime.planes import ColourSpace, Picture, Planes, bytes_of
 from rcil_serve.stream.frames import Counts, Frame, Item, Selection, Sound, SourceError, SourceInfo
 from rcil_serve.stream.sources.tracks import unpacked_track
 
-SLOTS, LARGE_SLOTS, LARGE = 12, 4, 2**23
+SLOTS, LARGE_SLOTS, LARGE = 16, 4, 2**23
 """Number of frames in the shared memory, and for frames of more than `LARGE` bytes."""
 _CHILD = (
     "import sys; sys.path[:] = {path!r}; from rcil_serve.stream.sources.decoder_process import main; main({memory})"
@@ -81,6 +82,7 @@ class IsolatedSource:
             frames=found["frames"],
             tracks=tracks,
             aspect=Fraction(found["aspect"]),
+            space=ColourSpace(**found["space"]),
         )
 
     def __iter__(self) -> Iterator[Item]:
@@ -92,21 +94,23 @@ class IsolatedSource:
                 yield self._sound(found)
             else:
                 read += 1
-                pixels = self._pixels(found["slot"])
-                yield Frame(found["index"], found["pts"], found["time"], pixels, time.perf_counter())
+                picture = self._picture(found["slot"], found["space"])
+                yield Frame(found["index"], found["pts"], found["time"], picture, time.perf_counter())
         self.counts.problems.append(f"{self._name} crashes the decoder ({self._ending()}) after {read} frames")
 
-    def _pixels(self, slot: int) -> Any:
-        """The frame in a slot [H, W, 3]; the slot is free again when nobody uses the frame any more."""
-        flat = np.frombuffer(self._view, np.uint8, self._bytes, slot * self._bytes)
-        shape = (*self.info.size, 3)
+    def _picture(self, slot: int, space: dict[str, Any] | None) -> Picture:
+        """The frame in a slot; the slot is free again when nobody uses the frame any more."""
+        count = self._bytes if space is None else bytes_of(self.info.size)
+        flat = np.frombuffer(self._view, np.uint8, count, slot * self._bytes)
         if self._in_use >= self._slots - 2:
-            pixels = flat.reshape(shape).copy()
+            flat = flat.copy()
             self._free(slot)
-            return pixels
-        self._in_use += 1
-        weakref.finalize(flat, self._release, slot).atexit = False
-        return flat.reshape(shape)
+        else:
+            self._in_use += 1
+            weakref.finalize(flat, self._release, slot).atexit = False
+        if space is None:
+            return flat.reshape(*self.info.size, 3)
+        return Planes.within(flat, self.info.size, ColourSpace(**space))
 
     def _release(self, slot: int) -> None:
         self._in_use -= 1

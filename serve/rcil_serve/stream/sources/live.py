@@ -11,6 +11,7 @@ from typing import Any
 
 import av.error
 
+from rcil_serve.runtime.planes import BT601
 from rcil_serve.stream.frames import Counts, Item, Selection, Sound, SourceError, SourceInfo
 from rcil_serve.stream.sources.clock import BACK, note_discontinuity
 from rcil_serve.stream.sources.container import (
@@ -18,6 +19,7 @@ from rcil_serve.stream.sources.container import (
     frame_rate,
     open_container,
     pixel_aspect,
+    space_of,
     turn_of,
     upright_size,
 )
@@ -89,6 +91,7 @@ class LiveSource:
             live=True,
             tracks=self._reader.tracks,
             aspect=pixel_aspect(stream, turn_of(first)),
+            space=space_of(first, turn_of(first)) or BT601,
         )
 
     def _connect(self, container: Any = None) -> None:
