@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rcil.core.errors import RcilError, RunError
 from rcil.core.files import sha256_of
 from rcil.core.log import Progress
-from rcil.model.attached import AttachedArchitecture
+from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
 from rcil_export.checks.artefact import Artefact, CheckpointArtefact, EngineArtefact, OnnxArtefact, open_artefact
@@ -126,7 +126,7 @@ def _structures(first: Path, second: Path) -> list[Result]:
 def _bisected(a: Artefact, b: Artefact, images: Path | None, tolerance: float) -> Result:
     try:
         check_same_network(a, b)
-        if isinstance(a.metadata.architecture, AttachedArchitecture):
+        if not isinstance(a.metadata.architecture, Architecture):
             raise RcilError("not compared: the layers of a network of another library have other names in its graph")
         a, _ = layer_reference(a, b)
     except RcilError as error:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,24 @@ from torch import Tensor
 
 from rcil.attaching.model import attach_model
 from rcil.checkpoint.file import load, save
-from rcil.core.errors import RcilError, first_line
+from rcil.core.errors import ConfigError, RcilError, first_line
 from rcil.core.log import Notify
 from rcil.methods import StepInfo, make_method
 from rcil.model.metadata import class_table
 from rcil.nn import Network, fold
-from rcil.nn.attached.attach import TOLERANCE, default_names
+from rcil.nn.attached.attach import default_names
 from rcil.nn.attached.builders import build_module, with_classes
 from rcil.nn.attached.network import AttachedNetwork
 from rcil.nn.attached.outputs import pick
+from rcil.nn.attached.requirements import TOLERANCE
 from rcil.nn.attached.restore import restore
 from rcil.nn.fold import count_parameters
 
 FP64, FP32 = 1e-10, 1e-4
 """Largest error of folding, as a share of the range of the logits."""
 STEPS, ITERATIONS, LR = 2, 2, 1e-3
-SIDE = 128
-"""Side of the images; a multiple of what networks usually need."""
+SIDES = (128, 256, 512)
+"""Sides of the images; the first that the network accepts."""
 
 
 @dataclass
@@ -46,6 +48,7 @@ class NetworkCheck:
     """Convs that get a second branch."""
     parameters: int = 0
     fold64: float = float("nan")
+    """Not a number if the network runs in fp32 only."""
     fold32: float = float("nan")
     certificate: str = "not run"
     route: str = "not run"
@@ -62,10 +65,14 @@ class NetworkCheck:
             "network": self.network,
             "pairs": f"{self.pairs}, {self.branches} with branches",
             "parameters": f"{self.parameters / 1e6:.2f} M",
-            "fold error fp64 / fp32": f"{self.fold64:.0e} / {self.fold32:.0e}",
+            "fold error fp64 / fp32": f"{_shown(self.fold64)} / {_shown(self.fold32)}",
             "certificate": self.certificate,
             "export": self.route,
         }
+
+
+def _shown(error: float) -> str:
+    return "not run" if isnan(error) else f"{error:.0e}"
 
 
 def check_network(factory: str, args: Mapping[str, Any], *, export: bool = True, say: Notify) -> NetworkCheck:
@@ -83,6 +90,7 @@ def check_network(factory: str, args: Mapping[str, Any], *, export: bool = True,
     model = attach_model(built, args, factory=factory, classes=default_names(built))
     network = model.network
     assert isinstance(network, AttachedNetwork)
+    side = _side(network)
     found = NetworkCheck(
         network.arch.backbone,
         pairs=sum(unit.norm is not None for unit in network.arch.units),
@@ -90,18 +98,18 @@ def check_network(factory: str, args: Mapping[str, Any], *, export: bool = True,
         parameters=count_parameters(network),
     )
     say("two steps of training")
-    student = _trained(network)
+    student = _trained(network, side)
     say("folding")
-    _check_folding(student, found)
+    _check_folding(student, side, found)
     with tempfile.TemporaryDirectory(prefix="rcil-attach-") as folder:
         path = Path(folder) / "model.safetensors"
         steps = [list(names) for names in student.rows.steps]
         save(path, student, model.metadata.model_copy(update={"classes": class_table(steps), "step": STEPS}))
-        if not _same(load(path)[0], student, found.problems, "loading the checkpoint"):
+        if not _same(load(path)[0], student, side, found.problems, "loading the checkpoint"):
             return found
         if export:
             say("exporting")
-            _export(path, network.arch.package, found)
+            _export(path, network.arch.package, side, found)
     return found
 
 
@@ -118,11 +126,24 @@ def _built(factory: str, args: Mapping[str, Any]) -> torch.nn.Module:
     return net
 
 
-def _trained(network: Network) -> AttachedNetwork:
+@torch.no_grad()
+def _side(network: Network) -> int:
+    """The first side that the network accepts."""
+    for side in SIDES:
+        try:
+            network(_image(side))
+        except ConfigError:
+            if side == SIDES[-1]:
+                raise
+        else:
+            return side
+    raise AssertionError
+
+
+def _trained(network: Network, side: int) -> AttachedNetwork:
     """The network after two steps of a few iterations with RCIL's losses on noise."""
     method = make_method("rcil")
     generator = torch.Generator().manual_seed(0)
-    side = max(SIDE, network.arch.output_stride)
     for step in range(1, STEPS + 1):
         teacher = fold(network)[0].eval()
         old = len(network.names)
@@ -144,9 +165,9 @@ def _trained(network: Network) -> AttachedNetwork:
 
 
 @torch.no_grad()
-def _check_folding(student: AttachedNetwork, found: NetworkCheck) -> None:
+def _check_folding(student: AttachedNetwork, side: int, found: NetworkCheck) -> None:
     """Both folded forms against both branches, in both precisions; the state dict in the user's own builder."""
-    image = _image(student)
+    image = _image(side)
     arch = student.arch
     plain = restore(student)
     grown = with_classes(arch, len(student.names))
@@ -160,19 +181,22 @@ def _check_folding(student: AttachedNetwork, found: NetworkCheck) -> None:
             found.problems.append(f"the folded module does not load into its builder: {first_line(error)}")
         if type(fresh) is not type(plain):
             found.problems.append(f"the folded module is a {type(plain).__name__}, not a {type(fresh).__name__}")
-    found.fold32 = _worst(
-        student(image), fold(student)[0](image), student._full(pick(plain(image), arch.output), image)
-    )
-    student.double()
-    image = image.double()
-    plain = restore(student)
-    found.fold64 = _worst(
-        student(image), fold(student)[0](image), student._full(pick(plain(image), arch.output), image)
-    )
+    found.fold32 = _fold_error(student, plain, image)
+    try:
+        found.fold64 = _fold_error(student.double(), restore(student), image.double())
+    except ConfigError:  # some networks make tensors in fp32 themselves
+        found.fold64 = float("nan")
     student.float()
     for change, limit, name in ((found.fold64, FP64, "fp64"), (found.fold32, FP32, "fp32")):
-        if not change <= limit:
+        if change > limit:
             found.problems.append(f"folding changes the logits by {change:.1e} of their range in {name}")
+
+
+def _fold_error(student: AttachedNetwork, plain: torch.nn.Module, image: Tensor) -> float:
+    """The error of both folded forms."""
+    both, absorbed = student(image), fold(student)[0](image)
+    small = pick(plain(image), student.arch.output, len(student.names))
+    return _worst(both, absorbed, student._full(small, image))
 
 
 def _worst(expected: Tensor, *others: Tensor) -> float:
@@ -180,25 +204,24 @@ def _worst(expected: Tensor, *others: Tensor) -> float:
     return max(float((expected - other).abs().max() / span) for other in others)
 
 
-def _image(network: Network) -> Tensor:
-    side = max(SIDE, network.arch.output_stride)
+def _image(side: int) -> Tensor:
     return torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(1))
 
 
 @torch.no_grad()
-def _same(a: Network, b: Network, problems: list[str], what: str) -> bool:
-    image = _image(a)
+def _same(a: Network, b: Network, side: int, problems: list[str], what: str) -> bool:
+    image = _image(side)
     error = _worst(a(image), b(image))
     if error > TOLERANCE:
         problems.append(f"{what} changes the logits by {error:.1e} of their range")
     return error <= TOLERANCE
 
 
-def _export(path: Path, package: str, found: NetworkCheck) -> None:
+def _export(path: Path, package: str, side: int, found: NetworkCheck) -> None:
     """Export in a process of its own, because the exporter is another package; note its route and certificate."""
     output = path.with_name("exported")
     command = [sys.executable, "-m", "rcil_export", "export", str(path), "-o", str(output), "--target", "onnx"]
-    options = ["--size", f"{SIDE}x{SIDE}", "--rounds", "0", "--allow-import", package, "--json", "--quiet"]
+    options = ["--size", f"{side}x{side}", "--rounds", "0", "--allow-import", package, "--json", "--quiet"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     try:
         report = json.loads(done.stdout)

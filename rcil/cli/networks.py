@@ -114,8 +114,8 @@ def attach_file(
         args,
         classes=read_names(names) if names else default_names_of(factory, args),
         weights=weights,
-        mean=_triple(colours[0], "--mean") or IMAGENET_MEAN,
-        std=_triple(colours[1], "--std") or IMAGENET_STD,
+        mean=parse_triple(colours[0], "--mean") or IMAGENET_MEAN,
+        std=parse_triple(colours[1], "--std") or IMAGENET_STD,
         classifier=_listed(classifier) or None,
         maps=_listed(maps) or None,
     )
@@ -150,7 +150,8 @@ def parse_args(text: str) -> dict[str, Any]:
     return args
 
 
-def _triple(text: str, option: str) -> tuple[float, ...]:
+def parse_triple(text: str, option: str) -> tuple[float, ...]:
+    """Three numbers with commas; none for an empty text."""
     try:
         values = tuple(float(part) for part in text.split(",")) if text else ()
     except ValueError as error:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rcil.cli.console import print_json
+from rcil.model.adopted import AdoptedGraph
 from rcil.model.architecture import Architecture
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ def _network_facts(arch: AnyArchitecture) -> dict[str, str]:
     if isinstance(arch, Architecture):
         blocks = f" {arch.blocks}" if arch.blocks else ""
         return {"backbone": f"{arch.backbone}{blocks}, output stride {arch.output_stride}"}
+    if isinstance(arch, AdoptedGraph):
+        return {"network": f"{arch.graph}, an ONNX graph of another program"}
     branches = sum(unit.rc for unit in arch.units)
     return {
         "network": f"{arch.factory}, {branches} convs for branches",

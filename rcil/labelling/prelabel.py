@@ -6,9 +6,10 @@ import contextlib
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rcil import defaults
 from rcil.core.documents import write_json
@@ -23,11 +24,22 @@ from rcil.data.exporters import check_format, export_predictions
 from rcil.data.site import palette_of, write_classes
 from rcil.data.types import IGNORE
 from rcil.hardware.devices import choose_device
-from rcil.inference import Model, load
+from rcil.inference import Rows, load
 from rcil.model.metadata import ClassInfo
 
 UNSURE = (255, 0, 255)
 """Colour of ignored pixels in overlays."""
+
+
+class Labeller(Protocol):
+    """A model that labels images."""
+
+    @property
+    def classes(self) -> tuple[ClassInfo, ...]:
+        """The classes in row order."""
+
+    def segment_with_confidence(self, image: Image, *, scale: float) -> tuple[Rows, NDArray[np.float32]]:
+        """Class rows [H, W] of an RGB image [H, W, 3], and the probability of the class of each pixel."""
 
 
 def prelabel(
@@ -40,6 +52,7 @@ def prelabel(
     overlays: bool = False,
     kind: str | None = None,
     device: str = "auto",
+    labeller: Labeller | None = None,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Any]:
     """Create a site folder from images and predictions; returns the content of `prelabel.json`.
@@ -53,6 +66,7 @@ def prelabel(
         overlays: Also draw the masks over the images.
         kind: Write for a labelling tool instead: one of `rcil.data.exporters.FORMATS`.
         device: Device of the network: `auto`, `cpu`, `cuda` or `cuda:N`.
+        labeller: `model`, if it is no checkpoint; it has its own device.
         progress: Called with the number of finished images and their total.
     """
     chosen = choose_device(device)
@@ -60,19 +74,21 @@ def prelabel(
     if kind is not None:
         check_format(kind, polygons=False)
     found = find_images(images)
-    loaded = load(model).folded.to(chosen)
-    scale = loaded.metadata.training_scale if scale is None else scale
+    if labeller is None:
+        loaded = load(model).folded.to(chosen)
+        labeller, scale = loaded, loaded.metadata.training_scale if scale is None else scale
+    scale = 1.0 if scale is None else scale
     entries = []
     try:
         with building(output) as folder, _site_for(folder, kind) as site:
             for done, (name, path) in enumerate(found.items(), 1):
-                entries.append(_label(loaded, name, path, site, min_confidence, scale, overlays))
+                entries.append(_label(labeller, name, path, site, min_confidence, scale, overlays))
                 progress(done, len(found))
             document = {
                 "model": str(model),
                 "min_confidence": min_confidence,
                 "scale": scale,
-                "classes_file": write_classes(site, loaded.classes),
+                "classes_file": write_classes(site, labeller.classes),
                 "images": sorted(entries, key=lambda entry: (entry["mean_confidence"], entry["image"])),
             }
             if kind is not None:
@@ -135,7 +151,7 @@ def find_images(folder: Path) -> dict[str, Path]:
 
 
 def _label(
-    model: Model,
+    model: Labeller,
     name: str,
     path: Path,
     site: Path,

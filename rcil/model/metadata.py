@@ -12,6 +12,7 @@ from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 from rcil import defaults
 from rcil.core.errors import CheckpointError
 from rcil.core.palette import Colour, colours_for
+from rcil.model.adopted import AdoptedGraph
 from rcil.model.architecture import Architecture, FrozenModel
 from rcil.model.attached import AttachedArchitecture
 
@@ -26,19 +27,24 @@ Spread = Annotated[float, Field(ge=1e-6, le=1e3)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 
 
-OWN, ATTACHED = "own", "attached"
-"""Tags of the two kinds of description; pydantic puts them into the locations of its errors."""
+OWN, ATTACHED, ADOPTED = "own", "attached", "adopted"
+"""Tags of the kinds of description; pydantic puts them into the locations of its errors."""
 
 
 def _kind_of_network(document: Any) -> str:
-    attached = isinstance(document, AttachedArchitecture) or (isinstance(document, dict) and "factory" in document)
-    return ATTACHED if attached else OWN
+    keys = document if isinstance(document, dict) else {}
+    if isinstance(document, AdoptedGraph) or "graph_sha256" in keys:
+        return ADOPTED
+    return ATTACHED if isinstance(document, AttachedArchitecture) or "factory" in keys else OWN
 
 
 AnyArchitecture = Annotated[
-    Annotated[Architecture, Tag(OWN)] | Annotated[AttachedArchitecture, Tag(ATTACHED)], Discriminator(_kind_of_network)
+    Annotated[Architecture, Tag(OWN)]
+    | Annotated[AttachedArchitecture, Tag(ATTACHED)]
+    | Annotated[AdoptedGraph, Tag(ADOPTED)],
+    Discriminator(_kind_of_network),
 ]
-"""One of our own networks, or one of another library."""
+"""One of our own networks, one of another library, or an ONNX graph of another program."""
 
 
 class ClassInfo(FrozenModel):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from rcil.core.errors import ConfigError
 from rcil.nn.network import Network
 from rcil.nn.segmenter import Segmenter
 
@@ -34,8 +35,14 @@ def build(arch: Architecture, steps: Sequence[Sequence[str]]) -> Segmenter:
 
 def build_any(arch: AnyArchitecture, steps: Sequence[Sequence[str]]) -> Network:
     """The network of a description. One of another library is built by its own factory, if its package is allowed."""
+    from rcil.model.adopted import AdoptedGraph
     from rcil.model.architecture import Architecture
 
+    if isinstance(arch, AdoptedGraph):
+        raise ConfigError(
+            f"the network of {arch.graph} exists as an ONNX graph only, which cannot be built or trained",
+            "Let it label images with `rcil-export prelabel`, and train one of our networks on them.",
+        )
     if isinstance(arch, Architecture):
         return build(arch, steps)
     from rcil.nn.attached.network import build_attached

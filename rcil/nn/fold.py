@@ -111,21 +111,27 @@ def duplicate(model: M, memo: dict[int, object]) -> M:
 def replace_modules(model: M, visit: Callable[[str, nn.Module], nn.Module | None]) -> M:
     """A copy of `model` in which every module for which `visit(name, module)` returns one is replaced by it.
 
-    The root is visited too, under the empty name; replaced modules are not entered.
+    The root is visited too, under the empty name; replaced modules are not entered. A module that has several names is
+    visited once, under the first, and replaced wherever it is.
     """
     root = visit("", model)
     if root is not None:
         return cast("M", root)
     clone = duplicate(model, {})
+    seen: dict[nn.Module, nn.Module | None] = {}
 
     def walk(parent: nn.Module, prefix: str) -> None:
-        for key, child in parent.named_children():
+        for key, child in list(parent._modules.items()):
+            if child is None:
+                continue
             name = f"{prefix}{key}"
-            new = visit(name, child)
-            if new is None:
-                walk(child, f"{name}.")
-            else:
+            known = child in seen
+            new = seen[child] if known else visit(name, child)
+            seen[child] = new
+            if new is not None:
                 setattr(parent, key, new)
+            elif not known:
+                walk(child, f"{name}.")
 
     walk(clone, "")
     return clone

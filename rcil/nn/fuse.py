@@ -6,6 +6,7 @@ After Endpoints Weight Fusion, https://arxiv.org/abs/2303.10375, which fuses pla
 from __future__ import annotations
 
 import copy
+import itertools
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,8 @@ def fuse(new: Network, old: Network, share: float) -> Network:
 def _fuse_rest(fused: Network, old: Network, share: float, units: tuple[str, ...]) -> None:
     """Interpolate the tensors outside of units, which only attached networks have; class rows stay."""
     before = old.state_dict()
-    for name, value in fused.state_dict().items():
+    tensors = itertools.chain(fused.named_parameters(), fused.named_buffers())  # each once, also where it is shared
+    for name, value in tensors:
         was = before.get(name)
         if name.startswith(units) or fused.part_of(name) == "classifier" or not value.is_floating_point():
             continue

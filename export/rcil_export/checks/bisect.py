@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rcil.core.errors import RcilError, RunError
 from rcil.core.images import Image
 from rcil.hardware.cpu import give_back_memory
+from rcil.model.adopted import AdoptedGraph
 from rcil.model.architecture import Architecture
 from rcil.model.class_match import ClassMatch, match_classes
 from rcil.model.metadata import AnyArchitecture
@@ -126,6 +127,8 @@ def check_same_network(a: Artefact, b: Artefact) -> None:
 
 
 def _shape_of(arch: AnyArchitecture) -> dict[str, object]:
+    if isinstance(arch, AdoptedGraph):
+        return {"graph": arch.graph_sha256}
     if not isinstance(arch, Architecture):
         return {"factory": arch.factory, "units": arch.units, "classifier": arch.classifier}
     shape: dict[str, object] = arch.model_dump(

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from rcil.core.errors import RcilError, first_line
 from rcil.core.files import sha256_of
-from rcil.model.attached import AttachedArchitecture
+from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata
 from rcil.nn.build import build_any
 from rcil_export.certificate.difference import first_difference
@@ -83,13 +83,13 @@ def structure_result(
         kept: Convs that the conversion left in fp32 on purpose.
     """
     described = checkpoint or metadata
-    attached = isinstance(described.architecture, AttachedArchitecture)  # the certificate compares its graph
+    own = isinstance(described.architecture, Architecture)  # the certificate compares graphs of attached networks
     items = (
         _lint_item(document, interface),
         _guarded(VALID, lambda: _valid_item(document)),
         interface_item(document, interface, len(described.classes)),
         precision_item(interface.precision, precision_of(document, kept)),
-        *([] if attached else [_guarded(PLAIN, lambda: plain_graph_item(document, described, interface))]),
+        *([_guarded(PLAIN, lambda: plain_graph_item(document, described, interface))] if own else []),
     )
     return Result("structure", f"Structure of {name}", items)
 

@@ -23,6 +23,7 @@ from rcil.core.errors import ConfigError
 from rcil.hardware.cpu import tune_process
 from rcil_export.cli import options as o
 from rcil_export.cli.delivered import sign, verify, verify_signature
+from rcil_export.cli.graphs import adopt, prelabel
 from rcil_export.delivery import FAILED_HTML_NAME
 from rcil_export.delivery.folder import Signing
 from rcil_export.graph.interface import GraphOptions
@@ -356,6 +357,8 @@ def check(
 app.command()(verify)
 app.command()(sign)
 app.command()(verify_signature)
+app.command()(adopt)
+app.command()(prelabel)
 
 
 @app.command()

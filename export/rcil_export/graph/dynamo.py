@@ -15,12 +15,12 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 import torch
-from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError, first_line
 from rcil.model.metadata import Metadata
 from rcil.nn.attached.network import AttachedNetwork
+from rcil_export.graph.graft import graft
 from rcil_export.graph.interface import GraphInterface
 from rcil_export.graph.nodes import NodeList
 from rcil_export.graph.preprocessing import write_input
@@ -52,7 +52,7 @@ def write_attached(nodes: NodeList, model: AttachedNetwork, metadata: Metadata, 
         image = nodes.add("Mul", [image, factor], "normalised")
     batch, height, width = interface.shape.usual
     body = exported_body(model, (batch, 3, height, width), interface.opset)
-    _graft(nodes, body, image, "logits")
+    graft(nodes, body, image, "logits")
     return "logits"
 
 
@@ -111,29 +111,3 @@ def _silently() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
-
-
-def _graft(nodes: NodeList, body: onnx.ModelProto, image: str, output: str) -> None:
-    """Add the nodes and constants of a graph with one input and one output, under names of their own."""
-    graph = body.graph
-    if body.functions or len(graph.input) != 1 or len(graph.output) != 1:
-        raise RcilError("torch.onnx wrote a graph with functions or several inputs", "Report this with the network.")
-    names = {"": "", graph.input[0].name: image, graph.output[0].name: output}
-    for tensor in graph.initializer:
-        names[tensor.name] = nodes.constant(f"net.{tensor.name}", numpy_helper.to_array(tensor))
-    for index, node in enumerate(graph.node):
-        for position, value in enumerate(node.output):
-            if value and value not in names:
-                names[value] = f"net.{node.op_type}_{index}" + (f"_{position}" if position else "")
-    for index, node in enumerate(graph.node):
-        copy = helper.make_node(
-            node.op_type,
-            [names[name] for name in node.input],
-            [names[name] for name in node.output],
-            name=f"net.{node.op_type}_{index}",
-            domain=node.domain,
-        )
-        copy.attribute.extend(node.attribute)
-        for attribute in copy.attribute:
-            attribute.ClearField("doc_string")
-        nodes.nodes.append(copy)

@@ -12,6 +12,7 @@ from onnx import TensorProto, numpy_helper
 
 from rcil.core.errors import RcilError
 from rcil.model.header import METADATA_KEY
+from rcil.model.metadata import ADOPTED, ATTACHED, OWN
 from rcil_export.graph.interface import INPUT_NAME, GraphInterface
 from rcil_export.graph.nodes import constants_of, needed_values, with_declared_constants
 
@@ -62,17 +63,14 @@ def invalid_onnx(document: onnx.ModelProto) -> str | None:
 
 def lint(document: onnx.ModelProto, interface: GraphInterface) -> list[str]:
     """Everything that is wrong, each problem with the name of its node."""
+    if kind_of_network(document) == ADOPTED:
+        return [*_opset_problems(document, interface), *_hidden(document), *_first_cast(document, interface)]
     attached = is_attached(document)
     allowed = _allowed(interface)
     constants = constants_of(document)
     used = {name for node in document.graph.node for name in node.input} | {o.name for o in document.graph.output}
     needed = needed_values(document.graph.node, (output.name for output in document.graph.output))
-    problems = [
-        f"opset {opset.version}, not {interface.opset}"
-        for opset in document.opset_import
-        if opset.domain in ("", "ai.onnx") and opset.version != interface.opset
-    ]
-    problems += _hidden(document)
+    problems = [*_opset_problems(document, interface), *_hidden(document)]
     for node in document.graph.node:
         if (node.op_type not in allowed and not attached) or node.domain not in ("", "ai.onnx"):
             operator = ".".join(filter(None, (node.domain, node.op_type)))
@@ -89,13 +87,25 @@ def lint(document: onnx.ModelProto, interface: GraphInterface) -> list[str]:
     return problems
 
 
+def _opset_problems(document: onnx.ModelProto, interface: GraphInterface) -> Iterator[str]:
+    for opset in document.opset_import:
+        if opset.domain in ("", "ai.onnx") and opset.version != interface.opset:
+            yield f"opset {opset.version}, not {interface.opset}"
+
+
 def is_attached(document: onnx.ModelProto) -> bool:
     """Whether a graph states that it is a network of another library, which may have any operator of ONNX."""
+    return kind_of_network(document) == ATTACHED
+
+
+def kind_of_network(document: onnx.ModelProto) -> str | None:
+    """What a graph states to be: `own`, `attached` or `adopted`; None if its description cannot be read."""
     for entry in document.metadata_props:
         if entry.key == METADATA_KEY:
             with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
-                return "factory" in json.loads(entry.value)["architecture"]
-    return False
+                architecture = json.loads(entry.value)["architecture"]
+                return ADOPTED if "graph_sha256" in architecture else ATTACHED if "factory" in architecture else OWN
+    return None
 
 
 def _named(node: onnx.NodeProto) -> str:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rcil.core.errors import ConfigError, RcilError, first_line
-from rcil.model.attached import AttachedArchitecture
+from rcil.model.attached import AttachedArchitecture, Unit
 from rcil.nn.attached.builders import build_module, checked_factory, replaced
 from rcil.nn.attached.dataflow import Flow, watch
 from rcil.nn.attached.network import AttachedNetwork
-from rcil.nn.attached.outputs import check_classifier, find_classifier, find_logits, outputs_of, pick
+from rcil.nn.attached.outputs import check_classifier, find_classifier, find_logits, outputs_of, pick, shown
+from rcil.nn.attached.requirements import check_buffers, check_function, check_training, copied, idle_units
 from rcil.nn.attached.stages import find_stages, modules_until
-from rcil.nn.attached.units import find_units
+from rcil.nn.attached.units import find_units, why_no_branches
 from rcil.nn.classifier import check_names
 
 SIDES = (128, 224, 256, 512)
 """Sides of the image that a network is watched with; the first that it accepts."""
 MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
-TOLERANCE = 1e-6
-"""Largest change of a logit, as a share of their range."""
 
 
 def attach_network(
@@ -47,19 +46,21 @@ def attach_network(
     """
     check_names(names)
     factory, plain_args = checked_factory(factory, args)
-    net = copy.deepcopy(net).float().eval()
+    net = copied(net)
+    check_buffers(net, factory, plain_args)
     flow = _watched(net)
     output, logits = find_logits(flow, len(names))
+    if len(names) == 1:
+        raise ConfigError(
+            "the network has one output channel, which separates a class from everything else",
+            "Build it with two classes, background first; a channel of zeros for background gives the same masks.",
+        )
     rows = _given_classifier(net, flow, classifier, len(names)) or find_classifier(flow, logits, len(names))
-    unused = _unused(net, flow.image, output)
+    unused = _unused(net, flow.image, output, len(names))
     trained = {name for name, _ in net.named_parameters() if name not in unused}
     classes_arg, wider = _classes_arg(net, factory, plain_args, len(names), rows)
     units = find_units(flow, net, rows, trained)
-    if not any(unit.rc for unit in units):
-        raise ConfigError(
-            f"{factory} has no conv that can get a second branch",
-            "Branches are for convs (nn.Conv2d) that run once; linear layers and transposed convs get none.",
-        )
+    _check_branches(units, flow, rows, trained, factory)
     first = min(call.first for call in flow.calls if call.name in rows)
     stages = find_stages(flow, first) if maps is None else _named_stages(flow, maps)
     arch = AttachedArchitecture(
@@ -75,18 +76,24 @@ def attach_network(
         classes_arg=classes_arg,
         multiple=_multiple(net, flow.image.shape[-1]),
     )
+    idle = idle_units(AttachedNetwork(copy.deepcopy(net), arch, [names]).eval(), flow.image)
+    if idle:
+        units = tuple(unit for unit in units if unit.conv not in idle)
+        _check_branches(units, flow, rows, trained, factory)
+        arch = arch.replace(units=units)
     network = AttachedNetwork(copy.deepcopy(net), arch, [names]).eval()
-    _check_function(net, network, flow.image)
+    check_function(net, network, flow.image)
+    check_training(network, flow.image)
     return network
 
 
 def default_names(net: nn.Module) -> list[str]:
     """`background`, `class_1`... for every output channel of a network."""
-    flow = _watched(net)
+    flow = _watched(copied(net))
     maps = [value for _, value in outputs_of(flow.output)]
     if not maps:
         raise ConfigError(
-            f"the network returns a {type(flow.output).__name__} without a map [N, classes, H, W]",
+            f"the network returns {shown(flow.output)}, and no map [N, classes, H, W]",
             "Name a network that returns logits.",
         )
     return ["background", *(f"class_{row}" for row in range(1, maps[0].shape[1]))]
@@ -138,13 +145,24 @@ def _named_stages(flow: Flow, maps: Sequence[str]) -> list[Any]:
     return sorted(found, key=lambda call: call.end)
 
 
-def _unused(net: nn.Module, image: Tensor, output: str | int | None) -> set[str]:
+def _check_branches(
+    units: Sequence[Unit], flow: Flow, rows: Sequence[str], trained: Collection[str], factory: str
+) -> None:
+    """Raise if no conv gets a second branch."""
+    if not any(unit.rc for unit in units):
+        raise ConfigError(
+            f"{factory} has no conv that can get a second branch{why_no_branches(flow, rows, trained)}",
+            "Branches are for convs (nn.Conv2d) that run once; linear layers and transposed convs get none.",
+        )
+
+
+def _unused(net: nn.Module, image: Tensor, output: str | int | None, classes: int) -> set[str]:
     """Names of the parameters that the logits do not depend on, such as those of auxiliary heads."""
     probe = copy.deepcopy(net)
     probe.requires_grad_(True)
     try:
         with torch.enable_grad():
-            pick(probe(image), output).sum().backward()  # type: ignore[no-untyped-call]
+            pick(probe(image), output, classes).sum().backward()  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         raise ConfigError(
             f"the logits of the network have no gradient: {first_line(error)}", "Networks must be differentiable."
@@ -189,8 +207,9 @@ def _numbers(args: Mapping[str, Any], value: int) -> Iterator[tuple[str, ...]]:
 
 def _auxiliary(net: nn.Module, flow: Flow, wider: Sequence[str], rows: Sequence[str], classes: int) -> tuple[str, ...]:
     """Convs beside the classifier that have one row per class: `wider` ones, or those of further outputs."""
-    found = list(wider)
-    for name in wider:
+    known = dict(net.named_modules())  # further names of the same modules are left out
+    found = [name for name in wider if name in known]
+    for name in found:
         if not isinstance(net.get_submodule(name), nn.Conv2d):
             raise ConfigError(
                 f"'{name}' has one row per class and is a {type(net.get_submodule(name)).__name__}",
@@ -217,23 +236,3 @@ def _multiple(net: nn.Module, side: int) -> int:
         f"the network accepts images of {side} x {side} pixels only",
         "Networks for one size cannot be trained on crops.",
     )
-
-
-@torch.no_grad()
-def _check_function(net: nn.Module, network: AttachedNetwork, image: Tensor) -> None:
-    """Raise unless the rewritten network computes what the original computes."""
-    small = pick(net(image.clone()), network.arch.output)
-    expected = network._full(small, image)
-    try:
-        found = network(image.clone(), maps="before")
-        change = float((found.logits - expected).abs().max() / (expected.max() - expected.min()).clamp(min=1e-12))
-    except (AttributeError, TypeError, RuntimeError, KeyError) as error:
-        raise ConfigError(
-            f"the network does not run with units in place of its convs: {type(error).__name__}: {first_line(error)}",
-            "A module of it reads more of its convs than their outputs.",
-        ) from error
-    if change > TOLERANCE:
-        raise ConfigError(
-            f"attaching would change the logits by {change:.1e} of their range",
-            "The network may be random in evaluation mode, or change its own weights.",
-        )

@@ -33,7 +33,25 @@ def build_module(factory: str, args: Mapping[str, Any]) -> nn.Module:
         raise ConfigError(
             f"{factory} returns a {type(made).__name__}, not a torch module", "Name a class or function that does."
         )
+    _check_kind(made, factory)
     return made.eval()
+
+
+def _check_kind(made: nn.Module, factory: str) -> None:
+    """Raise for modules whose parts cannot be seen or replaced."""
+    for name, module in made.named_modules():
+        if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+            how = "scripted" if isinstance(module, torch.jit.ScriptModule) else "compiled"
+            what = f"the module '{name}' of {factory}" if name else f"the network of {factory}"
+            raise ConfigError(
+                f"{what} is {how}, so that its convs cannot be replaced", "Name a builder that returns plain modules."
+            )
+        lazy = [key for key, value in module._parameters.items() if torch.nn.parameter.is_lazy(value)]
+        if lazy:
+            raise ConfigError(
+                f"the module '{name}' of {factory} is a {type(module).__name__} without shapes until it runs",
+                "State its input channels in the builder.",
+            )
 
 
 def checked_factory(factory: str, args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -112,7 +130,7 @@ def import_name(module: str, name: str | None = None) -> Any:
     try:
         return _import(module, name)
     except Exception as error:
-        if VISION_OPS not in str(error):
+        if not any(VISION_OPS in str(cause) for cause in _causes(error)):
             raise _unimportable(module, error) from error
     for loaded in [key for key in sys.modules if key.partition(".")[0] in ("torchvision", module.partition(".")[0])]:
         del sys.modules[loaded]
@@ -122,6 +140,13 @@ def import_name(module: str, name: str | None = None) -> Any:
         return _import(module, name)
     except Exception as error:
         raise _unimportable(module, error) from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those that led to it; packages that import lazily hide the first one."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _import(module: str, name: str | None) -> Any:

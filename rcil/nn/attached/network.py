@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rcil.core.errors import ConfigError, RcilError, first_line
 from rcil.model.architecture import RC
 from rcil.model.attached import AttachedArchitecture, Unit
 from rcil.nn.attached.builders import build_module
@@ -121,7 +122,7 @@ class AttachedNetwork(Network):
         """See `Network.forward`; the maps are those that modules return, whichever kind is asked for."""
         padded = pad_to(x, self.arch.multiple)
         if maps is None:
-            return self._full(pick(self.net(padded), self.arch.output), x)
+            return self._full(self._run(padded), x)
         kept: dict[str, Tensor] = {}
         with ExitStack() as hooks:
             for name in self.arch.maps:
@@ -135,7 +136,7 @@ class AttachedNetwork(Network):
                     lambda module, inputs, name=name: kept.__setitem__(name, inputs[0])
                 )
                 hooks.callback(hook.remove)
-            small = pick(self.net(padded), self.arch.output)
+            small = self._run(padded)
         inputs = tuple(kept[name] for name in self.arch.classifier)
         stages = tuple(kept[name] for name in self.arch.maps)
         return Maps(
@@ -146,6 +147,21 @@ class AttachedNetwork(Network):
             logits_small=small,
             logits=self._full(small, x),
         )
+
+    def _run(self, x: Tensor) -> Tensor:
+        """The logits that the module gives for images of an allowed size."""
+        try:
+            result = self.net(x)
+        except (RcilError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # any code may run inside
+            mode = "training" if self.training else "evaluation"
+            raise ConfigError(
+                f"{self.arch.factory} does not run in {mode} mode on images {list(x.shape)}: {type(error).__name__}: "
+                f"{first_line(error)}",
+                "Choose another size of images, or of crops in training.",
+            ) from error
+        return pick(result, self.arch.output, len(self.names))
 
     def _full(self, small: Tensor, x: Tensor) -> Tensor:
         """Logits [N, classes, H, W] at the size of x, from those of the padded image at any size."""
@@ -205,8 +221,12 @@ class AttachedNetwork(Network):
         return "backbone" if any(_within(own, names) for names in self.arch.early) else "head"
 
     def tensors(self) -> dict[str, Tensor]:
-        """See `Network.tensors`; the names are those of the module, except inside units."""
-        state = {key.removeprefix(PREFIX): value for key, value in self.state_dict().items()}
+        """See `Network.tensors`; the names are those of the module, except inside units.
+
+        Tensors of a module that has several names are stored under the first one.
+        """
+        modules = {name for name, _ in self.net.named_modules()}
+        state = {key: value for key, value in self.net.state_dict().items() if key.rpartition(".")[0] in modules}
         state = {key: value for key, value in state.items() if not _within(key, self.arch.classifier)}
         for name, part in zip(self.arch.classifier, self.rows.parts, strict=True):
             weight, bias = part.kernel()
@@ -267,7 +287,7 @@ def with_rows(conv: nn.Conv2d, more: int) -> nn.Conv2d:
 
 def build_attached(arch: AttachedArchitecture, steps: Sequence[Sequence[str]]) -> AttachedNetwork:
     """A network with the weights that its factory gives it; class rows beyond those are copies of the background's."""
-    net = grown_module(arch, sum(map(len, steps)))
+    net = grown_module(arch, sum(map(len, steps))).float()
     return AttachedNetwork(net, arch, steps)
 
 
@@ -324,9 +344,12 @@ def _split(conv: nn.Conv2d, steps: Sequence[Sequence[str]]) -> IncrementalClassi
 
 
 def _set(net: nn.Module, name: str, module: nn.Module) -> None:
-    """Replace a module by its name."""
-    parent, _, key = name.rpartition(".")
-    setattr(net.get_submodule(parent), key, module)
+    """Replace a module by its name, wherever the network has it."""
+    replaced = net.get_submodule(name)
+    for parent in list(net.modules()):
+        for key, child in list(parent._modules.items()):
+            if child is replaced:
+                setattr(parent, key, module)
 
 
 def _within(name: str, modules: Sequence[str]) -> bool:

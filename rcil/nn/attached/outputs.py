@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from rcil.core.errors import ConfigError
 from rcil.nn.attached.dataflow import Call, Flow
@@ -33,27 +35,52 @@ def outputs_of(result: Any) -> Iterator[tuple[str | int | None, Tensor]]:
     elif isinstance(result, Mapping):
         entries = sorted(result.items(), key=lambda entry: entry[0] not in PREFERRED)
     elif isinstance(result, list | tuple):
-        entries = enumerate(result)
+        names = getattr(result, "_fields", ())  # of a named tuple
+        preferred = {names.index(name) for name in PREFERRED if name in names}
+        entries = sorted(enumerate(result), key=lambda entry: entry[0] not in preferred)
+    elif is_dataclass(result):
+        found = ((field.name, getattr(result, field.name)) for field in fields(result))
+        entries = sorted(found, key=lambda entry: entry[0] not in PREFERRED)
     else:
         entries = ()
     return ((key, value) for key, value in entries if isinstance(value, Tensor) and value.ndim == 4)
 
 
-def pick(result: Any, key: str | int | None) -> Tensor:
-    """The logits in the output of a network."""
-    found: Tensor = result if key is None else result[key]
-    return found
+def pick(result: Any, key: str | int | None, rows: int) -> Tensor:
+    """The logits in the output of a network, the first map with one channel per class.
+
+    Some networks return more in training than in evaluation, and then in another form.
+
+    Args:
+        result: The output.
+        key: Where the logits are in evaluation mode.
+        rows: Number of classes.
+    """
+    maps = list(outputs_of(result))
+    found = [value for name, value in maps if name == key] or [value for _, value in maps]
+    for value in found:
+        if value.shape[1] == rows:
+            return value
+    raise ConfigError(
+        f"the network returns no map with {rows} channels but {shown(result)}",
+        "A network must return its logits in training too.",
+    )
+
+
+def shown(result: Any) -> str:
+    """The output of a network in words."""
+    if isinstance(result, Tensor):
+        return f"{list(result.shape)}"
+    return ", ".join(f"{list(value.shape)}" for _, value in outputs_of(result)) or f"a {type(result).__name__}"
 
 
 def find_logits(flow: Flow, classes: int) -> tuple[str | int | None, Tensor]:
     """The logits and their key: the first map with as many channels as there are classes."""
-    maps = list(outputs_of(flow.output))
-    for key, value in maps:
+    for key, value in outputs_of(flow.output):
         if value.shape[1] == classes:
             return key, value
-    shown = ", ".join(f"{list(value.shape)}" for _, value in maps) or f"a {type(flow.output).__name__}"
     raise ConfigError(
-        f"the network gives {shown} for one image, and {classes} classes are named",
+        f"the network gives {shown(flow.output)} for one image, and {classes} classes are named",
         "Name as many classes as the network has output channels, background first.",
     )
 
@@ -101,6 +128,8 @@ def check_classifier(call: Call, flow: Flow, classes: int) -> None:
         reason = f"it is a {type(conv).__name__}"
     elif sum(other.module is conv for other in flow.calls) > 1:
         reason = "it runs several times"
+    elif parametrize.is_parametrized(conv) or conv._forward_hooks or conv._forward_pre_hooks:
+        reason = "it is changed by hooks or parametrisations"
     if reason is not None:
         raise ConfigError(
             f"'{call.name}' cannot be the classifier: {reason}", "Name the conv with one row per class: classifier=..."

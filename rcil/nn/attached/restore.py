@@ -30,9 +30,11 @@ def restore(network: AttachedNetwork) -> nn.Module:
     tensors = {key: value for key, value in network.tensors().items() if not key.startswith(inside)}
     for unit in network.arch.units:
         tensors |= _restored(unit, network.net.get_submodule(unit.conv), plain)
-    for key in own.keys() - tensors.keys():  # the bias of a conv before a norm, which the norm has taken over
-        tensors[key] = torch.zeros_like(own[key])
-    plain.load_state_dict(tensors)
+    modules = {name for name, _ in plain.named_modules()}  # further names of the same modules are left out
+    for key in own.keys() - tensors.keys():
+        if key.rpartition(".")[0] in modules:  # the bias of a conv before a norm, which the norm has taken over
+            tensors[key] = torch.zeros_like(own[key])
+    plain.load_state_dict(tensors, strict=False)
     return plain.eval()
 
 

@@ -17,8 +17,9 @@ def find_stages(flow: Flow, end: int) -> list[Call]:
     """Calls whose outputs are the last maps of up to four stages, in the order of execution.
 
     A stage is a run of blocks with one stride and one number of channels. Blocks are the largest modules that halve
-    the resolution at most once; in a network without such modules, single layers. The encoder ends where the map with
-    the largest stride is last made. If there are more than four stages, the last one of every stride counts.
+    the resolution at most once; in a network without such modules, single layers. The encoder ends with the widest map
+    of the largest stride; of equal blocks side by side in one module, the last counts. If there are more than four
+    stages, the last one of every stride counts.
 
     Args:
         flow: One pass of the network.
@@ -27,19 +28,38 @@ def find_stages(flow: Flow, end: int) -> list[Call]:
     inside = [call for call in flow.calls if call.end <= end and _halvings(call, flow)]
     if not inside:
         return []
-    deepest = max(_halvings(call, flow) for call in inside)
-    last = max(call.end for call in inside if _halvings(call, flow) == deepest)
-    encoder = [call for call in inside if call.end <= last]
-    containers = [call for call in encoder if any(True for _ in call.module.children())]
-    blocks = _outermost([c for c in containers if _spans_one(c, flow)], flow) or encoder
+    encoder = _encoder(_outermost([call for call in inside if _is_layer(call) or _spans_one(call, flow)]), flow)
+    blocks = [call for call in encoder if not _is_layer(call)] or encoder
     groups: dict[tuple[int, int], Call] = {}
     for call in blocks:
-        assert call.output is not None
-        groups[_halvings(call, flow), call.output.shape[1]] = call
+        groups[_halvings(call, flow), _width(call)] = call
     found = sorted(groups.values(), key=lambda call: call.end)
     if len(found) > MAX_STAGES:
         found = sorted({_halvings(call, flow): call for call in found}.values(), key=lambda call: call.end)
     return found[-MAX_STAGES:]
+
+
+def _encoder(blocks: Sequence[Call], flow: Flow) -> list[Call]:
+    """The blocks up to the end of the encoder, in the order of execution."""
+    ordered = sorted(blocks, key=lambda call: call.end)
+    deepest = max(_halvings(call, flow) for call in ordered)
+    widths = [_width(call) if _halvings(call, flow) == deepest else 0 for call in ordered]
+    last = widths.index(max(widths))
+    parent = ordered[last].name.rpartition(".")[0]
+    while last + 1 < len(ordered) and widths[last + 1] == max(widths):
+        if ordered[last + 1].name.rpartition(".")[0] != parent:
+            break
+        last += 1
+    return ordered[: last + 1]
+
+
+def _is_layer(call: Call) -> bool:
+    return next(call.module.children(), None) is None
+
+
+def _width(call: Call) -> int:
+    assert call.output is not None
+    return call.output.shape[1]
 
 
 def _halvings(call: Call, flow: Flow) -> int:
@@ -60,7 +80,7 @@ def _spans_one(call: Call, flow: Flow) -> bool:
     return bool(maps) and maps[0].shape[-1] <= 2 * call.output.shape[-1] + 1
 
 
-def _outermost(calls: Sequence[Call], flow: Flow) -> list[Call]:
+def _outermost(calls: Sequence[Call]) -> list[Call]:
     names = {call.name for call in calls}
 
     def inner(name: str) -> bool:

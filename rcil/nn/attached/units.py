@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,8 @@ TOLERANCE = 1e-9
 def find_units(flow: Flow, net: nn.Module, without: Collection[str], trained: Collection[str]) -> tuple[Unit, ...]:
     """All convs that can be units, with their norms, in the order of execution.
 
-    Left alone are convs that run more than once, share parameters with another module, are changed by hooks or
-    parametrisations, or are not linear in their kernel. Branches are for kernels above 1x1, as in the paper, except for
-    the conv that reads the image; if there is no such conv, 1x1 convs get them.
+    Left alone are the convs that `problem_of` finds a problem with. Branches are for kernels above 1x1, as in the
+    paper, except for the conv that reads the image; if there is no such conv, 1x1 convs get them.
 
     Args:
         flow: One pass of the network.
@@ -30,15 +29,13 @@ def find_units(flow: Flow, net: nn.Module, without: Collection[str], trained: Co
         without: Convs that are no units: those of the classifier.
         trained: Names of the parameters that the logits depend on; other convs get no branches.
     """
-    calls = Counter(id(call.module) for call in flow.calls)
-    names = Counter(id(module) for _, module in net.named_modules(remove_duplicate=False))
+    calls = _calls(flow)
     norms = {id(call.inputs[0]): call for call in flow.calls_of(nn.Module) if _is_norm(call)}
     found: list[tuple[Call, Call | None]] = []
     for call in flow.calls_of(nn.Conv2d):
-        single = calls[id(call.module)] == 1 and names[id(call.module)] == 1
-        if single and call.name not in without and is_usable(call, flow):
+        if call.name not in without and problem_of(call, flow, calls) is None:
             norm = norms.get(id(call.output))
-            alone = norm is not None and calls[id(norm.module)] == names[id(norm.module)] == 1
+            alone = norm is not None and calls[id(norm.module)] == 1
             found.append((call, norm if norm is not None and alone and _belongs(call, norm, flow) else None))
     chosen = _with_branches([call for call, _ in found if f"{call.name}.weight" in trained], flow)
     units = (Unit(conv=c.name, norm=n.name if n is not None else None, rc=c.name in chosen) for c, n in found)
@@ -53,15 +50,38 @@ def _with_branches(calls: list[Call], flow: Flow) -> set[str]:
     return (large - {first}) or large or {call.name for call in calls}
 
 
-def is_usable(call: Call, flow: Flow) -> bool:
-    """Whether a conv is nothing but a conv: a kernel of its own, used once, and a result that is linear in it."""
+def _calls(flow: Flow) -> Counter[int]:
+    """How often every module runs, by its id."""
+    return Counter(id(call.module) for call in flow.calls)
+
+
+def problem_of(call: Call, flow: Flow, calls: Mapping[int, int]) -> str | None:
+    """Why a conv cannot be a unit: it must have a kernel of its own, run once, and be linear in its kernel."""
     conv = call.module
     assert isinstance(conv, nn.Conv2d)
-    if call.output is None or len(call.inputs) != 1 or parametrize.is_parametrized(conv):
-        return False
-    if conv._forward_hooks or conv._forward_pre_hooks or not _owns_parameters(call, flow):
-        return False
-    return type(conv) is nn.Conv2d or is_linear(conv, call.inputs[0])
+    if calls[id(conv)] > 1:
+        return "runs several times"
+    if parametrize.is_parametrized(conv) or conv._forward_hooks or conv._forward_pre_hooks:
+        return "is changed by hooks or parametrisations"
+    if call.output is None or len(call.inputs) != 1:
+        return "is not called with one tensor alone, as in conv(x)"
+    if not _owns_parameters(call, flow):
+        return "shares its kernel with another module"
+    if type(conv) is not nn.Conv2d and not is_linear(conv, call.inputs[0]):
+        return f"is a {type(conv).__name__}, whose output is not linear in its kernel"
+    return None
+
+
+def why_no_branches(flow: Flow, without: Collection[str], trained: Collection[str]) -> str:
+    """The reason for the first conv that gets no branches, for an error message."""
+    calls = _calls(flow)
+    for call in flow.calls_of(nn.Conv2d):
+        if call.name not in without:
+            reason = problem_of(call, flow, calls)
+            if reason is None and f"{call.name}.weight" not in trained:
+                reason = "takes no gradient from the logits"
+            return f": '{call.name}' {reason or 'does not run as a part of its module'}"
+    return ""
 
 
 def _owns_parameters(call: Call, flow: Flow) -> bool:

@@ -1,0 +1,35 @@
+"""Putting the nodes of a graph that another program wrote into one of ours."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import helper, numpy_helper
+
+from rcil.core.errors import RcilError
+from rcil_export.graph.nodes import NodeList
+
+
+def graft(nodes: NodeList, body: onnx.ModelProto, image: str, output: str) -> None:
+    """Add the nodes and constants of a graph with one input and one output, under names of their own."""
+    graph = body.graph
+    if body.functions or len(graph.input) != 1 or len(graph.output) != 1:
+        raise RcilError("the graph has functions, or several inputs", "Export the network without them.")
+    names = {"": "", graph.input[0].name: image, graph.output[0].name: output}
+    for tensor in graph.initializer:
+        names[tensor.name] = nodes.constant(f"net.{tensor.name}", numpy_helper.to_array(tensor))
+    for index, node in enumerate(graph.node):
+        for position, value in enumerate(node.output):
+            if value and value not in names:
+                names[value] = f"net.{node.op_type}_{index}" + (f"_{position}" if position else "")
+    for index, node in enumerate(graph.node):
+        copy = helper.make_node(
+            node.op_type,
+            [names[name] for name in node.input],
+            [names[name] for name in node.output],
+            name=f"net.{node.op_type}_{index}",
+            domain=node.domain,
+        )
+        copy.attribute.extend(node.attribute)
+        for attribute in copy.attribute:
+            attribute.ClearField("doc_string")
+        nodes.nodes.append(copy)
