@@ -72,8 +72,12 @@ class CheckReport:
 
     @property
     def scarce(self) -> list[str]:
-        """Labelled classes with fewer training images than `ENOUGH_IMAGES`; background does not count."""
-        return [c.name for c in self.counts[1:] if c.images and c.training_images < ENOUGH_IMAGES]
+        """Classes with fewer training images than `ENOUGH_IMAGES`; background does not count.
+
+        Classes that no training mask labels do not count either: where only a new class was labelled, these are the
+        old ones, and the other splits have them to measure with.
+        """
+        return [c.name for c in self.counts[1:] if 0 < c.training_images < ENOUGH_IMAGES]
 
     @property
     def verdict(self) -> str:
@@ -82,6 +86,8 @@ class CheckReport:
             return "not fit for training"
         if not any(count.images for count in self.counts[1:]):
             return "no errors, but no class is labelled"
+        if not any(count.training_images for count in self.counts[1:]):
+            return "no errors, but no training image shows a class"
         if self.scarce:
             few = ", ".join(self.scarce[:5]) + (f" and {len(self.scarce) - 5} more" if len(self.scarce) > 5 else "")
             return f"no errors, but fewer than {ENOUGH_IMAGES} training images of {few}"
@@ -176,7 +182,7 @@ def _count(
             text = "no pixels"
         elif count.images < FEW_IMAGES or count.pixels < FEW_PIXELS:
             text = f"only {count.pixels} pixels in {count.images} images"
-        elif index and count.training_images < ENOUGH_IMAGES:
+        elif index and 0 < count.training_images < ENOUGH_IMAGES:
             text = f"only {count.training_images} training images"
         else:
             continue

@@ -51,6 +51,18 @@ def test_images_for_validation_do_not_train(tmp_path):
     assert "only 12 training images; label at least 20" in [p.message for p in report.problems]
 
 
+def test_old_classes_that_only_val_labels_are_no_reason_for_doubt(tmp_path):
+    site = make_site(tmp_path, images=20)
+    for path in (site / "masks" / "train").iterdir():
+        mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        cv2.imwrite(str(path), np.where(mask == 2, mask, 0))
+    report = check_site(site)
+    assert report.verdict == "fit for training" and not report.problems
+    for path in (site / "masks" / "train").iterdir():
+        cv2.imwrite(str(path), np.zeros((64, 96), np.uint8))
+    assert check_site(site).verdict == "no errors, but no training image shows a class"
+
+
 def test_a_site_without_labels_is_not_fit_for_training(tmp_path):
     make_site(tmp_path, images=0)
     write_sample(tmp_path, "train", "empty", np.zeros((64, 96)))
