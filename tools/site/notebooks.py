@@ -51,7 +51,7 @@ def execute(path: Path) -> Any:
 
 
 def _merged(outputs: list[Any]) -> list[Any]:
-    """Outputs in which the text of a program, which arrives in pieces, is one: without colours and lines of progress."""
+    """Outputs in which the text of a program, which arrives in pieces, is one, without colours and progress."""
     kept: list[Any] = []
     for output in outputs:
         output.pop("execution_count", None)
