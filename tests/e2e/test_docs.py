@@ -38,11 +38,11 @@ LEAST = {"data": {"root": "my_site"}, "protocol": {"split": "1-1"}}
 KEY = re.compile(r"(?:data|protocol|network|method|memory|training)\.\w+")
 
 FOREIGN = {
-    *("--again", "--model-control-mode", "--find-links"),
+    *("--again", "--train", "--model-control-mode", "--find-links"),
     *("--entrypoint", "--no-healthcheck", "--shm-size", "--user"),
     *("--node-rank", "--signal"),
 }
-"""Options of other programs: `tools.results`, Triton, pip; docker; torchrun, Slurm."""
+"""Options of other programs: `tools`, Triton, pip; docker; torchrun, Slurm."""
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 

@@ -20,6 +20,8 @@ from typing import Any
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 SECONDS = 3600
 """Time limit of a cell."""
+PROGRESS = re.compile(r"^.*\(\d+:\d\d:\d\d so far\)\n", re.M)
+"""What commands print every half minute; how often depends on the machine."""
 SHELL = "%%bash\n"
 """First line of a cell with commands; a command that fails ends the execution."""
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -30,7 +32,7 @@ def execute(path: Path) -> Any:
     import nbformat
     from nbclient import NotebookClient
 
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     bin_folder = str(Path(sys.executable).parent)
     os.environ["PATH"] = bin_folder + os.pathsep + os.environ.get("PATH", "")
     with tempfile.TemporaryDirectory() as folder:
@@ -49,15 +51,18 @@ def execute(path: Path) -> Any:
 
 
 def _merged(outputs: list[Any]) -> list[Any]:
-    """Outputs in which the text of a program, which arrives in pieces, is one."""
+    """Outputs in which the text of a program, which arrives in pieces, is one, without colours and progress."""
     kept: list[Any] = []
     for output in outputs:
-        if output.get("output_type") == "stream" and kept and kept[-1].get("name") == output["name"]:
-            kept[-1]["text"] += output["text"]
-        else:
-            kept.append(output)
-        if "execution_count" in output:
+        output.pop("execution_count", None)
+        if output["output_type"] == "execute_result":
             output["execution_count"] = None
+        if output["output_type"] == "stream":
+            output["text"] = PROGRESS.sub("", ESCAPES.sub("", output["text"]))
+        if output["output_type"] == "stream" and kept and kept[-1].get("name") == output["name"]:
+            kept[-1]["text"] += output["text"]
+        elif output.get("text") != "":
+            kept.append(output)
     return kept
 
 
@@ -101,7 +106,7 @@ def main() -> None:
 
         notebook = execute(path)
         if not arguments.check:
-            nbformat.write(notebook, path)
+            nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
         print(f"{path.name}: {sum(cell.cell_type == 'code' for cell in notebook.cells)} cells executed")
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from pages import ROOT, parse, words_of
 
-from tools.site.notebooks import FOLDER, SHELL, page
+from tools.site.notebooks import FOLDER, SHELL, _merged, page
 
 PATHS = sorted(FOLDER.glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -31,7 +31,7 @@ def test_every_cell_was_run(path):
     kinds = {output["output_type"] for cell in cells(path) for output in cell["outputs"]}
     assert kinds <= {"stream", "execute_result", "display_data"}
     text = json.dumps([cell["outputs"] for cell in cells(path)])
-    assert not re.search(r"\\u001b|/tmp/|/home/|/root/", text)
+    assert not re.search(r"\\u001b|/tmp/|/home/|/root/|so far\)", text)
 
 
 @every_notebook
@@ -71,6 +71,18 @@ def test_a_page_shows_cells_outputs_and_pictures():
         "```python\nshow()\n```\n\n![output of the cell above]({folder}/3-0.jpeg)\n"
     )
     assert pictures == {"3-0.jpeg": b"jpeg"}
+
+
+def test_outputs_are_merged_and_cleaned():
+    def stream(name, text):
+        return {"output_type": "stream", "name": name, "text": text}
+
+    progress = stream("stderr", "reading (0:00:30 so far)\n")
+    found = _merged(
+        [stream("stdout", "\x1b[1ma\x1b[0m\n"), progress, stream("stdout", "b\n"), stream("stderr", "bad\n")]
+    )
+    assert found == [stream("stdout", "a\nb\n"), stream("stderr", "bad\n")]
+    assert _merged([{"output_type": "execute_result", "execution_count": 3, "data": {}}])[0]["execution_count"] is None
 
 
 @pytest.mark.slow
