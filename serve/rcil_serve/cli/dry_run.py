@@ -16,6 +16,7 @@ from rcil_serve.diff.transitions import common_classes
 from rcil_serve.diff.views import VIEWS, unknown_view
 from rcil_serve.runtime.painter import Painter
 from rcil_serve.runtime.predictor import Predictor
+from rcil_serve.stream.outputs.encoders import chosen
 from rcil_serve.stream.outputs.receipt import summarize_model
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def _dry_run(
         check_writable(path)
     with contextlib.ExitStack() as stack:
         info = stack.enter_context(contextlib.closing(request.open_source(request.source))).info
+        if "video" in outputs:
+            chosen(request.encoding, info)
         backends = [stack.enter_context(contextlib.closing(request.open_backend(path))) for path in models]
         check(*(backend.metadata.classes for backend in backends))
         seconds = sum(_seconds(Predictor(backend, request.layout), info.size) for backend in backends)

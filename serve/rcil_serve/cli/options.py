@@ -95,6 +95,13 @@ class StreamArgs(ModelArgs):
     max_frames: Annotated[int | None, typer.Option(help="Stop after this many frames.")] = None
     fps: Annotated[float, typer.Option(min=0.01, help="Frame rate of image files.")] = 10.0
     timeout: Annotated[float, typer.Option(min=0.1, help="Reconnect after this many seconds without data.")] = 10.0
+    decoder: Annotated[
+        str,
+        typer.Option(
+            help="Video decoder: auto, cpu, cuda or vaapi; auto prefers hardware.",
+            autocompletion=one_of("auto", "cpu", "cuda", "vaapi"),
+        ),
+    ] = "auto"
     attempts: Annotated[int, typer.Option(min=0, help="Failed connections before giving up; 0: never.")] = 0
 
     def as_fields(self) -> dict[str, Any]:
@@ -111,6 +118,7 @@ class StreamArgs(ModelArgs):
             "rate": Fraction(self.fps).limit_denominator(1001),
             "device": self.device,
             "threads": self.threads,
+            "decoder": self.decoder,
             "trust": tuple(self.trust or ()),
         }
 

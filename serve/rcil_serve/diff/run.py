@@ -160,9 +160,7 @@ class _Run:
         """See `run_diff`."""
         try:
             self._receipt.write("running")
-            finished = run_pipeline(
-                self._source, self._pair, self._sink, self._stages, self._receipt.tick, self._sink.paint
-            )
+            finished = run_pipeline(self._source, self._pair, self._sink, self._stages, self._receipt.tick)
             self._receipt.check_frames()
             self._sink.finish()
             status: Status = "done" if finished else "interrupted"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Literal, Protocol, get_args
 
 import cv2
@@ -101,7 +100,7 @@ class DiffSink:
 
     Args:
         tally: Counts the transitions.
-        stages: Records how long encoding takes.
+        stages: Records how long painting and encoding take.
         view: Draws the frames; None if there is no video.
         movie: The video, of the size of the view; None if there is no video.
     """
@@ -109,17 +108,16 @@ class DiffSink:
     def __init__(self, tally: Tally, stages: Stages, view: View | None, movie: Movie | None) -> None:
         self._tally, self._stages, self._view, self._movie = tally, stages, view, movie
 
-    def paint(self, seen: SegmentedFrame) -> SegmentedFrame:
-        """Count a frame, whose mask holds codes, and draw it; see `run_pipeline`."""
-        shares = self._tally.add(seen.frame, seen.found.mask)
-        return seen if self._view is None else replace(seen, drawn=self._view.draw(seen.frame, seen.found.mask, shares))
-
     def write(self, seen: SegmentedFrame) -> None:
-        """See `Sink.write`."""
-        if seen.drawn is not None and self._movie is not None:
+        """See `Sink.write`. The mask holds codes."""
+        shares = self._tally.add(seen.frame, seen.found.mask)
+        if self._view is not None and self._movie is not None:
             start = time.perf_counter()
-            self._movie.write(seen.drawn, seen.frame)
-            self._stages.encode.add(time.perf_counter() - start)
+            drawn = self._view.draw(seen.frame, seen.found.mask, shares)
+            painted = time.perf_counter()
+            self._movie.write(drawn, seen.frame)
+            self._stages.paint.add(painted - start)
+            self._stages.encode.add(time.perf_counter() - painted)
 
     def write_sound(self, sound: Sound) -> None:
         """See `Sink.write_sound`."""

@@ -15,6 +15,8 @@ from rcil.core.images import Image
 Plane = NDArray[np.uint8]
 LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}
 """Weights of red and blue in the luma of each matrix."""
+CODES = {"bt601": 6, "bt709": 1}
+"""Codes of the matrices in H.273, which FFmpeg uses."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,16 @@ class Planes:
         return Planes(y, u, v, self.space)
 
     def rgb(self) -> Image:
-        """Convert to RGB [H, W, 3]; each pixel takes the chroma of its block."""
+        """Convert to RGB [H, W, 3] with FFmpeg, so that masks are those of frames that FFmpeg itself converts."""
+        import av
+
         height, width = self.size
-        doubled = (2 * self.u.shape[1], 2 * self.u.shape[0])
-        u, v = (cv2.resize(plane, doubled, interpolation=cv2.INTER_NEAREST) for plane in (self.u, self.v))
-        return self._joined((self.y, u[:height, :width], v[:height, :width]))
+        frame = av.VideoFrame(width, height, "yuv420p")
+        for values, plane in zip((self.y, self.u, self.v), frame.planes, strict=True):
+            lines = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
+            lines[:, : plane.width] = values
+        frame.colorspace, frame.color_range = CODES[self.space.matrix], 2 if self.space.full_range else 1
+        return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
 
     def scaled(self, size: tuple[int, int], out: Image | None = None) -> Image:
         """Scale to RGB [h, w, 3], in `out` if it is given. Planes are scaled first, so chroma keeps its details."""

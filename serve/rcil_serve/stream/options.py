@@ -29,12 +29,22 @@ class StreamOptions:
     """Device that ONNX models run on; see `open_backend`."""
     threads: int | None = None
     """Number of CPU threads; None uses all cores."""
+    decoder: str = "auto"
+    """What decodes videos: `auto`, `cpu`, `cuda` or `vaapi`."""
     trust: tuple[Path, ...] = ()
     """Public keys; each model must be signed with one of them. If empty, signatures are not checked."""
 
     def open_source(self, text: str, *, with_sound: bool = True) -> Source:
         """Open the source that the user named, with these options."""
-        return open_source(text, self.selection, rate=self.rate, live=self.live, with_sound=with_sound, isolated=True)
+        return open_source(
+            text,
+            self.selection,
+            rate=self.rate,
+            live=self.live,
+            with_sound=with_sound,
+            isolated=True,
+            decoder=self.decoder,
+        )
 
     def open_backend(self, path: Path) -> Backend:
         """Load a model with these options."""

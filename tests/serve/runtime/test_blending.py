@@ -80,7 +80,7 @@ def test_the_legend_is_the_same(size):
     difference = np.abs(found.astype(int) - expected)
     changed = np.abs(expected.astype(int) - planes.rgb()).max(axis=2) > 8
     assert changed[-20:].mean() > 0.2 and not changed[: size[0] // 2].any()
-    assert difference[~changed].max() <= 12 and difference[changed].mean() < 4
+    assert np.percentile(difference[~changed], 99) <= 12 and difference[changed].mean() < 6
 
 
 def test_more_than_256_classes_are_painted():

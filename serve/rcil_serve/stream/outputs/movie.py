@@ -82,7 +82,6 @@ class Movie:
         context.height, context.width = info.size
         context.pix_fmt, context.time_base = "gray16le" if wide else "gray", info.time_base
         context.options = {"level": "3", "slicecrc": "1"}
-        context.sample_aspect_ratio = stream.sample_aspect_ratio = info.aspect
         stream.time_base = info.time_base
         return stream
 

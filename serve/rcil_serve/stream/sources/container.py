@@ -12,11 +12,13 @@ import av
 import av.error
 import cv2
 import numpy as np
+from av.codec.hwaccel import HWAccel
 
 from rcil.core.images import MAX_PIXELS, is_too_large
 from rcil_serve.runtime.geometry import letterbox
 from rcil_serve.runtime.planes import ColourSpace, Picture, Planes, size_of
 from rcil_serve.stream.frames import Counts, Frame, Selection, SourceError
+from rcil_serve.stream.sources.accelerated import CPU, open_decoded
 from rcil_serve.stream.sources.errors import HINT, open_error
 
 TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
@@ -38,9 +40,16 @@ PROBED = 2**20
 
 
 def open_container(
-    path: str, name: str, options: dict[str, str] | None, timeout: float | None, form: str | None = None
+    path: str,
+    name: str,
+    options: dict[str, str] | None,
+    timeout: float | None,
+    form: str | None = None,
+    *,
+    decoder: str = CPU,
+    notices: list[str] | None = None,
 ) -> Any:
-    """Open a PyAV container, or raise a `SourceError`.
+    """Open a PyAV container, or raise a `SourceError`; see `open_decoded` for `decoder` and `notices`.
 
     FFmpeg's own error contains the address, which may hold a password, so it is not chained.
     """
@@ -48,17 +57,20 @@ def open_container(
         raise _playlist_error(name)
     given = {**LIMITS, **(options or {})}
 
-    def opened() -> Any:
-        return av.open(path, options=given, timeout=timeout, format=form, metadata_errors="replace")
+    def opened(hardware: HWAccel | None) -> Any:
+        return av.open(path, options=given, timeout=timeout, format=form, metadata_errors="replace", hwaccel=hardware)
+
+    def decoded() -> Any:
+        return open_decoded(opened, decoder, name, [] if notices is None else notices)
 
     try:
         try:
-            container = opened()
+            container = decoded()
         except (av.error.HTTPBadRequestError, av.error.HTTPOtherClientError):
             if given.get("rtsp_transport") != "tcp":
                 raise
             given["rtsp_transport"] = "udp"  # the server cannot send over the connection
-            container = opened()
+            container = decoded()
     except av.error.FFmpegError as error:
         raise open_error(path, name, error) from None
     if "://" not in path and container.format.name in PLAYLISTS:

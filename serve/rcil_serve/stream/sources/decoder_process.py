@@ -54,6 +54,7 @@ def main(memory: int) -> None:
             request["name"],
             Selection(**request["selection"]),
             with_sound=request["with_sound"],
+            decoder=request["decoder"],
         )
         _serve(source, memory, out)
     except SourceError as error:

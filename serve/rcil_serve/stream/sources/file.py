@@ -12,6 +12,7 @@ import av.error
 
 from rcil_serve.runtime.planes import BT601
 from rcil_serve.stream.frames import Counts, Item, Selection, Sound, SourceInfo
+from rcil_serve.stream.sources.accelerated import CPU
 from rcil_serve.stream.sources.clock import AHEAD, is_broadcast
 from rcil_serve.stream.sources.container import (
     FrameSelector,
@@ -36,15 +37,23 @@ class FileSource:
         selection: Which frames to process.
         container: The file, if it is already open.
         with_sound: Whether to deliver sound and subtitles.
+        decoder: See `open_decoded`.
     """
 
     def __init__(
-        self, path: str, name: str, selection: Selection, *, container: Any = None, with_sound: bool = True
+        self,
+        path: str,
+        name: str,
+        selection: Selection,
+        *,
+        container: Any = None,
+        with_sound: bool = True,
+        decoder: str = CPU,
     ) -> None:
         self._path, self._selection, self._name = path, selection, name
         self.counts = Counts()
         if container is None:
-            container = open_container(path, name, None, None)
+            container = open_container(path, name, None, None, decoder=decoder, notices=self.counts.notices)
         self._reader = Reader(container, name, self.counts, with_sound=with_sound)
         self.counts.notices += self._reader.lost
         stream = self._reader.video

@@ -21,6 +21,7 @@ import numpy as np
 
 from rcil_serve.runtime.planes import ColourSpace, Picture, Planes, bytes_of
 from rcil_serve.stream.frames import Counts, Frame, Item, Selection, Sound, SourceError, SourceInfo
+from rcil_serve.stream.sources.accelerated import CPU
 from rcil_serve.stream.sources.tracks import unpacked_track
 
 SLOTS, LARGE_SLOTS, LARGE = 16, 4, 2**23
@@ -40,9 +41,12 @@ class IsolatedSource:
         name: Name for messages.
         selection: Which frames to process.
         with_sound: Whether to deliver sound and subtitles.
+        decoder: See `open_decoded`.
     """
 
-    def __init__(self, path: str, name: str, selection: Selection, *, with_sound: bool = True) -> None:
+    def __init__(
+        self, path: str, name: str, selection: Selection, *, with_sound: bool = True, decoder: str = CPU
+    ) -> None:
         self._name = name
         self.counts = Counts()
         self._memory = _shared_file()
@@ -55,7 +59,15 @@ class IsolatedSource:
             start_new_session=True,  # Ctrl-C is for this process only
         )
         try:
-            self._send({"path": path, "name": name, "selection": asdict(selection), "with_sound": with_sound})
+            self._send(
+                {
+                    "path": path,
+                    "name": name,
+                    "selection": asdict(selection),
+                    "with_sound": with_sound,
+                    "decoder": decoder,
+                }
+            )
             self.info = self._opened()
             height, width = self.info.size
             self._bytes = height * width * 3

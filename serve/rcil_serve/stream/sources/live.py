@@ -13,6 +13,7 @@ import av.error
 
 from rcil_serve.runtime.planes import BT601
 from rcil_serve.stream.frames import Counts, Item, Selection, Sound, SourceError, SourceInfo
+from rcil_serve.stream.sources.accelerated import CPU
 from rcil_serve.stream.sources.clock import BACK, note_discontinuity
 from rcil_serve.stream.sources.container import (
     FrameSelector,
@@ -57,6 +58,7 @@ class LiveSource:
         form: Name of FFmpeg's demuxer; None selects it by the address.
         container: The first connection, if it is already open.
         with_sound: Whether to deliver sound and subtitles.
+        decoder: See `open_decoded`.
     """
 
     def __init__(
@@ -70,9 +72,10 @@ class LiveSource:
         *,
         container: Any = None,
         with_sound: bool = True,
+        decoder: str = CPU,
     ) -> None:
         self._address, self._name, self._selection, self._live = address, name, selection, live
-        self._options, self._form, self._with_sound = options or {}, form, with_sound
+        self._options, self._form, self._with_sound, self._decoder = options or {}, form, with_sound, decoder
         self._ended = threading.Event()
         self._failed = 0
         """Consecutive connections without a frame."""
@@ -96,7 +99,17 @@ class LiveSource:
 
     def _connect(self, container: Any = None) -> None:
         if container is None:
-            container = open_container(self._address, self._name, self._options, self._live.timeout, self._form)
+            notices: list[str] = []
+            container = open_container(
+                self._address,
+                self._name,
+                self._options,
+                self._live.timeout,
+                self._form,
+                decoder=self._decoder,
+                notices=notices,
+            )
+            self.counts.notices += [line for line in notices if line not in self.counts.notices]
         self._reader = Reader(container, self._name, self.counts, live=True, with_sound=self._with_sound)
 
     def __iter__(self) -> Iterator[Item]:

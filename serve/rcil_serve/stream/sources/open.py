@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from rcil_serve.stream.frames import Selection, Source, SourceError
+from rcil_serve.stream.sources.accelerated import CPU, check_decoder
 from rcil_serve.stream.sources.container import PLAYLISTS, open_container
 from rcil_serve.stream.sources.file import FileSource
 from rcil_serve.stream.sources.isolated import IsolatedSource
@@ -29,6 +30,7 @@ def open_source(
     live: LiveOptions | None = None,
     with_sound: bool = True,
     isolated: bool = False,
+    decoder: str = CPU,
 ) -> Source:
     """Open a source.
 
@@ -40,17 +42,19 @@ def open_source(
         live: When to reconnect to cameras and streams, and when to give up.
         with_sound: Whether to deliver sound and subtitles.
         isolated: Whether to decode a local video in another process, which a hostile file may crash.
+        decoder: What decodes videos: `auto`, `cpu`, `cuda` or `vaapi`.
     """
+    check_decoder(decoder)
     selection, live = selection or Selection(), live or LiveOptions()
     if re.fullmatch(CAMERA, text):
         address, form = _CAMERA.get(sys.platform, _CAMERA["linux"])
-        return LiveSource(address.format(text), f"camera {text}", selection, live, form=form)
+        return LiveSource(address.format(text), f"camera {text}", selection, live, form=form, decoder=decoder)
     scheme = text.partition("://")[0].lower() if "://" in text else ""
     if scheme in STREAMS:
         options = {"rtsp_transport": "tcp"} if scheme.startswith("rtsp") else {}
-        return LiveSource(text, redacted(text), selection, live, options, with_sound=with_sound)
+        return LiveSource(text, redacted(text), selection, live, options, with_sound=with_sound, decoder=decoder)
     if scheme in WEB:
-        return _web_source(text, selection, live, with_sound=with_sound)
+        return _web_source(text, selection, live, decoder, with_sound=with_sound)
     if scheme:
         known = ", ".join((*STREAMS, *WEB))
         raise SourceError(f"{redacted(text)} has an unsupported scheme", f"Use one of {known}.")
@@ -58,7 +62,7 @@ def open_source(
     if pictures is not None:
         return PictureSource(pictures, text, rate, selection)
     opener = IsolatedSource if isolated else FileSource
-    return opener(_existing(text), text, selection, with_sound=with_sound)
+    return opener(_existing(text), text, selection, with_sound=with_sound, decoder=decoder)
 
 
 def local_files(text: str) -> list[Path]:
@@ -69,13 +73,18 @@ def local_files(text: str) -> list[Path]:
     return [*(find_pictures(text) or ()), *([named] if named.is_file() else [])]
 
 
-def _web_source(text: str, selection: Selection, live: LiveOptions, *, with_sound: bool) -> Source:
+def _web_source(text: str, selection: Selection, live: LiveOptions, decoder: str, *, with_sound: bool) -> Source:
     """Distinguish a remote file from a live stream by its duration or size; a live playlist has a size too."""
     name = redacted(text)
-    container = open_container(text, name, None, live.timeout)
+    notices: list[str] = []
+    container = open_container(text, name, None, live.timeout, decoder=decoder, notices=notices)
+    source: Source
     if bool(container.duration) or (container.format.name not in PLAYLISTS and container.size > 0):
-        return FileSource(text, name, selection, container=container, with_sound=with_sound)
-    return LiveSource(text, name, selection, live, container=container, with_sound=with_sound)
+        source = FileSource(text, name, selection, container=container, with_sound=with_sound)
+    else:
+        source = LiveSource(text, name, selection, live, container=container, with_sound=with_sound, decoder=decoder)
+    source.counts.notices += notices
+    return source
 
 
 def _existing(text: str) -> str:

@@ -1,13 +1,16 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from clips import picture
 
 from rcil.core.errors import ConfigError
+from rcil.model.metadata import class_table
+from rcil_serve.runtime.painter import Painter
 from rcil_serve.runtime.predictor import Segmentation
 from rcil_serve.stream.frames import Frame, OutputError
-from rcil_serve.stream.outputs.sink import Records, Smoother
+from rcil_serve.stream.outputs.sink import Overlays, Records, Smoother
 from rcil_serve.stream.pipeline import SegmentedFrame
 
 
@@ -37,6 +40,18 @@ def test_pixels_are_smoothed_by_themselves_and_inputs_stay():
 def seen(index):
     frame = Frame(index, index, index / 25, picture(index, 8, 8), 0.0)
     return SegmentedFrame(frame, Segmentation(np.zeros((8, 8), np.uint8), None), 0.01)
+
+
+def test_everybody_after_the_painter_sees_the_smoothed_mask():
+    """The video, the mask files, the records and the live view."""
+    overlays = Overlays(Painter(class_table([["background", "ball"]]), 1.0), 2)
+    results = []
+    for index, row in enumerate((0, 1, 1)):
+        given = seen(index)
+        painted = overlays.paint(replace(given, found=given.found._replace(mask=np.full((8, 8), row, np.uint8))))
+        results.append((int(painted.found.mask.max()), not np.array_equal(painted.drawn, given.frame.pixels)))
+    assert results == [(0, False), (0, False), (1, True)]
+    assert Overlays(None, 1).paint(seen(0)).drawn is None
 
 
 def test_the_lines_of_an_earlier_run_stay_until_there_are_new_ones(tmp_path):
