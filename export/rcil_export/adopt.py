@@ -61,8 +61,8 @@ def adopt(source: Path, output: Path, given: GraphInput) -> Metadata:
     which the logarithm is taken. The masks of the written file are compared with those of the graph before it is
     written.
     """
-    metadata = _metadata(source, given)
     body = load_document(source)
+    metadata = _metadata(source, given)
     _check_nodes(body, source)
     body = _at_known_opset(body, source)
     shape = _input_shape(body, given.size, source)
