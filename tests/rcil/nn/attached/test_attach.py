@@ -263,6 +263,7 @@ class TestRefusals:
             ("scripted", "is scripted"),
         ],
     )
+    @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
     def test_the_reason_is_named(self, name, said):
         with pytest.raises(ConfigError, match=said):
             attached(name)
