@@ -61,12 +61,15 @@ def adopt(source: Path, output: Path, given: GraphInput) -> Metadata:
     which the logarithm is taken. The masks of the written file are compared with those of the graph before it is
     written.
     """
-    body = _at_known_opset(load_document(source), source)
+    body = load_document(source)
+    metadata = _metadata(source, given)
     _check_nodes(body, source)
+    body = _at_known_opset(body, source)
     shape = _input_shape(body, given.size, source)
     image = np.random.default_rng(0).integers(0, 256, (shape.batch.low, *_sides(shape), 3), np.uint8)
     name, scores = _scores(body, _normalised(image, given), given, source)
-    metadata = _metadata(source, name, given)
+    architecture = AdoptedGraph(graph=source.name, graph_sha256=sha256_of(source), logits=name)
+    metadata = metadata.model_copy(update={"architecture": architecture})
     document = _wrapped(body, name, scores, metadata, shape)
     _check_same(document, image, scores, source)
     write_onnx(output, document)
@@ -168,11 +171,12 @@ def _scores(
     )
 
 
-def _metadata(source: Path, logits: str, given: GraphInput) -> Metadata:
+def _metadata(source: Path, given: GraphInput) -> Metadata:
+    """The description of the new file, before it is known which output is used."""
     entry = LineageEntry(step=0, source="adopt", parent_sha256=sha256_of(source), versions={"rcil": __version__})
     try:
         return Metadata(
-            architecture=AdoptedGraph(graph=source.name, graph_sha256=sha256_of(source), logits=logits),
+            architecture=AdoptedGraph(graph=source.name, graph_sha256=sha256_of(source), logits=given.logits or ""),
             classes=class_table([list(given.names)]),
             mean=given.mean,  # type: ignore[arg-type]
             std=given.std,  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from rcil.core.errors import RcilError
 from rcil.nn.fold import M, count_parameters, duplicate
 from rcil.nn.units.norms import is_inplace
 
@@ -25,10 +26,19 @@ class Cost:
 def cost(model: nn.Module, size: tuple[int, int] = (512, 512)) -> Cost:
     """Count parameters and the multiply-accumulates of all convs and linear layers.
 
-    Shapes are propagated on torch's meta device, which takes no time and no memory. Norms and other elementwise
-    operations do not count.
+    Shapes are propagated on torch's meta device, which takes no time and no memory, unless code of another library
+    needs real tensors. Norms and other elementwise operations do not count.
     """
-    shadow = on_meta(model).eval()
+    try:
+        macs = _macs(on_meta(model).eval(), torch.empty(1, 3, *size, device="meta"))
+    except (RcilError, RuntimeError):
+        reference = next(model.parameters())
+        macs = _macs(duplicate(model, {}).eval(), torch.zeros(1, 3, *size).to(reference))
+    return Cost(count_parameters(model), macs, size)
+
+
+def _macs(model: nn.Module, image: Tensor) -> int:
+    """Multiply-accumulates of one pass; counting hooks stay in `model`."""
     total = 0
 
     def count(module: nn.Module, _: object, output: Tensor) -> None:
@@ -37,11 +47,11 @@ def cost(model: nn.Module, size: tuple[int, int] = (512, 512)) -> Cost:
         assert isinstance(weight, Tensor)
         total += output.numel() * weight[0].numel()
 
-    for module in shadow.modules():
+    for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             module.register_forward_hook(count)
-    shadow(torch.empty(1, 3, *size, device="meta"))
-    return Cost(count_parameters(model), total, size)
+    model(image)
+    return total
 
 
 def on_meta(model: M) -> M:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 NAMES = ["background", "ball", "cone"]
 
@@ -168,3 +173,212 @@ def make_config(classes: int) -> dict[str, int]:
 def seeded(factory: type[nn.Module], **args: object) -> nn.Module:
     torch.manual_seed(0)
     return factory(**args)
+
+
+class Small(nn.Module):
+    """A plain network, which the classes below change in one respect each."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.rows = nn.Conv2d(8, classes, 1)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.body(self.stem(x))
+
+    def forward(self, x: Tensor) -> Any:
+        return self.rows(self.features(x))
+
+
+class Renamed(Small):
+    """Every module has two names; the forward pass uses the second one."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__(classes)
+        self.both, self.head = nn.Sequential(self.stem, self.body), self.rows
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.both(x))
+
+
+class Listed(Small):
+    """Two layers that run from a list of Python, where they cannot be replaced."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__(classes)
+        self.extra, self.norm = nn.Conv2d(8, 8, 3, 1, 1), nn.BatchNorm2d(8)
+        self.order = [self.extra, self.norm]
+
+    def features(self, x: Tensor) -> Tensor:
+        x = super().features(x)
+        for layer in self.order:
+            x = layer(x)
+        return x
+
+
+class ListedRows(Small):
+    """A classifier that runs from a list of Python."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__(classes)
+        self.order = [self.rows]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.order[0](self.features(x))
+
+
+class Chatty(Small):
+    """Returns a tuple in training and a map in evaluation."""
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.features(x)
+        return (y, self.rows(y)) if self.training else self.rows(y)
+
+
+class Fields(NamedTuple):
+    features: Tensor
+    logits: Tensor
+
+
+class Named(Small):
+    """Returns a named tuple whose first map are features."""
+
+    def forward(self, x: Tensor) -> Fields:
+        y = self.features(x)
+        return Fields(y, self.rows(y))
+
+
+@dataclass
+class Record:
+    logits: Tensor
+
+
+class Recorded(Small):
+    """Returns a dataclass."""
+
+    def forward(self, x: Tensor) -> Record:
+        return Record(super().forward(x))
+
+
+class Circular(Small):
+    """Padding that wraps around."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__(classes)
+        self.body[0] = nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=2, padding_mode="circular")
+
+
+class Recomputed(Small):
+    """Activations are computed again in the backward pass."""
+
+    reentrant = False
+
+    def features(self, x: Tensor) -> Tensor:
+        return checkpoint(self.body, self.stem(x), use_reentrant=self.reentrant)
+
+
+class Reentrant(Recomputed):
+    reentrant = True
+
+
+class Picky(Small):
+    """Accepts images from 256 x 256 on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert min(x.shape[-2:]) >= 256, "too small"
+        return super().forward(x)
+
+
+class HalfPrecision(Small):
+    """Weights in bf16."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__(classes)
+        self.to(torch.bfloat16)
+
+
+class Grid(Small):
+    """Makes a tensor on the CPU in fp32 itself."""
+
+    def features(self, x: Tensor) -> Tensor:
+        y = super().features(x)
+        grid = F.affine_grid(torch.eye(2, 3).repeat(len(y), 1, 1), list(y.shape), align_corners=False)
+        return F.grid_sample(y, grid, align_corners=False)
+
+
+class Looped(Small):
+    """The classifier runs at two resolutions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.features(x)
+        return self.rows(y) + F.interpolate(self.rows(F.avg_pool2d(y, 2)), y.shape[-2:])
+
+
+class Hooked(Small):
+    """A hook with variables of its own, which copies would share."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__(classes)
+        self.kept: dict[str, Tensor] = {}
+        self.stem.register_forward_hook(lambda module, inputs, output: self.kept.__setitem__("stem", output))
+
+    def features(self, x: Tensor) -> Tensor:
+        return super().features(x) + self.kept["stem"]
+
+
+class Keeping(Small):
+    """Keeps a tensor of its last pass."""
+
+    def features(self, x: Tensor) -> Tensor:
+        self.last = super().features(x)
+        return self.last
+
+
+class WeightNorm(Small):
+    """The old weight norm, whose modules cannot be copied."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__(classes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.body[0] = nn.utils.weight_norm(self.body[0])
+
+
+class Lazy(Small):
+    """A conv without shapes."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__(classes)
+        self.body[0] = nn.LazyConv2d(8, 3)
+
+
+class RandomBuffer(Small):
+    """A buffer outside the state dict that differs in every instance."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__(classes)
+        self.register_buffer("noise", torch.randn(1, 8, 1, 1), persistent=False)
+
+    def features(self, x: Tensor) -> Tensor:
+        return super().features(x) * self.noise
+
+
+class NeedsTarget(Small):
+    """Returns a loss in training."""
+
+    def forward(self, x: Tensor, target: Tensor | None = None) -> Tensor:
+        logits = super().forward(x)
+        return F.cross_entropy(logits, target) if self.training else logits
+
+
+class WithoutGradient(Small):
+    """No gradient reaches the convs before the classifier."""
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> Tensor:
+        return super().features(x)
+
+
+def scripted(classes: int = 3) -> nn.Module:
+    return torch.jit.trace(Small(classes).eval(), torch.zeros(1, 3, 32, 32))

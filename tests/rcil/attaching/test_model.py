@@ -1,6 +1,7 @@
 """Attached models: weights in, checkpoints, permission, a step on a site, folding back; the commands."""
 
 import json
+from math import isnan
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sites import make_site
 from typer.testing import CliRunner
 
 import rcil
+from rcil.attaching.check import check_network
 from rcil.cli.app import app
 from rcil.core.allowed_imports import _ALLOWED, allowing
 from rcil.core.errors import CheckpointError, ConfigError
@@ -135,6 +137,15 @@ def test_methods_train_a_task(task_file, method):
     with allowing(["odd_networks"]):
         results = run_task(load_task(task_file), task_file.parent / "run")
     assert [step["teaches"] for step in results["steps"]] == [["background", "ball"], ["cone"]]
+
+
+@pytest.mark.parametrize("name", ["Picky", "HalfPrecision", "Grid"])
+def test_check(name):
+    found = check_network(f"odd_networks:{name}", {"classes": 3}, export=False, say=lambda text: None)
+    assert found.problems == []
+    assert found.fold32 < 1e-4
+    assert isnan(found.fold64) if name == "Grid" else found.fold64 < 1e-10
+    assert found.row()["fold error fp64 / fp32"].startswith("not run" if name == "Grid" else f"{found.fold64:.0e}")
 
 
 class TestCommands:

@@ -29,6 +29,13 @@ GOOD = [
     ("Shared", {}),
     ("Summed", {}),
     ("Branching", {}),
+    ("Renamed", {}),
+    ("Listed", {}),
+    ("Chatty", {}),
+    ("Named", {}),
+    ("Recorded", {}),
+    ("Circular", {}),
+    ("Recomputed", {}),
 ]
 
 
@@ -149,6 +156,23 @@ class TestWhatIsFound:
     def test_shared_modules_are_left_alone(self):
         assert [unit.conv for unit in attached("Shared")[1].arch.units] == ["alone.0"]
 
+    def test_convs_outside_of_their_module_are_left_alone(self):
+        network = attached("Listed")[1]
+        assert [unit.conv for unit in network.arch.units] == ["stem.0", "body.0"]
+        assert network.arch.maps == ("body",)
+
+    def test_modules_with_two_names(self):
+        network = attached("Renamed")[1]
+        assert [unit.conv for unit in network.arch.units] == ["stem.0", "body.0"]
+        assert network.net.both[1] is network.net.body
+        student = trained(network)
+        assert not [key for key in student.tensors() if key.startswith(("both", "head"))]
+        folded = fold(student)[0]
+        assert folded.net.head is folded.net.rows
+
+    def test_the_end_of_the_encoder(self):
+        assert attached("Small")[1].arch.maps == ("body",)
+
     def test_norms_before_convs(self):
         arch = attached("PreActivation")[1].arch
         assert {unit.conv: unit.norm for unit in arch.units} == {
@@ -226,8 +250,20 @@ class TestRefusals:
             ("Linear", "'rows'"),
             ("not_a_network", "returns a int"),
             ("missing", "has no 'missing'"),
+            ("ListedRows", "'rows' does not run as a part of its module"),
+            ("Looped", "'rows' cannot be the classifier: it runs several times"),
+            ("Hooked", "'stem' has a hook"),
+            ("Keeping", "cannot be copied after a pass"),
+            ("WeightNorm", r"'body\.0' cannot be copied"),
+            ("Lazy", r"'body\.0' of odd_networks:Lazy is a LazyConv2d"),
+            ("RandomBuffer", "'noise' is not in the state dict"),
+            ("NeedsTarget", "in training mode .* cross_entropy"),
+            ("WithoutGradient", r"'stem\.0' takes no gradient"),
+            ("Reentrant", "no gradient passes through the map of 'body'"),
+            ("scripted", "is scripted"),
         ],
     )
+    @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
     def test_the_reason_is_named(self, name, said):
         with pytest.raises(ConfigError, match=said):
             attached(name)
@@ -236,6 +272,10 @@ class TestRefusals:
         net = build_odd("Plain")
         with pytest.raises(ConfigError, match="4 classes are named"):
             attach_network(net, "odd_networks:Plain", {"classes": 3}, [*NAMES, "sky"])
+
+    def test_one_channel(self):
+        with pytest.raises(ConfigError, match="one output channel"):
+            attach_network(build_odd("Plain", {"classes": 1}), "odd_networks:Plain", {"classes": 1}, NAMES[:1])
 
     def test_a_wrong_classifier(self):
         with pytest.raises(ConfigError, match="'up' is ConvTranspose2d"):
