@@ -6,6 +6,7 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from rcil.core.errors import ConfigError
 from rcil.nn.network import RowStart
-from rcil.nn.units.convnorm import conv_like
+from rcil.nn.units.convnorm import GEOMETRY, conv_like
 
 
 class IncrementalClassifier(nn.Module):
@@ -38,6 +39,12 @@ class IncrementalClassifier(nn.Module):
         classifier = cls(1, [names])
         classifier.groups = nn.ModuleList([conv])
         return classifier.train(conv.training)
+
+    def __getattr__(self, name: str) -> Any:
+        """The geometry of the convs, which modules of other libraries may ask for."""
+        if name in GEOMETRY and name != "groups":  # which are the convs themselves
+            return len(self.names) if name == "out_channels" else getattr(self.groups[0], name)
+        return super().__getattr__(name)
 
     @property
     def names(self) -> tuple[str, ...]:
