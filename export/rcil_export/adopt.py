@@ -203,7 +203,7 @@ def _wrapped(
     likely = _are_probabilities(scores)
     graft(nodes, _needed(body, output), image, "probabilities" if likely else first)
     if likely:
-        clipped = nodes.add("Max", ["probabilities", nodes.constant("smallest", np.float32([SMALLEST]))], "clipped")
+        clipped = nodes.add("Max", ["probabilities", nodes.constant("smallest", np.array([SMALLEST], np.float32))], "clipped")
         nodes.add("Log", [clipped], first)
     classes = len(metadata.classes)
     if full:

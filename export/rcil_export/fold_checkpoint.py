@@ -14,6 +14,7 @@ from rcil.checkpoint.file import load_for_inference, save
 from rcil.core.errors import GateError, RcilError
 from rcil.core.files import check_other_file, sha256_of
 from rcil.hardware.devices import choose_device
+from rcil.model.architecture import Architecture
 from rcil.model.attached import AttachedArchitecture
 from rcil.model.metadata import LineageEntry, Metadata
 from rcil.nn import Network, cost, fold, plain_twin
@@ -122,6 +123,7 @@ def _first_wrong_tensor(source: Path, metadata: Metadata, folded: Network) -> st
     """The first tensor of the folded network that differs from `certificate.weights`, and by how much."""
     if isinstance(metadata.architecture, AttachedArchitecture):
         return _first_wrong_attached(source, metadata.architecture, folded)
+    assert isinstance(metadata.architecture, Architecture)  # adopted graphs have no network
     state = folded.state_dict()
     with open_tensors(source) as tensors:
         for name, expected in deployed_weights(tensors, metadata.architecture, state):

@@ -46,6 +46,7 @@ def begin_step(
     if isinstance(arch, Architecture):
         student.arch = next_architecture(arch, **how)
     else:
+        assert isinstance(arch, AttachedArchitecture)  # adopted graphs have no network
         student.arch = next_architecture(arch, **how)
     return student
 
