@@ -203,7 +203,9 @@ def _wrapped(
     likely = _are_probabilities(scores)
     graft(nodes, _needed(body, output), image, "probabilities" if likely else first)
     if likely:
-        clipped = nodes.add("Max", ["probabilities", nodes.constant("smallest", np.array([SMALLEST], np.float32))], "clipped")
+        clipped = nodes.add(
+            "Max", ["probabilities", nodes.constant("smallest", np.array([SMALLEST], np.float32))], "clipped"
+        )
         nodes.add("Log", [clipped], first)
     classes = len(metadata.classes)
     if full:
