@@ -79,8 +79,8 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
     lines = [
         "# Joint training with the recipe for site tasks",
         "",
-        "All classes at once, from ImageNet weights, with the defaults of a site task except for what the task files "
-        "give. This is the upper bound of continual training.",
+        "All classes at once, from ImageNet weights, with the defaults of a site task: the task files give data, "
+        "classes and method only. This is the upper bound of continual training.",
         "",
         "```",
         *(f"rcil train docs/results/{run['name']}.yaml -o {run['name']} --set data.root=FOLDER" for run in runs),
