@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, TracebackType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WAITING = b"\nstopping after this iteration; a second Ctrl-C ends the run at once\n"
@@ -108,8 +109,15 @@ def ignore_in_worker(worker: int) -> None:
     """Let a data loading process ignore both signals; the process that started it ends it.
 
     A terminal and service managers send signals to all processes of a run. A worker that ended first would break the
-    batch that its parent is waiting for.
+    batch that its parent is waiting for. A worker that is handing over a batch while its parent ends has nothing to
+    report either.
     """
     del worker
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    sys.excepthook = _report_unless_parent_ended
+
+
+def _report_unless_parent_ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not issubclass(kind, ConnectionError | EOFError):
+        sys.__excepthook__(kind, error, trace)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from clips import make_clip
 from commands import call
+from foreign_graph import theirs
 from layouts import stripes, write_voc
 from official_models import TINY
 from official_recipe import state_dict
@@ -49,11 +50,13 @@ SMALLER = {
     "rcil train": [word for key in SMALL_TASK for word in ("--set", key)],
     "rcil compare": [word for key in (*SMALL_TASK, "training.batch=2") for word in ("--set", key)],
     "rcil-export step1.safetensors": ["--size", "64x96", "--rounds", "0"],
+    "rcil-export adopt": ["--size", "64x96"],
     "rcil-export bench": ["--rounds", "2", "--warmup", "0", "--size", "64x96", "--threads", "1"],
     "rcil-export check": ["--no-bisect"],
 }
 """What is added, last, to commands that begin so."""
 FREE = {
+    "rcil-export adopt": "model.onnx",
     "rcil data convert": "my_site",
     "rcil prelabel": "my_site",
     "rcil import": "step0.safetensors",
@@ -105,10 +108,12 @@ def _write_models(root):
         for name in (f"step{step}.safetensors", f"run/step{step}.safetensors"):
             save(root / name, model.eval(), metadata)
     shutil.copy(root / "step0.safetensors", root / "model.safetensors")
+    theirs(root / "theirs.onnx", size=(64, 96), classes=4)
     for step, place in enumerate(("before", "deployed")):
         graph = root / place / "model.onnx"
         done = call("rcil-export onnx", str(root / f"step{step}.safetensors"), "-o", str(graph), "--size", "64x96")
         assert done.code == 0, done.err
+    shutil.copy(root / "before" / "model.onnx", root / "model.onnx")
 
 
 def _write_coco(root):

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import yaml
 from clips import make_clip
+from foreign_graph import theirs
 from keys import make_keys
 from official_models import TINY
 from official_recipe import state_dict
@@ -67,6 +68,8 @@ COMMANDS = {
     "rcil-export fold": "@model.safetensors -o %folded.safetensors",
     "rcil-export onnx": "@model.safetensors -o %made.onnx --size 48x64",
     "rcil-export engine": "@model.onnx -o %made.engine",
+    "rcil-export adopt": "@theirs.onnx -o %adopted.onnx --names @names.txt",
+    "rcil-export prelabel": "--from @model.onnx --images @photos -o %labelled",
     "rcil-export check": "@model.safetensors @fixed.onnx --images @site --html %check.html --no-bisect",
     "rcil-export verify": "@fixed.onnx @model.safetensors",
     "rcil-export sign": "@other.onnx --key @key.pem",
@@ -131,6 +134,8 @@ def make_world(root: Path) -> Path:
     network = build(Architecture(backbone="resnet18", width=4, head_width=8), [["background", "ball"]])
     metadata = Metadata(architecture=network.arch, classes=class_table([["background", "ball"]]))
     save(root / "model.safetensors", network, metadata)
+    theirs(root / "theirs.onnx")
+    (root / "names.txt").write_text("background\nball\ncone\n")
     write_model(root / "model.onnx", step=1)
     write_model(root / "other.onnx", step=0)
     sign(root / "model.onnx", make_keys(root).private)

@@ -14,7 +14,7 @@ from rcil_serve.stream.sources.live import LiveOptions
 
 LINE = (
     "clip.mp4 --stride 2 --start 1 --end 9 --max-frames 3 --fps 29.97 --size 48x64 --scale 0.5 --tile 32 --overlap 8 "
-    "--batch 4 --timeout 5 --attempts 2 --device cpu --threads 1 --trust key.pem --last"
+    "--batch 4 --decoder cpu --timeout 5 --attempts 2 --device cpu --threads 1 --trust key.pem --last"
 )
 
 
@@ -54,5 +54,6 @@ def test_every_option_of_a_group_arrives(called):
         rate=Fraction(2997, 100),
         device="cpu",
         threads=1,
+        decoder="cpu",
         trust=(Path("key.pem"),),
     )
