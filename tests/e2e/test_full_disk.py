@@ -59,7 +59,7 @@ def test_nothing_can_be_written(name, here):
 @pytest.mark.parametrize("name", FOLDERS)
 def test_small_files_can_be_written_and_large_ones_cannot(name, here):
     before = contents(here)
-    small = ("rcil data", "rcil pick", "rcil prelabel", "rcil-serve images")
+    small = ("rcil data", "rcil pick", "rcil prelabel", "rcil-export prelabel", "rcil-serve images")
     with files_of_at_most(600 if name.startswith(small) else 8000):
         done = call(name, *(word.lstrip("@%") for word in WRITERS[name].split()))
     check(done, before, here)
