@@ -14,7 +14,7 @@ import numpy as np
 
 from rcil import defaults
 from rcil.core.documents import parse_yaml, write_json
-from rcil.core.errors import ConfigError, TrainingError
+from rcil.core.errors import ConfigError
 from rcil.core.files import replacing, working_in, write_file
 from rcil.core.images import write_image
 from rcil.core.log import Notify
@@ -29,6 +29,7 @@ from rcil.scenes import CLASSES, make_site
 from rcil.scenes.site import made_with
 from rcil.site.request import RECORD, step_request
 from rcil.site.run import Display, add_class
+from rcil.site.schedule import BudgetError
 from rcil.training.loop import Listener
 
 BASE = Path(__file__).with_name("base.safetensors")
@@ -44,6 +45,8 @@ QUICK: dict[str, Any] = {
     "minutes": None,
     "training": {"epochs": 1, "batch": 2, "workers": 0},
 }
+MAX_MINUTES = 6.0
+"""With more, the default budget is as good, and it is never too short."""
 BEFORE, AFTER = "deployed model", "after add-class"
 DOMAINS = ("sunny", "rain", "night")
 """The domains of the picture; the site has all of them."""
@@ -148,18 +151,18 @@ def _teach(
 ) -> dict[str, Any]:
     """Add the class as `rcil add-class` does with no option but --minutes; returns its report.
 
-    A machine that is too slow or too busy for the budget gets the default one, which is exceeded if necessary.
+    A machine that is too slow or too busy for the budget gets as many minutes as it needs, or the default budget, which
+    is exceeded if necessary.
     """
     record = output / RECORD
     if record.exists():
         return _add(deployed, site, output, {**how, "minutes": recorded_minutes(record)}, display, device)
-    try:
-        return _add(deployed, site, output, how, display, device)
-    except TrainingError as error:
-        if how["minutes"] is None or record.exists():
-            raise
-        display.explain(f"{error}; the demo will take longer")
-        return _add(deployed, site, output, {**how, "minutes": None}, display, device)
+    while True:
+        try:
+            return _add(deployed, site, output, how, display, device)
+        except BudgetError as error:
+            display.explain(f"{error.message}; the demo will take longer")
+            how = {**how, "minutes": error.minutes if error.minutes <= MAX_MINUTES else None}
 
 
 def _add(

@@ -25,8 +25,6 @@ MAX_PIXELS = 150_000
 fitted in seconds."""
 DENSE_IMAGES = MAX_PIXELS // MAX_PER_IMAGE
 """More images than this do not have more pixels."""
-CHANNELS = 16
-"""Channels that are interpolated at a time."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +60,30 @@ def pick_pixels(
     if old_logits is not None:
         predicted = F.pad(_at(old_logits, chosen).softmax(dim=1), (0, classes - old_logits.shape[1]))
         targets = torch.where((named == BACKGROUND)[:, None], predicted.to(targets), targets)
-    size = labels.shape[1:]  # a few channels at a time, because all of them may take gigabytes
-    parts = (
-        F.interpolate(part, size, mode="bilinear", align_corners=False) for part in torch.split(features, CHANNELS, 1)
-    )
-    return Pixels(torch.cat([_at(part, chosen) for part in parts], dim=1), targets)
+    return Pixels(_interpolated(features, chosen, labels.shape[-2], labels.shape[-1]), targets)
+
+
+def _interpolated(features: Tensor, indices: Tensor, height: int, width: int) -> Tensor:
+    """Features [N, D, h, w] enlarged to [N, D, height, width], at P indices of the flattened [N height width]: [P, D].
+
+    Only these pixels are computed: the enlarged features of an image may take gigabytes.
+    """
+    rows = features.movedim(1, -1)
+    image = indices.div(height * width, rounding_mode="floor")
+    above, below, down = _neighbours(indices.div(width, rounding_mode="floor") % height, height, rows.shape[1])
+    left, right, across = _neighbours(indices % width, width, rows.shape[2])
+    upper = rows[image, above, left].lerp(rows[image, above, right], across.to(rows))
+    lower = rows[image, below, left].lerp(rows[image, below, right], across.to(rows))
+    return upper.lerp(lower, down.to(rows))
+
+
+def _neighbours(places: Tensor, size: int, small: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Both neighbours in a row of `small` pixels of each place [P] in a row of `size`, and the weights [P, 1] of the
+    second ones.
+    """
+    centre = ((places + 0.5) * (small / size) - 0.5).clamp(min=0)
+    first = centre.long()
+    return first, (first + 1).clamp(max=small - 1), (centre - first)[:, None]
 
 
 def _stride(labels: Tensor, per_image: int) -> int:

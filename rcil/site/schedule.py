@@ -28,6 +28,20 @@ MARGIN = 0.9
 """Share of the budget that is planned for, since the speed of a machine varies."""
 
 
+class BudgetError(TrainingError):
+    """The given minutes are too short on this machine.
+
+    Args:
+        minutes: Enough minutes.
+        message: What does not fit.
+        hint: What to do about it.
+    """
+
+    def __init__(self, minutes: int, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.minutes = minutes
+
+
 @dataclass(frozen=True)
 class Amounts:
     """What there is to process."""
@@ -206,10 +220,11 @@ def _total(request: Request, amounts: Amounts, costs: Costs | None, effort: Effo
     return beside + iterations * costs.iteration
 
 
-def _too_short(request: Request, amounts: Amounts, least: float, costs: Costs) -> TrainingError:
+def _too_short(request: Request, amounts: Amounts, least: float, costs: Costs) -> BudgetError:
     given = request.minutes or 0.0
     minutes = max(math.ceil(least / MARGIN / 60), math.floor(given) + 1)
-    return TrainingError(
+    return BudgetError(
+        minutes,
         f"{given:g} min are too short: the checks, {MIN_USEFUL} iterations of {costs.iteration:.2g} s and the "
         f"comparison of both models on {amounts.evaluated} images take about {duration(least)}",
         f"Use --minutes {minutes} or more, or a --crop below {request.training.crop}.",

@@ -24,7 +24,8 @@ from rcil.training.loop import StepJob, _learn, _moved, _new_state, _placed, loo
 from rcil.training.memory import check_memory, weights_on
 
 WARMUP, MIN_TIMED, MAX_TIMED = 2, 2, 7
-"""Iterations that are not timed, and those whose median counts."""
+"""Iterations that are not timed, and those that are. Their lower quartile counts, because a short trial is easily
+disturbed, and an estimate that is too high costs iterations."""
 MAX_SECONDS = 15.0
 """After this time no further iteration is timed."""
 IMAGES = 3
@@ -92,7 +93,8 @@ def _iteration(job: StepJob, student: Network, old: Network | None, method: Meth
     times: list[float] = []
     while len(times) < WARMUP + (MIN_TIMED if sum(times) > MAX_SECONDS else MAX_TIMED):
         times.append(_seconds(iterate, processes.device))
-    computing = median(times[WARMUP:])
+    timed = sorted(times[WARMUP:])
+    computing = timed[len(timed) // 4]
     if processes.device.type == "cpu" or not settings.workers:
         return computing + loading  # loading processes compete for the cores
     return max(computing, loading / settings.workers)

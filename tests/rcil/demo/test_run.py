@@ -6,6 +6,7 @@ from rcil.core.errors import ConfigError, TrainingError
 from rcil.core.masks import read_mask
 from rcil.demo import run as demo
 from rcil.site.run import Display
+from rcil.site.schedule import BudgetError
 
 
 def site_with(root, **masks):
@@ -31,22 +32,25 @@ def test_masks_that_are_right_are_not_written_again(tmp_path):
     assert mask.stat().st_mtime_ns == before
 
 
-def test_a_busy_machine_gets_the_default_budget_and_keeps_it(tmp_path, monkeypatch):
-    given, said = [], []
+@pytest.mark.parametrize(
+    ("needed", "attempts"), [([4], [2.0, 4, 4]), ([4, 6], [2.0, 4, 6, 6]), ([7], [2.0, None, None])]
+)
+def test_a_busy_machine_gets_the_minutes_that_it_needs_and_keeps_them(tmp_path, monkeypatch, needed, attempts):
+    given, said, left = [], [], list(needed)
 
     def add(deployed, site, output, how, display, device):
         given.append(how["minutes"])
-        if how["minutes"] is not None:
-            raise TrainingError("2 min are too short", "Use --minutes 4.")
+        if left:
+            raise BudgetError(left.pop(0), "2 min are too short", "Use --minutes 4.")
         output.mkdir(exist_ok=True)
-        (output / demo.RECORD).write_text("minutes: null\n")
+        (output / demo.RECORD).write_text(f"minutes: {'null' if how['minutes'] is None else how['minutes']}\n")
         return {}
 
     monkeypatch.setattr(demo, "_add", add)
     for _ in range(2):
         demo._teach(tmp_path, tmp_path, tmp_path / "out", {"minutes": 2.0}, Display(explain=said.append), "cpu")
-    assert given == [2.0, None, None]
-    assert len(said) == 1 and "too short" in said[0]
+    assert given == attempts
+    assert len(said) == len(needed) and all("too short" in line and "--minutes" not in line for line in said)
 
 
 def test_a_training_that_fails_is_not_started_again(tmp_path, monkeypatch):

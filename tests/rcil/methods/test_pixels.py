@@ -3,7 +3,7 @@ import torch
 from networks import at_step, small_arch
 
 from rcil.methods import pixels as sampling
-from rcil.methods.pixels import CHANNELS, MIN_COLUMNS, pick_pixels, sample_pixels
+from rcil.methods.pixels import MIN_COLUMNS, pick_pixels, sample_pixels
 
 PER_IMAGE = 300
 
@@ -31,8 +31,9 @@ def test_picked_pixels_are_what_the_classifier_reads_and_what_is_known_of_them()
     assert torch.equal(meant.targets.argmax(dim=1), named)
 
 
-def test_channels_keep_their_order_however_many_are_interpolated_at_a_time():
-    features = torch.randn(2, 2 * CHANNELS + 3, 5, 4)
+@pytest.mark.parametrize("small", [(5, 4), (1, 7), (30, 21), (64, 43)])
+def test_features_are_interpolated_as_the_network_does_it(small):
+    features = torch.randn(2, 19, *small)
     labels = torch.randint(0, 3, (2, 30, 21))
     large = torch.nn.functional.interpolate(features, (30, 21), mode="bilinear", align_corners=False)
     expected = large.movedim(1, -1).reshape(1260, -1)[:: 1260 // (2 * PER_IMAGE)]
