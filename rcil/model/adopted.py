@@ -5,14 +5,14 @@ It can be run, compared and used to label images. It cannot be built, trained or
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from rcil.model.architecture import FrozenModel
+from rcil.model.foreign import ForeignArchitecture
 
 
-class AdoptedGraph(FrozenModel):
+class AdoptedGraph(ForeignArchitecture):
     """An ONNX file that another program wrote, with our pre- and postprocessing around it."""
 
     graph: Annotated[str, Field(min_length=1, max_length=300)]
@@ -36,26 +36,6 @@ class AdoptedGraph(FrozenModel):
     def folded(self) -> bool:
         """It is deployed already."""
         return True
-
-    @property
-    def norm(self) -> Literal["batch"]:
-        """Unknown; norms are usually folded."""
-        return "batch"
-
-    @property
-    def lite(self) -> bool:
-        """It is not one of our EfficientNets."""
-        return False
-
-    @property
-    def blocks(self) -> None:
-        """Only our own ResNets state their blocks."""
-        return
-
-    @property
-    def output_stride(self) -> int:
-        """An upper limit, for choosing sizes to check."""
-        return 32
 
     def replace(self, **changes: object) -> AdoptedGraph:
         """The same: a graph has one form."""

@@ -7,11 +7,12 @@ code. `rcil.nn.attached.builders` builds the module, from packages that the user
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from rcil.model.architecture import RC, FrozenModel
+from rcil.model.foreign import ForeignArchitecture
 
 FACTORY = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 MAX_ARGS = 100_000
@@ -48,7 +49,7 @@ class Unit(FrozenModel):
     """Whether the conv gets a second branch."""
 
 
-class AttachedArchitecture(FrozenModel):
+class AttachedArchitecture(ForeignArchitecture):
     """A network of another library, up to its class rows."""
 
     factory: Factory
@@ -88,21 +89,6 @@ class AttachedArchitecture(FrozenModel):
     def package(self) -> str:
         """The package that the factory belongs to, which must be allowed before the network can be built."""
         return self.factory.partition(":")[0].partition(".")[0]
-
-    @property
-    def norm(self) -> Literal["batch"]:
-        """Norms that can be folded are batch norms."""
-        return "batch"
-
-    @property
-    def lite(self) -> bool:
-        """It is not one of our EfficientNets."""
-        return False
-
-    @property
-    def blocks(self) -> None:
-        """Only our own ResNets state their blocks."""
-        return
 
     @property
     def output_stride(self) -> int:

@@ -170,7 +170,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "reach from the same checkpoint in the same minutes, without branches and cube distillation, with refitted "
         "rows as well; background takes the old model's probabilities in both. IoU in % and drops in points on the "
         "complete masks of the split `val`; drops are of named old classes. *Seconds* is the wall time of the whole "
-        "command, on two cores.",
+        "command, and *cores* is how many processor cores it had of that time on average.",
         "",
         "The models were trained on five or six classes with the recipe for site tasks, by "
         "[camvid-base.yaml](camvid-base.yaml) and [voc-animals-base.yaml](voc-animals-base.yaml):",
@@ -182,15 +182,16 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "    --voc VOC --voc-model voc-base/step0.safetensors",
         "```",
         "",
-        "| new class | data | images | iterations (all labels) | seconds | IoU | all labels | share | mean drop "
+        "| new class | data | images | iterations (all labels) | seconds | cores | IoU | all labels | share | mean drop "
         "| largest drop | verdict |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in rows:
         share, goals = "–" if each["share"] is None else f"{each['share']:.0%}", each["goals"]
         length = f"{each['iterations']} ({each['reference_iterations']})"
         lines.append(
             f"| {each['name']} | {each['data']} | {each['images']} | {length} | {each['seconds']:.0f} "
+            f"| {each['cpu_seconds'] / each['seconds']:.1f} "
             f"| {each['iou']:.1f} | {each['reference_iou']:.1f} | {_marked(share, goals['share'])} "
             f"| {_marked(format(each['mean_drop'], '.1f'), goals['mean'])} "
             f"| {_marked(format(each['largest_drop'], '.1f'), goals['largest'])} ({each['largest_drop_of']}) "
