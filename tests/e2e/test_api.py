@@ -51,7 +51,7 @@ def base(tmp_path_factory):
     """The files that the examples name: a tiny model, a site, a task, a photo and a clip."""
     root = tmp_path_factory.mktemp("api")
     torch.manual_seed(0)
-    network = build(small_arch("resnet18"), [NAMES])
+    network = build(small_arch("resnet18", blocks=(1, 1, 1, 1)), [NAMES])
     entry = LineageEntry(step=0, source="rcil train")
     metadata = Metadata(architecture=network.arch, classes=class_table([NAMES]), lineage=(entry,))
     rcil.Model(network.eval(), metadata).save(root / "model.safetensors")
@@ -65,7 +65,7 @@ def base(tmp_path_factory):
         "recipe": "paper",
         "data": {"root": "my_site"},
         "protocol": {"steps": [["cone", "ball"], ["forklift"]]},
-        "network": {"backbone": "resnet18", "width": 4, "head_width": 8},
+        "network": {"backbone": "resnet18", "width": 4, "blocks": [1, 1, 1, 1], "head_width": 8},
         "training": {"epochs": [1, 1], "batch": 4, "crop": 64, "workers": 0},
     }
     (root / "task.yaml").write_text(yaml.safe_dump(task))

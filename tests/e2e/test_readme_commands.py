@@ -26,7 +26,7 @@ NAMES = ["background", "road", "person", "car", "forklift"]
 README = ROOT / "README.md"
 LINES = [" ".join(words) for words in commands(README)]
 SMALL_TASK = [
-    "network={backbone: resnet18, width: 4, head_width: 8}",
+    "network={backbone: resnet18, width: 4, blocks: [1, 1, 1, 1], head_width: 8}",
     "training.epochs=[1, 1]",
     "training.crop=64",
     "training.epoch_images=8",
@@ -96,7 +96,7 @@ def folder(tmp_path_factory):
 
 def _write_models(root):
     torch.manual_seed(0)
-    old = build(Architecture(backbone="resnet18", width=4, head_width=8), [NAMES[:4]])
+    old = build(Architecture(backbone="resnet18", width=4, blocks=(1, 1, 1, 1), head_width=8), [NAMES[:4]])
     new = begin_step(old, NAMES[4:], rows="random")  # rows that start equal tie everywhere
     (root / "run").mkdir()
     for step, model in enumerate((old, new)):

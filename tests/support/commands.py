@@ -131,7 +131,8 @@ def make_world(root: Path) -> Path:
     for path in (root / "site" / "images" / "train").iterdir():
         shutil.copy(path, root / "photos")
     torch.manual_seed(0)
-    network = build(Architecture(backbone="resnet18", width=4, head_width=8), [["background", "ball"]])
+    arch = Architecture(backbone="resnet18", width=4, blocks=(1, 1, 1, 1), head_width=8)
+    network = build(arch, [["background", "ball"]])
     metadata = Metadata(architecture=network.arch, classes=class_table([["background", "ball"]]))
     save(root / "model.safetensors", network, metadata)
     theirs(root / "theirs.onnx")
@@ -173,7 +174,7 @@ def _write_tasks(root: Path) -> None:
         "recipe": "paper",
         "data": {"root": "site"},
         "protocol": {"steps": [["ball"], ["cone"]]},
-        "network": {"backbone": "resnet18", "width": 4, "head_width": 8},
+        "network": {"backbone": "resnet18", "width": 4, "blocks": [1, 1, 1, 1], "head_width": 8},
         "training": {"epochs": [1, 1], "lr": [0.05, 0.02], "batch": 2, "crop": 64, "workers": 0},
     }
     (root / "task.yaml").write_text(yaml.safe_dump(task))

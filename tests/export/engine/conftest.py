@@ -1,9 +1,11 @@
 """A machine without a GPU and with TensorRT-RTX only, whatever the real one has; tests add to it."""
 
+import shutil
 import sys
 from types import ModuleType
 
 import pytest
+from onnx_models import segmenter
 
 from rcil_export.engine import build, flavour, runner
 from rcil_export.engine.gpu import Gpu
@@ -19,6 +21,23 @@ def set_gpus(monkeypatch):
             monkeypatch.setattr(module, "find_gpus", lambda: found)
 
     return set_them
+
+
+@pytest.fixture(scope="session")
+def built_folder(tmp_path_factory):
+    """A graph and its engine for one kind of GPU, built once; nothing writes to it."""
+    pytest.importorskip("tensorrt_rtx")
+    folder = tmp_path_factory.mktemp("built")
+    source, options = segmenter(folder / "model.onnx"), build.EngineOptions(gpus=("sm86",), flavour="rtx")
+    build.build_engine(source, folder / "model.engine", options)
+    return folder
+
+
+@pytest.fixture
+def built(built_folder, tmp_path):
+    """A copy of the engine, beside its graph."""
+    shutil.copytree(built_folder, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "model.engine"
 
 
 @pytest.fixture(autouse=True)

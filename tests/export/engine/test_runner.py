@@ -21,10 +21,8 @@ IMAGE = np.arange(32 * 48 * 3, dtype=np.uint8).reshape(1, 32, 48, 3)
 
 
 @pytest.fixture
-def engine(tmp_path):
-    path = tmp_path / "model.engine"
-    build_engine(segmenter(tmp_path / "model.onnx"), path, EngineOptions(gpus=("sm86",)))
-    return path
+def engine(built):
+    return built
 
 
 @pytest.fixture

@@ -3,12 +3,10 @@ import subprocess
 import sys
 
 import pytest
-from onnx_models import segmenter
 from pydantic import ValidationError
 
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
-from rcil_export.engine.build import EngineOptions, build_engine
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.sidecar import (
     EngineSidecar,
@@ -152,13 +150,6 @@ def test_reading_needs_neither_torch_nor_tensorrt_nor_onnx(engine):
     )
     done = subprocess.run([sys.executable, "-c", program, str(engine)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.fixture
-def built(tmp_path):
-    path = tmp_path / "model.engine"
-    build_engine(segmenter(tmp_path / "model.onnx"), path, EngineOptions(gpus=("sm86",)))
-    return path
 
 
 def test_the_description_is_json_and_has_the_size(built, no_rtx):

@@ -17,7 +17,9 @@ from rcil.nn import build
 @pytest.fixture
 def model(tmp_path):
     torch.manual_seed(0)
-    network = build(Architecture(backbone="resnet18", width=4, head_width=8), [["background", "ball"]])
+    network = build(
+        Architecture(backbone="resnet18", width=4, blocks=(1, 1, 1, 1), head_width=8), [["background", "ball"]]
+    )
     path = tmp_path / "old.safetensors"
     save(path, network, Metadata(architecture=network.arch, classes=class_table([["background", "ball"]])))
     return path

@@ -25,6 +25,14 @@ def model(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("model") / "model.onnx", FIXED)
 
 
+@pytest.fixture(scope="module")
+def long_clip(tmp_path_factory):
+    """Longer than any test waits; nothing writes to it."""
+    path = tmp_path_factory.mktemp("long") / "in.mp4"
+    make_clip(path, 4000, (160, 208), times=[512 * index for index in range(4000)])
+    return path
+
+
 def request_of(model, source, folder, **changes):
     fields = {"targets": Targets(folder / "out.mp4"), "receipt": folder / "receipt.json", "device": "cpu", "threads": 1}
     return VideoRequest(source=str(source), model=model, **(fields | changes))
@@ -120,14 +128,12 @@ def test_a_selection_without_frames_leaves_nothing_but_the_receipt(model, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mp4", "receipt.json"]
 
 
-def test_an_error_of_the_display_ends_the_run(model, tmp_path, threads):
-    make_clip(tmp_path / "in.mp4", 2000)
-
+def test_an_error_of_the_display_ends_the_run(model, tmp_path, long_clip, threads):
     def show(progress):
         raise ZeroDivisionError("display")
 
     with pytest.raises(ZeroDivisionError, match="display"):
-        run_video(request_of(model, tmp_path / "in.mp4", tmp_path), show=show)
+        run_video(request_of(model, long_clip, tmp_path), show=show)
     assert threading.active_count() <= threads
 
 
@@ -143,12 +149,6 @@ def start(folder, model, source, *options):
     return subprocess.Popen(
         [*command, "--threads", "1", "--device", "cpu"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-
-
-@pytest.fixture
-def long_clip(tmp_path):
-    make_clip(tmp_path / "in.mp4", 4000, (160, 208), times=[512 * index for index in range(4000)])
-    return tmp_path / "in.mp4"
 
 
 def size_of(path):
@@ -211,7 +211,7 @@ def test_a_full_disk_names_the_space_needed_and_keeps_what_fits(model, tmp_path,
 def test_a_stream_that_goes_away_leaves_a_whole_video_and_an_error(model, tmp_path):
     make_clip(tmp_path / "a.ts", 40, times=[512 * index for index in range(40)])
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(30)
+        server.settimeout(300)
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         process = start(tmp_path, model, address, "--attempts", "1", "--timeout", "5")
         client = server.accept()[0]
@@ -233,7 +233,7 @@ def test_a_stream_that_stalls_is_given_up_with_an_error(tmp_path):
         with pytest.raises(SourceError, match=r"http://\*\*\*@127.0.0.1:\d+/live.ts cannot be opened") as caught:
             open_source(address, live=LiveOptions(timeout=0.5, attempts=1))
     assert "secret" not in str(caught.value)
-    assert time.monotonic() - start_time < 20
+    assert time.monotonic() - start_time < 120
 
 
 def test_a_file_that_crashes_the_decoder_ends_only_its_own_run(model, tmp_path, monkeypatch):
