@@ -182,8 +182,8 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "    --voc VOC --voc-model voc-base/step0.safetensors",
         "```",
         "",
-        "| new class | data | images | iterations (all labels) | seconds | cores | IoU | all labels | share | mean drop "
-        "| largest drop | verdict |",
+        "| new class | data | images | iterations (all labels) | seconds | cores | IoU | all labels | share "
+        "| mean drop | largest drop | verdict |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in rows:
