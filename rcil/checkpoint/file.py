@@ -186,7 +186,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: Metadata) ->
     packed = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     with replacing(path) as part:
         try:
-            save_file(packed, part, metadata={METADATA_KEY: metadata.model_dump_json()})
+            save_file(packed, part, metadata={METADATA_KEY: metadata.checkpoint_json()})
         except SafetensorError as error:  # safetensors reports a full disk like this
             raise CheckpointError(f"cannot write {path}: {error}", "Check free space and permissions.") from error
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rcil.losses.maps import class_schedule
 from rcil.model.architecture import RC
+from rcil.model.features import FeatureStatistics
 from rcil.nn import Maps, Network, begin_step
 from rcil.nn.network import MapKind, RowStart
 from rcil.nn.step import add_branches
@@ -84,6 +85,10 @@ class Method(ABC):
     def __post_init__(self) -> None:
         self.sum_over_processes: Callable[[Tensor], Tensor] = lambda value: value
         """Sums a tensor over the processes of a run, for methods that keep statistics of their batches."""
+        self.known: FeatureStatistics | None = None
+        """What the checkpoint that a step starts from remembers of the features of its classes."""
+        self.measured: FeatureStatistics | None = None
+        """The same for the network that `finish` returned; None if the method does not measure it."""
 
     @property
     def first_step(self) -> str:

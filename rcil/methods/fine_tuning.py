@@ -16,6 +16,7 @@ from rcil.methods.base import LossTerms, Method, StepInfo
 from rcil.methods.biases import balance_biases
 from rcil.methods.pixels import sample_pixels
 from rcil.methods.refit import refit_classifier
+from rcil.methods.replay import measure_features
 from rcil.nn import Maps, Network
 
 
@@ -70,4 +71,5 @@ class Joint(FineTuning):
             pixels = sample_pixels(student, None, images)
             refit_classifier(student, pixels)
             balance_biases(student, pixels, range(info.classes))
+            self.measured = measure_features(pixels)
         return student

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,6 +35,8 @@ class Pixels:
     """Inputs of the classifier [P, D]."""
     targets: Tensor
     """Target probability of each class [P, C]."""
+    old_features: Tensor | None = None
+    """What the classifier of the network before the step reads there [P, D]; None if nobody asked for it."""
 
 
 def pick_pixels(
@@ -101,13 +103,20 @@ def _at(maps: Tensor, indices: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def sample_pixels(student: Network, teacher: Network | None, images: Iterable[tuple[Tensor, Tensor]]) -> Pixels:
+def sample_pixels(
+    student: Network,
+    teacher: Network | None,
+    images: Iterable[tuple[Tensor, Tensor]],
+    *,
+    with_old: bool = False,
+) -> Pixels:
     """Pixels of all images, with the student's features in evaluation mode.
 
     Args:
         student: The network whose classifier will be changed.
         teacher: Predicts background pixels; None if background is labelled. It is moved to the student's device.
         images: At least one batch of normalised images [N, 3, H, W] and labels [N, H, W].
+        with_old: Also return the teacher's features.
     """
     device = next(student.parameters()).device
     student.eval()
@@ -119,13 +128,27 @@ def sample_pixels(student: Network, teacher: Network | None, images: Iterable[tu
         for pictures, labels in images:
             there = pictures.to(device)
             features = student.rows.features(student(there, maps="after").inputs)
-            old_logits = None if teacher is None else teacher(there)
-            parts.append(_thinned(pick_pixels(features, labels, old_logits, len(student.names)), every))
+            old = None if teacher is None else teacher(there, maps="after")
+            found = pick_pixels(features, labels, None if old is None else old.logits, len(student.names))
+            if with_old and teacher is not None and old is not None:
+                known = pick_pixels(teacher.rows.features(old.inputs), labels, None, len(student.names))
+                found = replace(found, old_features=known.features)
+            parts.append(_thinned(found, every))
             if sum(len(part.features) for part in parts) > MAX_PIXELS:
                 parts, every = [_thinned(part, 2) for part in parts], 2 * every
-    return Pixels(torch.cat([part.features for part in parts]), torch.cat([part.targets for part in parts]))
+    before = [part.old_features for part in parts if part.old_features is not None]
+    return Pixels(
+        torch.cat([part.features for part in parts]),
+        torch.cat([part.targets for part in parts]),
+        torch.cat(before) if before else None,
+    )
 
 
 def _thinned(pixels: Pixels, every: int) -> Pixels:
     """Every second, third or so pixel; copies, so that the memory of the others is freed."""
-    return Pixels(pixels.features[::every].clone(), pixels.targets[::every].clone())
+    before = pixels.old_features
+    return Pixels(
+        pixels.features[::every].clone(),
+        pixels.targets[::every].clone(),
+        None if before is None else before[::every].clone(),
+    )

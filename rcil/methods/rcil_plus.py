@@ -16,10 +16,11 @@ from rcil.losses.icarl import binary_cross_entropy
 from rcil.methods.base import LossTerms, StepInfo
 from rcil.methods.biases import balance_biases
 from rcil.methods.new_rows import RowFit
-from rcil.methods.pixels import sample_pixels
+from rcil.methods.pixels import Pixels, sample_pixels
 from rcil.methods.plop import entropy_thresholds
 from rcil.methods.rcil import Rcil
-from rcil.methods.refit import refit_classifier
+from rcil.methods.refit import PULL, REPLAY_PULL, refit_classifier
+from rcil.methods.replay import measure_features, with_drawn
 from rcil.nn import Maps, Network
 from rcil.nn.fuse import fuse
 
@@ -29,6 +30,9 @@ EXCLUSIVE = (
     ("refit", "sigmoid"),
     ("refit", "fit_rows"),
     ("refit", "freeze_rows"),
+    ("replay", "sigmoid"),
+    ("replay", "fit_rows"),
+    ("replay", "freeze_rows"),
 )
 """Pairs of options that exclude each other."""
 
@@ -60,6 +64,9 @@ class RcilPlus(Rcil):
     """Use one sigmoid per class, from step 0 on; old classes learn from the old model's sigmoids."""
     balance: Literal["none", "new", "all"] = "new"
     """After the step, shift the biases of new or of all classes to the best mean IoU with labels and old model."""
+    replay: bool = False
+    """For images that do not show the old classes: fit rows also to features of old classes, drawn from the statistics
+    in the checkpoint. Old rows and norm statistics do not change during training."""
     _thresholds: Tensor | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +78,15 @@ class RcilPlus(Rcil):
                 )
 
         self.weighs_classes = not self.sigmoid  # type: ignore[misc]
+
+    def set_training(self, model: Network) -> None:
+        """Training mode; with `replay`, norms keep their statistics, and only the rows of new classes are trained."""
+        super().set_training(model)
+        if self.replay and len(model.rows.steps) > 1:
+            model.rows.train_rows(old=False, new=True)
+            for module in model.modules():
+                if getattr(module, "running_mean", None) is not None:
+                    module.eval()
 
     @property
     def first_step(self) -> str:
@@ -89,7 +105,7 @@ class RcilPlus(Rcil):
     ) -> None:
         """Fit the rows to the new classes, so that features are trained well from the first batch on."""
         if self.refit and info.new:
-            refit_classifier(student, sample_pixels(student, teacher, images))
+            self._refit(student, sample_pixels(student, teacher, images), info)
             weight, bias = student.rows.rows()  # averaged, because processes may round differently
             count = self.sum_over_processes(torch.ones_like(bias[:1]))
             student.rows.set_rows(self.sum_over_processes(weight) / count, self.sum_over_processes(bias) / count)
@@ -145,12 +161,25 @@ class RcilPlus(Rcil):
         left_out = self.balance == "none" or info.domain or (previous is None and not self.refit)
         balanced = range(0) if left_out else range(info.old, info.classes)
         if self.refit or balanced:
-            pixels = sample_pixels(student, None if info.domain else teacher, images)
+            teaches = None if info.domain else teacher
+            pixels = sample_pixels(student, teaches, images, with_old=self.replay)
             if self.refit:
-                refit_classifier(student, pixels)
-            if balanced:
+                self._refit(student, pixels, info)
+            self.measured = measure_features(pixels, self.known, info.old if self.replay else 0)
+            if balanced and not self._replays(info):
                 balance_biases(student, pixels, (*balanced, *range(info.old if self.balance == "all" else 0)))
         return student
+
+    def _replays(self, info: StepInfo) -> bool:
+        """Whether features are drawn: in a step that adds classes, if the checkpoint has statistics."""
+        return self.replay and self.known is not None and info.new > 0 and info.old > 0
+
+    def _refit(self, student: Network, pixels: Pixels, info: StepInfo) -> None:
+        """Fit all rows to the pixels, and to drawn features of old classes."""
+        if self._replays(info) and self.known is not None:
+            refit_classifier(student, with_drawn(pixels, self.known), pull=REPLAY_PULL)
+        else:
+            refit_classifier(student, pixels, pull=PULL)
 
     def state_dict(self) -> dict[str, Any]:
         """The thresholds."""

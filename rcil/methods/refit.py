@@ -27,10 +27,14 @@ MIN_SHARE = 1e-4
 """Smallest share of a class in that weight."""
 PULL = 1e-3
 """Weight of the squared distance to the initial rows, in units of the features' standard deviations."""
+REPLAY_PULL = 0.1
+"""The same where features of old classes are drawn: they are an approximation, the rows were fitted to real ones."""
 ITERATIONS = 100
 
 
-def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor, *, has_bias: bool = True) -> tuple[Tensor, Tensor]:
+def fitted_rows(
+    pixels: Pixels, weight: Tensor, bias: Tensor, *, has_bias: bool = True, pull: float = PULL
+) -> tuple[Tensor, Tensor]:
     """Rows [C, D, 1, 1] and biases [C] that minimise the balanced cross entropy, close to the given ones.
 
     Rows without biases (`has_bias`) are fitted to features that are not centred, and keep biases of 0.
@@ -47,7 +51,7 @@ def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor, *, has_bias: bool 
     def loss() -> Tensor:
         optimiser.zero_grad()
         missed = F.cross_entropy(inputs @ rows[:, :-1].T + rows[:, -1] * has_bias, targets, reduction="none")
-        total = (missed * importance).mean() + PULL * (rows - start)[:, :-1].square().sum()
+        total = (missed * importance).mean() + pull * (rows - start)[:, :-1].square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
@@ -63,9 +67,9 @@ def fitted_rows(pixels: Pixels, weight: Tensor, bias: Tensor, *, has_bias: bool 
 
 
 @torch.no_grad()
-def refit_classifier(student: Network, pixels: Pixels) -> None:
+def refit_classifier(student: Network, pixels: Pixels, *, pull: float = PULL) -> None:
     """Fit all rows of the student's classifier to pixels from `sample_pixels`; without pixels nothing changes."""
     if not len(pixels.features):
         return
     with stage("fitting of the classifier"):
-        student.rows.set_rows(*fitted_rows(pixels, *student.rows.rows(), has_bias=student.rows.has_bias))
+        student.rows.set_rows(*fitted_rows(pixels, *student.rows.rows(), has_bias=student.rows.has_bias, pull=pull))

@@ -15,6 +15,7 @@ from rcil.core.palette import Colour, colours_for
 from rcil.model.adopted import AdoptedGraph
 from rcil.model.architecture import Architecture, FrozenModel
 from rcil.model.attached import AttachedArchitecture
+from rcil.model.features import FeatureStatistics
 
 FORMAT_VERSION = 1
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -116,6 +117,9 @@ class Metadata(FrozenModel):
     """Why a check after training rejected the model for deployment; None if it was not rejected."""
     uncertain: str | None = None
     """Why a check after training could neither accept nor reject the model; None if it could."""
+    features: Annotated[FeatureStatistics | None, Field(exclude=True)] = None
+    """What later steps may know of the features of the classes. Only checkpoints have it: `model_dump` leaves it out,
+    and `checkpoint_json` does not."""
 
     @model_validator(mode="before")
     @classmethod
@@ -145,7 +149,15 @@ class Metadata(FrozenModel):
         steps = [c.step for c in self.classes]
         if steps != sorted(steps) or (steps and steps[-1] > self.step):
             raise ValueError("the class table must be in the order of steps, none later than the model's step")
+        if self.features is not None and len(self.features.counts) != len(self.classes):
+            raise ValueError(f"{len(self.classes)} classes have {len(self.features.counts)} statistics of features")
         return self
+
+    def checkpoint_json(self) -> str:
+        """The metadata as a checkpoint stores it, with `features` unless they are those of fewer classes."""
+        if self.features is None or len(self.features.counts) != len(self.classes):
+            return self.model_dump_json()
+        return json.dumps({**self.model_dump(mode="json"), "features": self.features.model_dump()}, ensure_ascii=False)
 
     @property
     def names_by_step(self) -> list[list[str]]:

@@ -18,12 +18,17 @@ from rcil.model.metadata import Metadata
 
 CERTAIN = 0.9
 """Minimum probability of a prediction that counts."""
+VISIBLE = 0.005
+"""An image shows a class that is certain in this share of its pixels."""
 
 
 def left_as_background(
     model: Model, data: SegmentationData, samples: Sequence[Sample], *, scale: float = 1.0
-) -> dict[str, float]:
-    """The share of background-labelled pixels that the model confidently predicts as each old class.
+) -> dict[str, tuple[float, float]]:
+    """What the model confidently predicts where the masks say background, for each old class.
+
+    Returns:
+        The share of all background pixels, and the share of the images that show the class.
 
     Args:
         model: The old model.
@@ -31,15 +36,18 @@ def left_as_background(
         samples: Images and masks.
         scale: Factor by which images are resized for the network.
     """
-    table, counts = id_table(data), np.zeros(256, np.int64)
+    table, counts, shown = id_table(data), np.zeros(256, np.int64), np.zeros(256, np.int64)
     total = 0
     for sample in samples:
         rows, confidence = model.folded.segment_with_confidence(read_rgb(sample.image), scale=scale)
         background = table[read_mask(sample.mask)] == BACKGROUND
         total += int(background.sum())
-        counts += np.bincount(rows[background & (confidence > CERTAIN)], minlength=256)
+        found = np.bincount(rows[background & (confidence > CERTAIN)], minlength=256)
+        counts += found
+        shown += found >= VISIBLE * background.size
     names = [c.name for c in model.classes]
-    return {name: float(counts[row] / total) if total else 0.0 for row, name in enumerate(names) if row != BACKGROUND}
+    shares, images = counts / max(1, total), shown / max(1, len(samples))
+    return {name: (float(shares[row]), float(images[row])) for row, name in enumerate(names) if row != BACKGROUND}
 
 
 def complete_masks(

@@ -40,6 +40,8 @@ PROBED = 20
 """Number of training images that the old model is run on."""
 NORM_IMAGES = 64
 """Maximum number of training images that the norms of a folded model are fitted to."""
+MIN_SHOWN = 0.25
+"""An old class that fewer of the training images show is hidden."""
 NOTEWORTHY = 0.001
 """Minimum share of background pixels at which an old class is reported."""
 
@@ -64,12 +66,19 @@ class Ready:
     """Number of images and pixels of every new class in the training split."""
     in_background: dict[str, float]
     """Share of background pixels that the old model predicts as each old class."""
+    shown: dict[str, float]
+    """Share of the training images that show each old class, by the masks or by the old model."""
     crop: int
     """Side of the training crops: the requested one or, if it was not given, one that fits into the images."""
     share: float
     """Share of the pixels of its training images that the smallest new class covers."""
     norm_images: int = 0
     """Number of training images that the norms of a folded model are fitted to; 0 if it needs none."""
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Old classes that few training images show."""
+        return tuple(name for name, images in self.shown.items() if images < MIN_SHOWN)
 
     @property
     def evaluation(self) -> tuple[str, tuple[Sample, ...]]:
@@ -90,6 +99,7 @@ class Ready:
             "old_classes_labelled": sorted(self.labelled),
             "old_classes_labelled_in_evaluation": sorted(self.labelled_in_evaluation),
             "old_classes_in_background": self.in_background,
+            "old_classes_shown": self.shown,
         }
 
 
@@ -198,18 +208,23 @@ def _with_images(
     model = Model(*load(request.model), request.model)
     probed = [content.sample for content in spread(contents, PROBED)]
     model.folded.to(device)
-    shares = left_as_background(model, data, probed, scale=request.scale)
-    shares = {name: share for name, share in shares.items() if share >= NOTEWORTHY}
+    predicted = left_as_background(model, data, probed, scale=request.scale)
+    shares = {name: share for name, (share, _) in predicted.items() if share >= NOTEWORTHY}
     problems += background_problems(shares, request.method.name)
     known = {c.name for c in metadata.classes[1:]}
     known_ids = {class_id: name for class_id, name in enumerate(data.names) if name in known}
     labelled = _labelled(contents, known_ids)
+    shown = {name: images for name, (_, images) in predicted.items()}
+    for class_id, name in known_ids.items():
+        shown[name] = max(shown.get(name, 0.0), sum(class_id in c.present for c in contents) / len(contents))
     evaluated = _labelled(scan(data, data.splits["val"]), known_ids) if data.splits.get("val") else labelled
     held = _held_out(everything, contents, request)
     train, held_out = hold_out([c.sample for c in contents], held)
     norm_images = min(NORM_IMAGES, len(train)) if metadata.architecture.folded and method.needs_norms else 0
     share = min(_share(contents, class_id) for class_id in ids.values())
-    ready = Ready(model, data, train, held_out, new, labelled, evaluated, amounts, shares, crop, share, norm_images)
+    ready = Ready(
+        model, data, train, held_out, new, labelled, evaluated, amounts, shares, shown, crop, share, norm_images
+    )
     return Preflight(tuple(problems), ready)
 
 

@@ -24,6 +24,7 @@ from rcil.inference import Model, as_input, load
 from rcil.methods.biases import balance_biases
 from rcil.methods.pixels import sample_pixels
 from rcil.methods.refit import refit_classifier
+from rcil.methods.replay import measure_features
 from rcil.model.metadata import LineageEntry
 from rcil.site.run import label_table
 from rcil.training.augment import resized
@@ -92,6 +93,8 @@ def refit(
         versions={"rcil": __version__, "torch": torch.__version__},
     )
     changes: dict[str, Any] = {"lineage": (*loaded.metadata.lineage, entry)}
+    if teacher is None:
+        changes["features"] = measure_features(pixels)
     if loaded.metadata.rejected is None:
         changes["uncertain"] = NOT_JUDGED
     save(output, network.cpu(), loaded.metadata.model_copy(update=changes))

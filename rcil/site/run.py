@@ -46,6 +46,7 @@ from rcil.site.schedule import (
     fit,
     recipe_document,
     summary,
+    with_care,
     with_crop,
 )
 from rcil.site.trial import measure_costs
@@ -182,6 +183,7 @@ def make_plan(
         measured: Measure time and memory also where nothing depends on them.
     """
     request = with_crop(request, ready.crop)
+    request = with_care(request, len(ready.hidden), len(ready.shown))
     budget = default_budget(request, processes.device.type)
     amounts = Amounts(len(ready.train), len(ready.held_out), len(ready.evaluation[1]), ready.share)
     costs, memory = None, None
@@ -218,7 +220,8 @@ def _train(request: Request, ready: Ready, folder: Path, processes: Processes, l
         if processes.leads:
             listen = both(stack.enter_context(tensorboard(folder)), listen)
         network = train_step(*step, listen)
-    return Model(network, step.job.metadata.model_copy(update={"architecture": network.arch}))
+    learned = {"architecture": network.arch, "features": step.method.measured}
+    return Model(network, step.job.metadata.model_copy(update=learned))
 
 
 class Step(NamedTuple):
@@ -349,6 +352,7 @@ def _metadata(request: Request, ready: Ready) -> Metadata:
             "lineage": (*old.lineage, entry),
             "rejected": None,
             "uncertain": None,
+            "features": None,
         }
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 from rcil import defaults
 from rcil.core.errors import TrainingError
 from rcil.methods.pixels import DENSE_IMAGES
-from rcil.site.recipe import LATER, Choice
+from rcil.site.recipe import LATER, Choice, careful
 from rcil.site.request import Request
 from rcil.training.estimate import duration
 from rcil.training.loop import looked_at
@@ -237,6 +237,14 @@ def with_crop(request: Request, crop: int) -> Request:
         return request
     reasons = {**request.derived, "training.crop": "the size of the images"}
     return request.with_values({"training.crop": crop}, reasons)
+
+
+def with_care(request: Request, hidden: int, old: int) -> Request:
+    """The request with the settings of a careful step, if the images call for them; see `rcil.site.recipe.careful`."""
+    choices = careful(request.derived, request.value, request.method.name, hidden, old)
+    reasons = {key: choice.reason for key, choice in choices.items()}
+    values = {key: choice.value for key, choice in choices.items()}
+    return request.with_values(values, {**request.derived, **reasons}) if choices else request
 
 
 def applied(request: Request, schedule: Schedule) -> Request:

@@ -101,6 +101,7 @@ def train_step(job: StepJob, student: Network, previous: Model | None, method: M
     iterations = len(job.crops.order(0))
     share = Share(processes.rank, processes.count, settings.accumulate)
     method.sum_over_processes = processes.sum
+    method.known = None if previous is None else previous.metadata.features
     old = previous.folded.network if previous is not None and method.needs_teacher else None
     job = replace(job, info=replace(job.info, weights=_class_weights(job, method)))
     freeze_stages(student, frozen)

@@ -219,7 +219,8 @@ def _train(
         with replacing(job.folder / "log.csv") as part:
             shutil.copyfile(step0_of / "step0" / "log.csv", part)
     _save_method(method, job.folder)
-    save(output / f"step{index}.safetensors", final, _measured(metadata, final.arch, metrics))
+    measured = _measured(metadata, final.arch, metrics).model_copy(update={"features": method.measured})
+    save(output / f"step{index}.safetensors", final, measured)
 
 
 def spread(items: Sequence[T], count: int | None) -> tuple[T, ...]:

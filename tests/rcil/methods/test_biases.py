@@ -76,7 +76,8 @@ def test_without_a_teacher_labels_mean_what_they_say():
 @pytest.mark.parametrize(("balance", "moves"), [("none", ()), ("new", (3,)), ("all", (0, 1, 2, 3))])
 def test_rcil_plus_balances_what_it_is_told_to(monkeypatch, balance, moves):
     seen = []
-    monkeypatch.setattr("rcil.methods.rcil_plus.sample_pixels", lambda *_: None)
+    monkeypatch.setattr("rcil.methods.rcil_plus.sample_pixels", lambda *_, **options: None)
+    monkeypatch.setattr("rcil.methods.rcil_plus.measure_features", lambda *_: None)
     monkeypatch.setattr("rcil.methods.rcil_plus.balance_biases", lambda *arguments: seen.append(sorted(arguments[2])))
     teacher = at_step(small_arch(), 0)
     method = make_method("rcil-plus", balance=balance, refit=False, fuse=False)

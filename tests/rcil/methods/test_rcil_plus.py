@@ -134,11 +134,14 @@ def test_options_that_exclude_each_other_are_refused(one, other):
 
 def test_rows_are_fitted_before_after_and_in_the_first_step(monkeypatch):
     calls = []
-    monkeypatch.setattr("rcil.methods.rcil_plus.sample_pixels", lambda student, teacher, images: teacher is not None)
+    monkeypatch.setattr(
+        "rcil.methods.rcil_plus.sample_pixels", lambda student, teacher, images, **_: teacher is not None
+    )
+    monkeypatch.setattr("rcil.methods.rcil_plus.measure_features", lambda *_: None)
     for name in ("refit_classifier", "balance_biases"):
         monkeypatch.setattr(
             f"rcil.methods.rcil_plus.{name}",
-            lambda student, taught, *rows, name=name: calls.append((name, taught, *map(list, rows))),
+            lambda student, taught, *rows, name=name, **_: calls.append((name, taught, *map(list, rows))),
         )
     teacher = at_step(small_arch(), 0)
     method = make_method("rcil-plus")

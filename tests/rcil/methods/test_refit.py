@@ -107,6 +107,7 @@ def test_joint_training_is_fitted_on_request(monkeypatch):
         monkeypatch.setattr(
             f"rcil.methods.fine_tuning.{name}", lambda *arguments, name=name: calls.append((name, arguments[1]))
         )
+    monkeypatch.setattr("rcil.methods.fine_tuning.measure_features", lambda pixels: "measured")
     model, info = at_step(small_arch(), 0), StepInfo(0, 3)
     assert make_method("joint").finish(model, None, None, info, []) is model
     assert calls == []

@@ -13,7 +13,7 @@ def test_the_share_that_the_old_model_is_sure_of(cones, painter, described):
     data = read_site(cones)
     shares = left_as_background(Model(painter([0, 1, 0], 2), described(OLD)), data, data.splits["train"])
     background = 64 * 96 - 1600
-    assert shares == {"ball": 1600 / background}
+    assert shares == {"ball": (1600 / background, 1.0)}, "of the background, and of the images"
 
 
 def test_an_unsure_model_says_nothing(cones, painter, described):
@@ -22,7 +22,9 @@ def test_an_unsure_model_says_nothing(cones, painter, described):
             return super().forward(x) / 20
 
     data = read_site(cones)
-    assert left_as_background(Model(Unsure([0, 1, 0], 2), described(OLD)), data, data.splits["train"]) == {"ball": 0}
+    assert left_as_background(Model(Unsure([0, 1, 0], 2), described(OLD)), data, data.splits["train"]) == {
+        "ball": (0, 0)
+    }
 
 
 @pytest.mark.parametrize("labelled", [set(), {"ball"}])

@@ -101,7 +101,7 @@ def test_warnings_do_not_stop(ask, site):
 def test_old_classes_in_the_background_are_reported(ask, cones, monkeypatch):
     """The share itself is the old model's; here it is what is done with it that matters."""
     shares = {"ball": 0.25}
-    monkeypatch.setattr("rcil.site.preflight.left_as_background", lambda *args, **options: shares)
+    monkeypatch.setattr("rcil.site.preflight.left_as_background", lambda *args, **options: {"ball": (0.25, 0.5)})
     quiet, loud = preflight(ask(data=cones)), preflight(ask("method.name=fine-tuning", data=cones))
     assert quiet.require().in_background == loud.require().in_background == shares
     assert not [p for p in quiet.problems if p.place == "background"]

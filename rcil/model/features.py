@@ -1,0 +1,73 @@
+"""What a checkpoint remembers of the features of its classes: means, deviations, correlation. No torch here."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from rcil.model.architecture import FrozenModel
+
+Array = NDArray[np.float32]
+STORED = "<f2"
+LARGEST = float(np.finfo(STORED).max)
+
+
+class FeatureStatistics(FrozenModel):
+    """Statistics of the classifier's inputs, class by class, from which features of old classes can be drawn.
+
+    Some tens of kilobytes take the place of old images: no image can be restored from them. Arrays are stored as fp16
+    in base64, so that the file's header stays small.
+    """
+
+    width: Annotated[int, Field(ge=1, le=4096)]
+    """Number of features D."""
+    counts: tuple[Annotated[int, Field(ge=0)], ...]
+    """Pixels that each class [C] was measured on; 0 if nothing is known of it."""
+    means: str
+    """[C, D]."""
+    deviations: str
+    """Standard deviations within each class [C, D]."""
+    correlation: str
+    """Correlation of the features within classes [D, D], the same for all classes."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        for name, rows in (("means", len(self.counts)), ("deviations", len(self.counts)), ("correlation", self.width)):
+            values = _decoded(getattr(self, name))
+            if values.size != rows * self.width or not np.isfinite(values).all():
+                raise ValueError(f"{name} are not {rows} x {self.width} finite numbers")
+        return self
+
+    @classmethod
+    def of(cls, counts: Sequence[int], means: Array, deviations: Array, correlation: Array) -> FeatureStatistics:
+        """Store arrays of the shapes of the fields."""
+        return cls(
+            width=means.shape[1],
+            counts=tuple(int(count) for count in counts),
+            means=_encoded(means),
+            deviations=_encoded(deviations),
+            correlation=_encoded(correlation),
+        )
+
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """Means, deviations and correlation."""
+        shapes = ((len(self.counts), self.width), (len(self.counts), self.width), (self.width, self.width))
+        texts = (self.means, self.deviations, self.correlation)
+        means, deviations, correlation = (
+            _decoded(text).astype(np.float32).reshape(shape) for text, shape in zip(texts, shapes, strict=True)
+        )
+        return means, deviations, correlation
+
+
+def _encoded(values: Array) -> str:
+    return base64.b64encode(values.clip(-LARGEST, LARGEST).astype(STORED).tobytes()).decode("ascii")
+
+
+def _decoded(text: str) -> NDArray[np.float16]:
+    """The numbers in a text; raises a `ValueError` if there are none."""
+    return np.frombuffer(base64.b64decode(text, validate=True), STORED)
