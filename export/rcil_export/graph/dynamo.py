@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError, first_line
 from rcil.model.metadata import Metadata
 from rcil.nn.attached.network import AttachedNetwork
+from rcil_export.graph.constants import compute_constants
 from rcil_export.graph.graft import graft
 from rcil_export.graph.interface import GraphInterface
 from rcil_export.graph.nodes import NodeList
@@ -35,12 +36,6 @@ def check_interface(interface: GraphInterface) -> None:
         raise ConfigError(
             "a network of another library is exported for one size and batch", "Give --size HxW and --batch N."
         )
-    if interface.precision != "fp32":
-        raise ConfigError(
-            f"a network of another library is exported in fp32, not {interface.precision}", "Leave out --precision."
-        )
-    if interface.for_cpu:
-        raise ConfigError("there is no special form for CPUs of this network", "Leave out --for.")
 
 
 def write_attached(nodes: NodeList, model: AttachedNetwork, metadata: Metadata, interface: GraphInterface) -> str:
@@ -92,12 +87,14 @@ def exported_body(model: AttachedNetwork, shape: tuple[int, int, int, int], opse
                 external_data=False,
             )
         assert program is not None
-        return program.model_proto
+        body = program.model_proto
     except Exception as error:
         raise RcilError(
             f"torch.onnx cannot export {model.arch.factory}: {type(error).__name__}: {first_line(error)}",
             "Everything but ONNX works with this network.",
         ) from error
+    compute_constants(body)
+    return body
 
 
 @contextlib.contextmanager
