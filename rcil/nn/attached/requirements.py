@@ -130,3 +130,28 @@ def check_training(network: AttachedNetwork, image: Tensor) -> None:
         duplicate(probe, {})
     except Exception as error:
         raise _not_copied(probe.module, error) from error
+
+
+@torch.no_grad()
+def check_growth(network: AttachedNetwork, image: Tensor) -> None:
+    """Raise unless the network still runs with one class more: nothing in it may read one channel per class."""
+    probe = duplicate(network, {})
+    probe.grow([f"{max(network.names, key=len)}_"], "background")
+    begun: list[str] = []
+
+    def end(module: nn.Module, inputs: Any, output: Any) -> None:
+        begun.pop()
+
+    for name, module in probe.module.named_modules():
+        module.register_forward_pre_hook(lambda module, inputs, name=name: begun.append(name))
+        module.register_forward_hook(end)
+    try:
+        probe(image.clone())
+    except ConfigError as error:
+        inner = begun[-1] if begun else ""
+        name = next((rows for rows in network.arch.classifier if inner.startswith(f"{rows}.")), inner)
+        where = f"module '{name}'" if name else "forward function"
+        raise ConfigError(
+            f"with one class more, the {where} fails: {first_line(error.__cause__ or error)}",
+            "It reads or makes one channel per class, and only the classifier can grow. Build the network without it.",
+        ) from error
