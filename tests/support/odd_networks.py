@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -414,6 +415,33 @@ class WithoutGradient(Small):
     @torch.no_grad()
     def features(self, x: Tensor) -> Tensor:
         return super().features(x)
+
+
+class InPlace(Small):
+    """Changes a tensor that its backward pass needs, in training only."""
+
+    def features(self, x: Tensor) -> Tensor:
+        y = super().features(x)
+        if self.training:
+            z = y.exp()
+            y = y + z
+            z.add_(1)
+        return y
+
+
+class Endless(Small):
+    """Logits that are no numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * float("nan")
+
+
+class Talking(Small):
+    """Prints in every pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        sys.stdout.write("| talking |\n")
+        return super().forward(x)
 
 
 def scripted(classes: int = 3) -> nn.Module:

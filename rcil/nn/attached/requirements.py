@@ -102,9 +102,11 @@ def check_function(net: nn.Module, network: AttachedNetwork, image: Tensor) -> N
     """Raise unless the rewritten network computes what the original computes."""
     small = pick(net(image.clone()), network.arch.output, len(network.names))
     expected = network._full(small, image)
+    if not torch.isfinite(expected).all():
+        raise ConfigError("the logits of the network are not finite", "Check its weights, and its builder.")
     found = network(image.clone(), maps="before")
     change = float((found.logits - expected).abs().max() / (expected.max() - expected.min()).clamp(min=1e-12))
-    if change > TOLERANCE:
+    if not change <= TOLERANCE:
         raise ConfigError(
             f"attaching would change the logits by {change:.1e} of their range",
             "The network may be random in evaluation mode, or change its own weights.",
@@ -126,6 +128,14 @@ def check_training(network: AttachedNetwork, image: Tensor) -> None:
                 f"no gradient passes through the map of '{name}'",
                 "Use torch.utils.checkpoint with use_reentrant=False, or name other modules with maps=...",
             )
+    try:
+        with torch.enable_grad():
+            maps.logits.square().mean().backward()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise ConfigError(
+            f"no gradient can be computed in training mode: {first_line(error)}",
+            "A tensor that the backward pass needs must not be changed in place.",
+        ) from error
     try:
         duplicate(probe, {})
     except Exception as error:

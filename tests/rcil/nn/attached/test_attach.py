@@ -261,6 +261,8 @@ class TestRefusals:
             ("RandomBuffer", "'noise' is not in the state dict"),
             ("NeedsTarget", "in training mode .* cross_entropy"),
             ("WithoutGradient", r"'stem\.0' takes no gradient"),
+            ("InPlace", "no gradient can be computed in training mode"),
+            ("Endless", "the logits of the network are not finite"),
             ("Reentrant", "no gradient passes through the map of 'body'"),
             ("scripted", "is scripted"),
         ],
