@@ -130,7 +130,7 @@ def check_training(network: AttachedNetwork, image: Tensor) -> None:
             )
     try:
         with torch.enable_grad():
-            maps.logits.square().mean().backward()  # type: ignore[no-untyped-call]
+            maps.logits.square().mean().backward()
     except RuntimeError as error:
         raise ConfigError(
             f"no gradient can be computed in training mode: {first_line(error)}",
