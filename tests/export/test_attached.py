@@ -2,7 +2,9 @@
 
 import importlib.util
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from odd_networks import NAMES
@@ -97,9 +99,21 @@ def test_other_precisions(tmp_path, options):
     assert used in {node.op_type for node in nodes}
 
 
-def test_several_sizes_are_refused(checkpoint, tmp_path):
-    with pytest.raises(ConfigError, match="one size and batch"):
-        rcil_export.export(
-            checkpoint, tmp_path / "out", **OPTIONS | {"size": None, "dynamic": ((64, 64), (64, 80), (96, 96))}
-        )
-    assert not (tmp_path / "out" / "model.onnx").exists()
+@needs_script
+def test_several_sizes_and_batches(checkpoint, tmp_path):
+    sizes = {"size": None, "dynamic": ((64, 64), (72, 88), (96, 96)), "batch": (1, 2, 3), "outputs": ["logits"]}
+    found = rcil_export.export(checkpoint, tmp_path / "out", **OPTIONS | sizes)
+    assert found.ok
+    model = rcil.load(checkpoint, allow=["odd_networks"])
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+    for batch, height, width in ((1, 64, 64), (3, 65, 91), (2, 96, 96)):
+        images = np.random.default_rng(0).integers(0, 256, (batch, height, width, 3), np.uint8)
+        logits = session.run(["logits"], {"image": images})[0]
+        assert logits == pytest.approx(model.logits(list(images)).numpy(), abs=1e-4)
+
+
+def test_sizes_of_a_network_that_needs_multiples(tmp_path):
+    sizes = {"size": None, "dynamic": ((64, 64), (64, 80), (96, 96))}
+    with pytest.raises(ConfigError, match="multiples of 4"):
+        rcil_export.export(after_a_step("Summed", tmp_path), tmp_path / "out", **OPTIONS | sizes)
+    assert not (tmp_path / "out").exists()
