@@ -80,7 +80,7 @@ def convert(
         say: Receives notices for the user.
     """
     if isinstance(model, AttachedNetwork):
-        check_interface(interface)
+        check_interface(model, interface)
     exact = interface.model_copy(update={"precision": "fp32"})
     document = to_onnx(model if model.arch.folded else fold(model)[0], metadata, exact)
     if interface.precision == "fp32":

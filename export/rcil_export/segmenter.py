@@ -56,7 +56,7 @@ class SegmenterExport:
             check_op("Conv", self.graph.precision, self.graph.opset)
         self.network, self.metadata = load_deployable(request.model, force=request.force)
         if isinstance(self.network, AttachedNetwork):
-            check_interface(self.graph)
+            check_interface(self.network, self.graph)
         check_vnni(request.vnni, self.graph)
         self.images = self._images()
         if self.images.data is not None:

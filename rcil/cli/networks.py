@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,7 +129,8 @@ def _check(factory: str, args: dict[str, Any], *, as_json: bool) -> None:
 
     from rcil.attaching.check import check_network
 
-    found = check_network(factory, args, say=make_notifier(as_json=as_json))
+    with contextlib.redirect_stdout(sys.stderr):  # a network may print something itself
+        found = check_network(factory, args, say=make_notifier(as_json=as_json))
     row = found.row()
     if as_json:
         print_json({**asdict(found), "ok": found.ok})

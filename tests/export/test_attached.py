@@ -2,6 +2,9 @@
 
 import importlib.util
 
+import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 from odd_networks import NAMES
@@ -27,14 +30,18 @@ OPTIONS = {"size": (64, 80), "targets": ["onnx"], "rounds": 0, "allow": ["odd_ne
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """A network of another library after a step, with both branches."""
+    return after_a_step("Plain", tmp_path_factory.mktemp("attached"))
+
+
+def after_a_step(name, folder):
     torch.manual_seed(0)
-    model = rcil.attach("odd_networks:Plain", {"classes": 3}, classes=NAMES)
+    model = rcil.attach(f"odd_networks:{name}", {"classes": 3}, classes=NAMES)
     network = begin_step(add_branches(model.network), ["pole"], rows="balanced").eval()
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.requires_grad:
                 parameter += 0.05 * torch.randn_like(parameter)
-    path = tmp_path_factory.mktemp("attached") / "model.safetensors"
+    path = folder / "model.safetensors"
     classes = class_table([NAMES, ["pole"]])
     save(path, network, model.metadata.model_copy(update={"classes": classes, "step": 1}))
     return path
@@ -80,10 +87,33 @@ def test_fold_a_checkpoint(checkpoint, tmp_path):
         assert rcil.load(tmp_path / "folded.safetensors").metadata.architecture.folded
 
 
-@pytest.mark.parametrize(
-    "options", [{"precision": "fp16"}, {"runtime": "cpu"}, {"size": None, "dynamic": ((64, 64), (64, 80), (96, 96))}]
-)
-def test_what_is_not_written_is_refused(checkpoint, tmp_path, options):
-    with pytest.raises(ConfigError):
-        rcil_export.export(checkpoint, tmp_path / "out", **{**OPTIONS, **options})
-    assert not (tmp_path / "out" / "model.onnx").exists()
+@needs_script
+@pytest.mark.parametrize("options", [{"precision": "fp16"}, {"precision": "int8", "runtime": "cpu"}])
+def test_other_precisions(tmp_path, options):
+    """Of a network in which constants are computed, and sums have constants."""
+    checkpoint = after_a_step("Standardised", tmp_path)
+    found = rcil_export.export(checkpoint, tmp_path / "out", **OPTIONS, **options)
+    assert found.ok
+    nodes = onnx.load(tmp_path / "out" / "model.onnx").graph.node
+    used = {"fp16": "Cast", "int8": "QuantizeLinear"}[options["precision"]]
+    assert used in {node.op_type for node in nodes}
+
+
+@needs_script
+def test_several_sizes_and_batches(checkpoint, tmp_path):
+    sizes = {"size": None, "dynamic": ((64, 64), (72, 88), (96, 96)), "batch": (1, 2, 3), "outputs": ["logits"]}
+    found = rcil_export.export(checkpoint, tmp_path / "out", **OPTIONS | sizes)
+    assert found.ok
+    model = rcil.load(checkpoint, allow=["odd_networks"])
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+    for batch, height, width in ((1, 64, 64), (3, 65, 91), (2, 96, 96)):
+        images = np.random.default_rng(0).integers(0, 256, (batch, height, width, 3), np.uint8)
+        logits = session.run(["logits"], {"image": images})[0]
+        assert logits == pytest.approx(model.logits(list(images)).numpy(), abs=1e-4)
+
+
+def test_sizes_of_a_network_that_needs_multiples(tmp_path):
+    sizes = {"size": None, "dynamic": ((64, 64), (64, 80), (96, 96))}
+    with pytest.raises(ConfigError, match="multiples of 4"):
+        rcil_export.export(after_a_step("Summed", tmp_path), tmp_path / "out", **OPTIONS | sizes)
+    assert not (tmp_path / "out").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -147,6 +148,42 @@ class Transposed(nn.Module):
         return self.rows(self.body(x))
 
 
+class Refined(nn.Module):
+    """Its last conv reads features and logits of an earlier one, so that it has an input per class."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 8, 3, 1, 1))
+        self.rows, self.again = nn.Conv2d(8, classes, 1), nn.Conv2d(8 + classes, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.body(x)
+        return self.again(torch.cat((y, self.rows(y)), dim=1))
+
+
+class Standardised(nn.Module):
+    """Kernels that are standardised in every pass, as in big-transfer networks, and group norms."""
+
+    class Conv(nn.Conv2d):
+        def forward(self, x: Tensor) -> Tensor:
+            kernel = self.weight - self.weight.mean(dim=(1, 2, 3), keepdim=True)
+            return self._conv_forward(x, kernel / (kernel.std(dim=(1, 2, 3), keepdim=True) + 1e-5), self.bias)
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU())
+        self.wide = nn.Sequential(self.Conv(16, 32, 3, 2, 1), nn.GroupNorm(4, 32), nn.ReLU())
+        self.body = nn.Sequential(nn.Conv2d(32, 32, 3, 1, 1), nn.GroupNorm(4, 32), nn.ReLU())
+        self.rows = nn.Conv2d(32, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rows(self.body(self.wide(self.stem(x))))
+
+
+def exiting(classes: int = 3) -> nn.Module:
+    raise SystemExit(f"{classes} classes are not enough")
+
+
 class Linear(nn.Module):
     """Classifies pixels with a linear layer."""
 
@@ -166,7 +203,7 @@ def uses_config(config: object) -> nn.Module:
     return Plain(config["classes"])  # type: ignore[index]
 
 
-def make_config(classes: int) -> dict[str, int]:
+def make_config(classes: int = 3) -> dict[str, int]:
     return {"classes": classes}
 
 
@@ -378,6 +415,33 @@ class WithoutGradient(Small):
     @torch.no_grad()
     def features(self, x: Tensor) -> Tensor:
         return super().features(x)
+
+
+class InPlace(Small):
+    """Changes a tensor that its backward pass needs, in training only."""
+
+    def features(self, x: Tensor) -> Tensor:
+        y = super().features(x)
+        if self.training:
+            z = y.exp()
+            y = y + z
+            z.add_(1)
+        return y
+
+
+class Endless(Small):
+    """Logits that are no numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * float("nan")
+
+
+class Talking(Small):
+    """Prints in every pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        sys.stdout.write("| talking |\n")
+        return super().forward(x)
 
 
 def scripted(classes: int = 3) -> nn.Module:

@@ -88,7 +88,12 @@ def certify(
         twin = twin if replay is None else replay(twin)
     if attached:
         with part("counts"):  # there is no closed form: the user's own network is counted
-            parameters, macs = parameters_and_macs(twin, shape)
+            try:
+                parameters, macs = parameters_and_macs(twin, shape)
+            except RcilError as error:
+                raise ConfigError(
+                    error.message, "Give one --size; this network computes sizes in its graph."
+                ) from error
             items = cost_items(own, Counts(parameters, macs, interface.shape.usual[1:]), shape)
     with part("graph"):
         structure = graph_item(own, twin)

@@ -20,38 +20,35 @@ from torch import Tensor, nn
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError, first_line
 from rcil.model.metadata import Metadata
 from rcil.nn.attached.network import AttachedNetwork
+from rcil_export.graph.constants import compute_constants
 from rcil_export.graph.graft import graft
 from rcil_export.graph.interface import GraphInterface
 from rcil_export.graph.nodes import NodeList
 from rcil_export.graph.preprocessing import write_input
+from rcil_export.graph.shapes import InputShape
 
 ROUTES = {True: "torch.onnx", False: "own writer"}
 """How a graph was written, for reports: by torch.onnx for attached networks, by our own writer for ours."""
 
 
-def check_interface(interface: GraphInterface) -> None:
-    """Raise for graphs that are not written for attached networks."""
-    if not interface.shape.static:
+def check_interface(model: AttachedNetwork, interface: GraphInterface) -> None:
+    """Raise for graphs that are not written for an attached network."""
+    multiple = model.arch.multiple
+    if multiple > 1 and not interface.shape.one_size:
         raise ConfigError(
-            "a network of another library is exported for one size and batch", "Give --size HxW and --batch N."
+            f"this network needs sides that are multiples of {multiple}, so that its graph is for one size",
+            "Give --size HxW; --batch may vary.",
         )
-    if interface.precision != "fp32":
-        raise ConfigError(
-            f"a network of another library is exported in fp32, not {interface.precision}", "Leave out --precision."
-        )
-    if interface.for_cpu:
-        raise ConfigError("there is no special form for CPUs of this network", "Leave out --for.")
 
 
 def write_attached(nodes: NodeList, model: AttachedNetwork, metadata: Metadata, interface: GraphInterface) -> str:
     """Write all nodes from the image to the logits [N, classes, H, W] at input size; returns their name."""
-    check_interface(interface)
+    check_interface(model, interface)
     image, scale = write_input(nodes, metadata, interface)
     if scale is not None:
         factor = nodes.constant("inverse_std", np.asarray(scale, np.float32).reshape(1, 3, 1, 1))
         image = nodes.add("Mul", [image, factor], "normalised")
-    batch, height, width = interface.shape.usual
-    body = exported_body(model, (batch, 3, height, width), interface.opset)
+    body = exported_body(model, interface.shape, interface.opset)
     graft(nodes, body, image, "logits")
     return "logits"
 
@@ -68,9 +65,15 @@ class _Logits(nn.Module):
         return logits
 
 
-def exported_body(model: AttachedNetwork, shape: tuple[int, int, int, int], opset: int) -> onnx.ModelProto:
-    """What torch.onnx writes for normalised images of this shape [N, 3, H, W]."""
-    example = torch.zeros(shape)
+def exported_body(model: AttachedNetwork, shape: InputShape, opset: int) -> onnx.ModelProto:
+    """What torch.onnx writes for normalised images [N, 3, H, W] of this shape."""
+    batch, height, width = shape.usual
+    example = torch.zeros(batch, 3, height, width)
+    varying = {
+        axis: torch.export.Dim(name, min=extent.low, max=extent.high)
+        for axis, name, extent in ((0, "batch", shape.batch), (2, "height", shape.height), (3, "width", shape.width))
+        if not extent.fixed
+    }
     try:
         import onnxscript  # noqa: F401 -- torch's exporter needs it
     except ImportError as error:
@@ -84,6 +87,7 @@ def exported_body(model: AttachedNetwork, shape: tuple[int, int, int, int], opse
                 _Logits(model).eval(),
                 (example,),
                 dynamo=True,
+                dynamic_shapes=(varying,) if varying else None,
                 opset_version=opset,
                 input_names=["x"],
                 output_names=["y"],
@@ -92,12 +96,14 @@ def exported_body(model: AttachedNetwork, shape: tuple[int, int, int, int], opse
                 external_data=False,
             )
         assert program is not None
-        return program.model_proto
+        body = program.model_proto
     except Exception as error:
         raise RcilError(
             f"torch.onnx cannot export {model.arch.factory}: {type(error).__name__}: {first_line(error)}",
-            "Everything but ONNX works with this network.",
+            "Give one --size and --batch." if varying else "Everything but ONNX works with this network.",
         ) from error
+    compute_constants(body)
+    return body
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ def graft(nodes: NodeList, body: onnx.ModelProto, image: str, output: str) -> No
         raise RcilError("the graph has functions, or several inputs", "Export the network without them.")
     names = {"": "", graph.input[0].name: image, graph.output[0].name: output}
     for tensor in graph.initializer:
-        names[tensor.name] = nodes.constant(f"net.{tensor.name}", numpy_helper.to_array(tensor))
+        name = names[tensor.name] = f"net.{tensor.name}"  # a scalar stays one, as a Gather of one axis needs it
+        nodes.constants[name] = numpy_helper.from_array(numpy_helper.to_array(tensor), name)
     for index, node in enumerate(graph.node):
         for position, value in enumerate(node.output):
             if value and value not in names:

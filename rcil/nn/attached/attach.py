@@ -11,11 +11,18 @@ from torch import Tensor, nn
 
 from rcil.core.errors import ConfigError, RcilError, first_line
 from rcil.model.attached import AttachedArchitecture, Unit
-from rcil.nn.attached.builders import build_module, checked_factory, replaced
+from rcil.nn.attached.builders import build_module, checked_factory, default_args, replaced
 from rcil.nn.attached.dataflow import Flow, watch
 from rcil.nn.attached.network import AttachedNetwork
 from rcil.nn.attached.outputs import check_classifier, find_classifier, find_logits, outputs_of, pick, shown
-from rcil.nn.attached.requirements import check_buffers, check_function, check_training, copied, idle_units
+from rcil.nn.attached.requirements import (
+    check_buffers,
+    check_function,
+    check_growth,
+    check_training,
+    copied,
+    idle_units,
+)
 from rcil.nn.attached.stages import find_stages, modules_until
 from rcil.nn.attached.units import find_units, why_no_branches
 from rcil.nn.classifier import check_names
@@ -83,6 +90,7 @@ def attach_network(
         arch = arch.replace(units=units)
     network = AttachedNetwork(copy.deepcopy(net), arch, [names]).eval()
     check_function(net, network, flow.image)
+    check_growth(network, flow.image)
     check_training(network, flow.image)
     return network
 
@@ -175,7 +183,7 @@ def _classes_arg(
 ) -> tuple[tuple[str, ...] | None, list[str]]:
     """The argument that states the number of classes, and the modules that get one row more with one class more."""
     mine = net.state_dict()
-    for path in _numbers(args, classes):
+    for path in (*_numbers(args, classes), *default_args(factory, args, classes)):
         try:
             grown = _shapes(factory, replaced(args, path, classes + 1))
         except RcilError:

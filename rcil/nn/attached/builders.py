@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -18,6 +18,8 @@ from rcil.core.errors import ConfigError, MissingDependencyError, RcilError, did
 from rcil.model.attached import Args, AttachedArchitecture, Factory
 
 NESTED = {"factory", "args"}
+CLASS_ARGS = ("num_classes", "classes", "num_labels")
+"""Usual names of the argument that states the number of classes; libraries of models use one of them."""
 VISION_OPS = "torchvision::"
 
 
@@ -79,6 +81,21 @@ def replaced(args: Mapping[str, Any], path: tuple[str, ...], value: object) -> d
     return {**args, first: inner}
 
 
+def default_args(factory: str, args: Mapping[str, Any], classes: int) -> Iterator[tuple[str, ...]]:
+    """Arguments that were not given and may state this number of classes by default, also those of nested factories.
+
+    They are those with this default, and the usual names, which a signature may hide.
+    """
+    for key, value in args.items():
+        if isinstance(value, dict) and value.keys() == NESTED:
+            yield from ((key, "args", *path) for path in default_args(value["factory"], value["args"], classes))
+    with contextlib.suppress(ValueError, TypeError):  # without a signature
+        for name, parameter in inspect.signature(_resolve(factory)).parameters.items():
+            if type(parameter.default) is int and parameter.default == classes and name not in args:
+                yield (name,)
+    yield from ((name,) for name in CLASS_ARGS if name not in args)
+
+
 def _call(factory: str, args: Mapping[str, Any]) -> object:
     factory, args = checked_factory(factory, args)
     make = _resolve(factory)
@@ -87,7 +104,7 @@ def _call(factory: str, args: Mapping[str, Any]) -> object:
         return make(**values)
     except RcilError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"{factory} cannot be built: {type(error).__name__}: {first_line(error)}",
             "Check the arguments (args) and the installed version of the package.",
@@ -129,7 +146,7 @@ def import_name(module: str, name: str | None = None) -> Any:
     """
     try:
         return _import(module, name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not any(VISION_OPS in str(cause) for cause in _causes(error)):
             raise _unimportable(module, error) from error
     for loaded in [key for key in sys.modules if key.partition(".")[0] in ("torchvision", module.partition(".")[0])]:
@@ -138,7 +155,7 @@ def import_name(module: str, name: str | None = None) -> Any:
         with _without_vision_ops():
             importlib.import_module("torchvision")
         return _import(module, name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _unimportable(module, error) from error
 
 
@@ -154,14 +171,14 @@ def _import(module: str, name: str | None) -> Any:
     return found if name is None else getattr(found, name, None)  # some packages import on access
 
 
-def _unimportable(name: str, error: Exception) -> RcilError:
+def _unimportable(name: str, error: BaseException) -> RcilError:
     package = name.partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and error.name == package:
         return MissingDependencyError(f"the package '{package}' is not installed", "Install it, then try again.")
     return ConfigError(f"cannot import {name}: {type(error).__name__}: {first_line(error)}", "Check the import path.")
 
 
-@contextmanager
+@contextlib.contextmanager
 def _without_vision_ops() -> Iterator[None]:
     """Skip the registration of shapes for operators of torchvision."""
     register = torch.library.register_fake

@@ -150,7 +150,8 @@ def _not_linear(flow: Flow, index: int) -> ConfigError:
             "Build it without its last activation.",
         )
     made = {"convolution": "a conv that is no nn.Conv2d", "addmm": "a linear layer", "mm": "a linear layer"}
-    what = made.get(name, f"the operation {name}")
+    linear = any(isinstance(call.module, nn.Linear) for call in flow.calls if call.name == owner)
+    what = "a linear layer" if linear else made.get(name, f"the operation {name}")
     return ConfigError(
         f"the logits come from {what} in the {where}, and rows can only be added to an nn.Conv2d",
         "Name the conv with one row per class with classifier=..., or end the network in a 1x1 conv.",

@@ -102,9 +102,11 @@ def check_function(net: nn.Module, network: AttachedNetwork, image: Tensor) -> N
     """Raise unless the rewritten network computes what the original computes."""
     small = pick(net(image.clone()), network.arch.output, len(network.names))
     expected = network._full(small, image)
+    if not torch.isfinite(expected).all():
+        raise ConfigError("the logits of the network are not finite", "Check its weights, and its builder.")
     found = network(image.clone(), maps="before")
     change = float((found.logits - expected).abs().max() / (expected.max() - expected.min()).clamp(min=1e-12))
-    if change > TOLERANCE:
+    if not change <= TOLERANCE:
         raise ConfigError(
             f"attaching would change the logits by {change:.1e} of their range",
             "The network may be random in evaluation mode, or change its own weights.",
@@ -127,6 +129,39 @@ def check_training(network: AttachedNetwork, image: Tensor) -> None:
                 "Use torch.utils.checkpoint with use_reentrant=False, or name other modules with maps=...",
             )
     try:
+        with torch.enable_grad():
+            maps.logits.square().mean().backward()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"no gradient can be computed in training mode: {first_line(error)}",
+            "A tensor that the backward pass needs must not be changed in place.",
+        ) from error
+    try:
         duplicate(probe, {})
     except Exception as error:
         raise _not_copied(probe.module, error) from error
+
+
+@torch.no_grad()
+def check_growth(network: AttachedNetwork, image: Tensor) -> None:
+    """Raise unless the network still runs with one class more: nothing in it may read one channel per class."""
+    probe = duplicate(network, {})
+    probe.grow([f"{max(network.names, key=len)}_"], "background")
+    begun: list[str] = []
+
+    def end(module: nn.Module, inputs: Any, output: Any) -> None:
+        begun.pop()
+
+    for name, module in probe.module.named_modules():
+        module.register_forward_pre_hook(lambda module, inputs, name=name: begun.append(name))
+        module.register_forward_hook(end)
+    try:
+        probe(image.clone())
+    except ConfigError as error:
+        inner = begun[-1] if begun else ""
+        name = next((rows for rows in network.arch.classifier if inner.startswith(f"{rows}.")), inner)
+        where = f"module '{name}'" if name else "forward function"
+        raise ConfigError(
+            f"with one class more, the {where} fails: {first_line(error.__cause__ or error)}",
+            "It reads or makes one channel per class, and only the classifier can grow. Build the network without it.",
+        ) from error

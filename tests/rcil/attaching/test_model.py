@@ -13,6 +13,7 @@ from sites import make_site
 from typer.testing import CliRunner
 
 import rcil
+import rcil.attaching.check
 from rcil.attaching.check import check_network
 from rcil.cli.app import app
 from rcil.core.allowed_imports import _ALLOWED, allowing
@@ -158,6 +159,12 @@ class TestCommands:
         assert result.exit_code == 0, result.output
         assert "convs with branches  3" in result.output
         assert [c.name for c in read_header(path).metadata.classes] == ["background", "class_1", "class_2"]
+
+    def test_what_a_network_prints_stays_out_of_the_result(self, monkeypatch):
+        monkeypatch.setattr(rcil.attaching.check, "_export", lambda *_: None)
+        result = self.run("attach", "--check", "odd_networks:Talking", "--json")
+        assert json.loads(result.stdout)["ok"]
+        assert "| talking |" in result.stderr
 
     def test_import_with_a_factory(self, net, tmp_path):
         source, path = tmp_path / "w.pth", tmp_path / "model.safetensors"

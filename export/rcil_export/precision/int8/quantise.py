@@ -120,7 +120,7 @@ def quantise(document: onnx.ModelProto, ranges: Mapping[str, Span], bits: Weight
         QuantType.QInt8,
         TensorsData(CalibrationMethod.MinMax, spans),
         [],
-        [],
+        _with_constants(document),
         QUANTISED_OPS,
         {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False},
     )
@@ -130,6 +130,13 @@ def quantise(document: onnx.ModelProto, ranges: Mapping[str, Span], bits: Weight
     added = {tensor.name: tensor for tensor in graph.initializer}
     _set_weights(graph, added, constants_of(document), bits)
     return Quantised(document, tuple(graph.node), tuple((added | constants_of(document)).values()))
+
+
+def _with_constants(document: onnx.ModelProto) -> list[str]:
+    """Sums with constants, which only other libraries' networks have; ONNX Runtime would round these like kernels."""
+    constants = constants_of(document)
+    sums = (node for node in document.graph.node if node.op_type in ("Add", "Concat"))
+    return [node.name for node in sums if any(name in constants for name in node.input)]
 
 
 def _set_weights(

@@ -247,7 +247,9 @@ class TestRefusals:
         [
             ("Softmaxed", "applies softmax"),
             ("Transposed", "'rows'"),
-            ("Linear", "'rows'"),
+            ("Linear", "a linear layer in the module 'rows'"),
+            ("Refined", "with one class more, the module 'again' fails"),
+            ("exiting", "cannot be built: SystemExit: 3 classes are not enough"),
             ("not_a_network", "returns a int"),
             ("missing", "has no 'missing'"),
             ("ListedRows", "'rows' does not run as a part of its module"),
@@ -259,6 +261,8 @@ class TestRefusals:
             ("RandomBuffer", "'noise' is not in the state dict"),
             ("NeedsTarget", "in training mode .* cross_entropy"),
             ("WithoutGradient", r"'stem\.0' takes no gradient"),
+            ("InPlace", "no gradient can be computed in training mode"),
+            ("Endless", "the logits of the network are not finite"),
             ("Reentrant", "no gradient passes through the map of 'body'"),
             ("scripted", "is scripted"),
         ],
@@ -307,6 +311,13 @@ class TestBuilders:
         assert isinstance(net, odd_networks.Plain)
         network = attach_network(net, "odd_networks:uses_config", {"config": config}, [*NAMES, "a", "b"])
         assert network.arch.classes_arg == ("config", "args", "classes")
+
+    def test_the_number_of_classes_may_be_a_default(self):
+        assert attach_network(build_odd("Small"), "odd_networks:Small", {}, NAMES).arch.classes_arg == ("classes",)
+        config = {"factory": "odd_networks:make_config", "args": {}}
+        net = build_module("odd_networks:uses_config", {"config": config})
+        arch = attach_network(net, "odd_networks:uses_config", {"config": config}, NAMES).arch
+        assert arch.classes_arg == ("config", "args", "classes")
 
     def test_arguments_must_be_json(self):
         with pytest.raises(ConfigError, match="numbers, texts, lists and dictionaries"):
