@@ -26,7 +26,7 @@ MEANINGS = {
         "SessionError",
     },
     6: {"DataError", "SourceError"},
-    7: {"TrainingError"},
+    7: {"TrainingError", "BudgetError"},
     8: {"GateError"},
     9: {"AlarmError"},
     10: {"NoGpuError"},

@@ -10,7 +10,7 @@ from rcil.core.errors import ConfigError
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    return save_checkpoint(tmp_path_factory.mktemp("api"), step=1)
+    return save_checkpoint(tmp_path_factory.mktemp("api"), step=1, blocks=None)
 
 
 @pytest.fixture(scope="module")

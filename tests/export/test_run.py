@@ -255,9 +255,10 @@ def test_targets_are_checked():
         parse_targets("plan")
 
 
-def test_half_precision_is_what_the_file_says(checkpoint, tmp_path):
+def test_half_precision_is_what_the_file_says(tmp_path):
     interface = INTERFACE.model_copy(update={"precision": "fp16"})
-    exported = run_export(Request(checkpoint, tmp_path / "out", interface, rounds=0))
+    save(tmp_path / "step1.safetensors", *described("resnet18", 1, blocks=None))
+    exported = run_export(Request(tmp_path / "step1.safetensors", tmp_path / "out", interface, rounds=0))
     assert exported.ok
     file = read_onnx(exported.files["model.onnx"])
     assert file.interface.precision == "fp16"

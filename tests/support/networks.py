@@ -22,7 +22,10 @@ NORMS = ["batch", "abs", pytest.param("inplace", marks=needs_abn)]
 
 
 def small_arch(backbone: str = "resnet18", **changes: object) -> Architecture:
-    """The backbone at an eighth of its width, ResNet-18 also with few blocks; an EfficientNet-lite has one size."""
+    """The backbone at an eighth of its width; an EfficientNet-lite has one size.
+
+    ResNet-18 has few blocks too, unless `blocks` is None.
+    """
     size = {} if backbone in LITE else {"width": 8}
     if backbone == "resnet18":
         size["blocks"] = (1, 1, 1, 2)

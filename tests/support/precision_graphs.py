@@ -28,11 +28,11 @@ def small_graph(backbone: str = "resnet18", size: int = 48, seed: int = 0, **int
 
 
 def small_network(
-    backbone: str = "resnet18", interface: Interface | None = None, seed: int = 0
+    backbone: str = "resnet18", interface: Interface | None = None, seed: int = 0, **changes: object
 ) -> tuple[Segmenter, Metadata]:
     """The network of `small_graph`, folded, and its description."""
     asked = interface or Interface(shape=InputShape.of(48, 48))
-    model = at_step(small_arch(backbone), 1, seed=seed)
+    model = at_step(small_arch(backbone, **changes), 1, seed=seed)
     folded = fold(model)[0]
     names = [list(part) for part in model.classifier.steps]
     metadata = Metadata(architecture=model.arch, classes=class_table(names), step=1)

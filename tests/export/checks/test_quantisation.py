@@ -42,7 +42,7 @@ def files(folder):
     made = {}
     for form in FORMS:
         interface = Interface(shape=InputShape.of(64, 64), precision="int8", runtime=form)
-        model, metadata = small_network(interface=interface)
+        model, metadata = small_network(interface=interface, blocks=None)
         converted = convert(model, metadata, interface, calibrate=folder, limits=LENIENT, vnni="auto")
         exact = convert(model, metadata, interface.model_copy(update={"precision": "fp32"})).document
         record = converted.record.model_copy(update={"kept_fp32": {"head.paths.1.0": "for the test"}})

@@ -13,7 +13,7 @@ from rcil.core.errors import ConfigError
 from rcil.core.files import sha256_of
 from rcil.core.images import read_rgb, write_image
 from rcil.core.reading import DataError
-from rcil.inference import load
+from rcil.inference import Model, load
 from rcil.labelling.frames import Video, open_source
 from rcil.labelling.pick import CELL, SHEET, dry_run, pick
 from rcil.labelling.prelabel import find_images
@@ -21,11 +21,15 @@ from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
 
 
-def write_model(path, names, seed):
+def write_model(path, names, seed, *, every_class=False):
     torch.manual_seed(seed)
     network = build(small_arch(), [names]).eval()
-    torch.nn.init.normal_(network.classifier.groups[0].weight, std=3)
-    save(path, network, Metadata(architecture=network.arch, classes=class_table([names])))
+    metadata = Metadata(architecture=network.arch, classes=class_table([names]))
+    rows = torch.nn.init.normal_(network.classifier.groups[0].weight, std=3)
+    if every_class:
+        logits = Model(network, metadata).logits([picture(index, 40, 56) for index in range(6)])
+        network.classifier.set_rows(rows.detach(), -logits.mean((0, 2, 3)))
+    save(path, network, metadata)
     return path
 
 
@@ -35,7 +39,7 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     return (
         write_model(folder / "a.safetensors", ["background", "a", "b"], 8),
-        write_model(folder / "b.safetensors", ["b", "c", "a"], 10),
+        write_model(folder / "b.safetensors", ["b", "c", "a"], 10, every_class=True),
     )
 
 
