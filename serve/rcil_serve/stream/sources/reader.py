@@ -115,10 +115,11 @@ class Reader:
     def _of_packet(self, packet: Any) -> Iterator[Any]:
         if self._clock is not None:
             self._clock.adjust(packet)
-        if packet.stream_index != self.video.index:
+        index = packet.stream.index  # `stream_index` is 0 for the last, empty packet of every stream
+        if index != self.video.index:
             if packet.dts is not None and not packet.is_corrupt:
-                number = self._numbers[packet.stream_index]
-                for made in self._readers[packet.stream_index].packets(packet):
+                number = self._numbers[index]
+                for made in self._readers[index].packets(packet):
                     yield Sound(made, number)
             return
         if self.by_arrival and packet.size:
