@@ -43,9 +43,6 @@ MATRICES: dict[int, Literal["bt601", "bt709"]] = {1: "bt709", 2: "bt601", 5: "bt
 """Matrices by their codes in H.273, which FFmpeg uses."""
 FULL_RANGE = 2
 """FFmpeg's code of values from 0 to 255."""
-ONE_THREAD = 1920 * 1088
-"""Pixels up to which one thread decodes several hundred frames per second. More threads would cost half as much again,
-and each adds a frame to the lag of a live source."""
 PROBED = 2**20
 """Number of bytes from which FFmpeg detects the format."""
 
@@ -117,7 +114,7 @@ def _is_playlist(path: Path) -> bool:
 
 
 def video_stream(container: Any, name: str) -> Any:
-    """Select the first video stream. One thread decodes it, unless its frames are large."""
+    """Select the first video stream, decoded with all cores."""
     if not container.streams.video:
         container.close()
         raise SourceError(f"{name} has no video stream", "Use a video.")
@@ -132,8 +129,7 @@ def video_stream(container: Any, name: str) -> Any:
             f"{name} is {context.width} x {context.height} pixels", f"The limit is {MAX_PIXELS // 10**6} megapixels."
         )
     context.options = LIMITS
-    if context.height * context.width > ONE_THREAD:
-        stream.thread_type = "AUTO"
+    stream.thread_type = "AUTO"
     return stream
 
 
