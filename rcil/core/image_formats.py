@@ -16,6 +16,9 @@ READABLE = (*SUFFIXES, ".webp", ".bmp", ".tif", ".tiff")
 _HINT = "Give a PNG, JPEG, WebP, BMP or TIFF; the file may be cut off, or of another format than its name says."
 _KINDS = {1: "B", 3: "H", 4: "I"}
 """Letters of `struct` by TIFF's type of unsigned integers: byte, short and long."""
+_COLOURS = 262
+_KNOWN_COLOURS = {0, 1, 2, 3, 5, 6}
+"""TIFF's codes of grey, RGB, palette, CMYK and YCbCr; OpenCV shows others, such as CIELab, in wrong colours."""
 _WIDTH, _HEIGHT, _BITS, _STRIPS, _STRIP_BYTES = 256, 257, 258, 273, 279
 _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_BYTES, _SAMPLES = 322, 323, 324, 325, 339
 _MAX_ENTRIES = 1000
@@ -101,6 +104,8 @@ def _tiff(data: bytes, path: Path) -> Header | None:
         raise DataError(f"{path} has several pages", "Save each page as a file of its own.")
     if set(tags.get(_BITS, (1,))) - {1, 8, 16} or set(tags.get(_SAMPLES, (1,))) - {1}:
         raise DataError(f"{path} holds numbers that are not colours", "Save it with 8 or 16 bits per channel.")
+    if tags.get(_COLOURS, (2,))[0] not in _KNOWN_COLOURS:
+        raise DataError(f"{path} is neither grey nor RGB, CMYK or YCbCr", "Save it in RGB.")
     size = tags[_HEIGHT][0], tags[_WIDTH][0]
     tile = tags.get(_TILE_HEIGHT, (1,))[0], tags.get(_TILE_WIDTH, (1,))[0]
     if is_too_large(tile):

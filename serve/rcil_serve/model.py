@@ -13,6 +13,7 @@ from rcil.core.images import Image
 from rcil.core.prediction import Prediction, check_image
 from rcil.model.metadata import ClassInfo, LineageEntry, Metadata
 from rcil_serve.runtime.backends import Backend, open_backend
+from rcil_serve.runtime.planes import Picture
 from rcil_serve.runtime.predictor import Layout, Predictor
 from rcil_serve.stream.channel import Channel, Failure, StoppedError
 from rcil_serve.stream.frames import Frame, Selection, Source, SourceError
@@ -126,7 +127,10 @@ class Model:
         Args:
             image: RGB uint8 [H, W, 3] of any size; the mask has the same size.
         """
-        found = self._predictor.segment(check_image(image))
+        return self._prediction(image, check_image(image))
+
+    def _prediction(self, image: Image, picture: Picture) -> Prediction:
+        found = self._predictor.segment(picture)
         return Prediction(image, found.mask, found.confidence, self._names, self._colours, found.grid_size)
 
     def stream(
@@ -175,7 +179,7 @@ class Model:
             try:
                 for frame in waiting:
                     seen += 1
-                    yield StreamFrame(frame.time, frame.pixels, self.predict(frame.pixels))
+                    yield StreamFrame(frame.time, frame.pixels, self._prediction(frame.pixels, frame.picture))
             except StoppedError:
                 assert failure.error is not None
                 raise failure.error from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from rcil.core.documents import write_json
-from rcil.core.image_formats import read_any_rgb
 from rcil.core.images import write_image
 from rcil.core.reading import DataError
 from rcil_serve.runtime.backends import Backend
@@ -19,6 +19,7 @@ from rcil_serve.runtime.painter import Painter, shares
 from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.outputs.masks import IdTable, write_mask
 from rcil_serve.stream.outputs.receipt import describe_model
+from rcil_serve.stream.sources.image_process import ImageProcess
 
 
 @dataclass
@@ -51,28 +52,29 @@ def segment_images(
     """
     result, ids = ImagesResult(), IdTable(predictor.classes)
     names = [c.name for c in predictor.classes]
-    for done, (path, stem) in enumerate(zip(paths, _stems(paths), strict=True), 1):
-        try:
-            pixels = read_any_rgb(path)
-        except DataError as error:
-            result.problems.append(error.message)
-            continue
-        start = time.perf_counter()
-        found = predictor.segment(pixels)
-        seconds = time.perf_counter() - start
-        write_image(out / "overlays" / f"{stem}.jpg", painter.paint(pixels, found.mask, found.grid_size))
-        write_mask(out / "masks" / f"{stem}.png", ids.of(found.mask), ids.chunk)
-        parts = shares(found.mask, len(names))
-        result.images.append(
-            {
-                "image": str(path),
-                "size": list(pixels.shape[:2]),
-                "shares": {name: round(float(part), 6) for name, part in zip(names, parts, strict=True) if part > 0},
-                "confidence": None if found.confidence is None else round(found.confidence, 4),
-                "infer_ms": round(1000 * seconds, 3),
-            }
-        )
-        progress(done, len(paths))
+    with closing(ImageProcess()) as images:
+        for done, (path, stem) in enumerate(zip(paths, _stems(paths), strict=True), 1):
+            try:
+                pixels = images.read(path)
+            except DataError as error:
+                result.problems.append(error.message)
+                continue
+            start = time.perf_counter()
+            found = predictor.segment(pixels)
+            seconds = time.perf_counter() - start
+            write_image(out / "overlays" / f"{stem}.jpg", painter.paint(pixels, found.mask, found.grid_size))
+            write_mask(out / "masks" / f"{stem}.png", ids.of(found.mask), ids.chunk)
+            covered = zip(names, shares(found.mask, len(names)), strict=True)
+            result.images.append(
+                {
+                    "image": str(path),
+                    "size": list(pixels.shape[:2]),
+                    "shares": {name: round(float(part), 6) for name, part in covered if part > 0},
+                    "confidence": None if found.confidence is None else round(found.confidence, 4),
+                    "infer_ms": round(1000 * seconds, 3),
+                }
+            )
+            progress(done, len(paths))
     write_json(
         out / "images.json", {"model": describe_model(backend), "images": result.images, "problems": result.problems}
     )

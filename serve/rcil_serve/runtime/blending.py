@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.drawing import EDGE_SIGMA, look_up
+from rcil.core.drawing import look_up, softened
 from rcil.core.images import Image
 from rcil_serve.runtime.planes import ColourSpace, Plane, Planes, half, halved
 
@@ -49,9 +49,9 @@ def blend_planes(
     smooth = grid_size is not None and grid_size[0] < mask.shape[0] and grid_size[1] < mask.shape[1]
     if smooth and grid_size is not None:
         small = np.asarray(cv2.resize(mask, grid_size[::-1], interpolation=cv2.INTER_NEAREST_EXACT))
-        kept, *added = (_blurred(small, table) for table in (tables.kept, *tables.added))
+        kept, *added = (softened(look_up(small, table)) for table in (tables.kept, *tables.added))
         luma = [_enlarged(plane, picture.size) for plane in (kept, added[0])]
-        chroma = [_at_half(plane, picture.size) for plane in (kept, added[1], added[2])]
+        chroma = [halved(luma[0]), *(_at_half(plane, picture.size) for plane in added[1:])]
     else:
         luma = [look_up(mask, table) for table in (tables.kept, tables.added[0])]
         chroma = [halved(luma[0]), *(halved(look_up(mask, table)) for table in tables.added[1:])]
@@ -65,10 +65,6 @@ def _mix(plane: Plane, kept: Plane, added: Plane, out: Plane) -> None:
     """`plane * kept / 255 + added`, in place of new memory, which costs more than the work."""
     cv2.multiply(plane, kept, dst=out, scale=1 / 255)
     cv2.add(out, added, dst=out)
-
-
-def _blurred(mask: NDArray[Any], table: Plane) -> Plane:
-    return np.asarray(cv2.GaussianBlur(look_up(mask, table), (3, 3), EDGE_SIGMA), np.uint8)
 
 
 def _enlarged(plane: Plane, size: tuple[int, int]) -> Plane:

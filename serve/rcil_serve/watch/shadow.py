@@ -47,7 +47,7 @@ class Shadow:
         if not self.alive:
             return False
         try:
-            mask = self.predictor.segment(frame.pixels).mask
+            mask = self.predictor.segment(frame.picture).mask
             if int(mask.max()) >= len(self.predictor.classes):
                 raise RunError(f"{self._path} outputs masks with unknown classes", "Export it again.")
         except Exception as error:  # a failing new step must not disturb the current one

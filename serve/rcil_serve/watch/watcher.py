@@ -185,7 +185,7 @@ class Watcher:
 
     def _compare(self, seen: SegmentedFrame) -> None:
         if self._previous is not None and self._agreement is not None:
-            previous = self._previous.segment(seen.frame.pixels)
+            previous = self._previous.segment(seen.frame.picture)
             self._agreement.add(self.time, previous.mask, seen.found.mask)
             self._compared += 1
         meters = (self._agreement, self._drift, self._flicker)

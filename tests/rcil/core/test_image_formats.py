@@ -81,6 +81,7 @@ def tiff_with(data, tag, value):
         (".bmp", lambda data: data[:18] + struct.pack("<ii", 60000, 60000) + data[26:], "60000 x 60000"),
         (".tif", lambda data: tiff_with(tiff_with(data, 256, 60000), 257, 60000), "60000 x 60000"),
         (".tif", lambda data: tiff_with(data, 258, 32), "not colours"),
+        (".tif", lambda data: tiff_with(data, 262, 8), "neither grey nor RGB"),
         (".tif", lambda data: data[:4] + struct.pack("<I", 2**31) + data[8:], "not an image"),
         (".bmp", lambda data: b"GIF89a" + data[6:], "not an image"),
         (".webp", lambda data: data[:12] + b"VP9X" + data[16:], "not an image"),

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from rcil_serve.live.pictures import Pictures
+from rcil_serve.runtime.planes import Planes
+from rcil_serve.runtime.predictor import Layout, Predictor
 from rcil_serve.runtime.zones import parse_zone
 from rcil_serve.watch.alarms import Limits
 from rcil_serve.watch.events import EventLog
@@ -49,6 +51,18 @@ def test_a_forgotten_class_raises_one_alarm_that_clears_when_it_is_over(kit):
     assert bench.kinds() == ["raised", "cleared"]
     assert values(bench, Measure.AGREEMENT)["b"] == 1.0, "the window has moved on"
     assert [text for _, text in bench.history.timeline.marks] == ["alarm"]
+
+
+def test_equal_models_agree_on_scaled_frames_that_are_not_rgb(kit):
+    """All models get the frame as it was decoded: RGB of the scaled planes differs from the scaled RGB."""
+    table, layout = {red: red // 4 % 3 for red in range(256)}, Layout(size=(24, 40))
+    small = [Predictor(kit.Table(step, table), layout) for step in (1, 0, 2)]
+    shadow = Shadow(Path("new.onnx"), small[2], small[0], TrialRule(frames=100), Nowhere(), EventLog(None))
+    bench = kit.Bench(small[0], small[1], shadow)
+    noise = np.random.default_rng(0).integers(16, 236, (96, 160), np.uint8)
+    bench.show(Planes(noise, noise[:48, :80], noise[48:, 80:]), 3)
+    assert values(bench, Measure.AGREEMENT) == {"background": 1.0, "a": 1.0, "b": 1.0}
+    assert set(bench.watcher.status().shadow_agreement.values()) == {1.0}
 
 
 def test_the_previous_step_runs_on_every_nth_frame_only(kit):

@@ -11,6 +11,7 @@ from typing import Any
 
 import av
 import av.error
+import av.filter
 import numpy as np
 
 from rcil.core.errors import ConfigError
@@ -83,6 +84,7 @@ class Movie:
         context.pix_fmt, context.time_base = "gray16le" if wide else "gray", info.time_base
         context.options = {"level": "3", "slicecrc": "1"}
         stream.time_base = info.time_base
+        self._shape = None if info.aspect == 1 else _pixel_shape(info, context.pix_fmt)
         return stream
 
     def _add_track(self, track: Any) -> Any:
@@ -121,7 +123,11 @@ class Movie:
         return frame
 
     def _mask_frame(self, mask: Mask) -> Any:
-        return av.VideoFrame.from_ndarray(np.ascontiguousarray(mask), format=self._stream.codec_context.pix_fmt)
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(mask), format=self._stream.codec_context.pix_fmt)
+        if self._shape is None:
+            return frame
+        self._shape.push(frame)
+        return self._shape.pull()
 
     def write_sound(self, sound: Sound) -> None:
         """Write a packet of a track. Packets that overlap with earlier ones, as after a restart, are left out."""
@@ -169,6 +175,19 @@ class Movie:
             raise OutputError(
                 f"cannot write {self.part}: {error}", "The frames written so far can be played."
             ) from error
+
+
+def _pixel_shape(info: SourceInfo, form: str) -> Any:
+    """A filter that states the shape of pixels in every frame: PyAV cannot state it in a Matroska header."""
+    graph = av.filter.Graph()
+    height, width = info.size
+    nodes = [
+        graph.add("buffer", f"video_size={width}x{height}:pix_fmt={form}:time_base={info.time_base}"),
+        graph.add("setsar", str(info.aspect)),
+        graph.add("buffersink"),
+    ]
+    graph.link_nodes(*nodes).configure()
+    return graph
 
 
 class DiskFullError(OutputError):

@@ -31,6 +31,14 @@ INTERLEAVED = "nv12"
 """Pixel format with the chroma of a pixel in one place, which decoders in hardware use."""
 PLANAR = ("yuv420p", "yuvj420p", INTERLEAVED)
 """Pixel formats of frames that stay in planes."""
+SHALLOW = {
+    **{f"yuv{chroma}p{bits}le": f"yuv{chroma}p" for chroma in (420, 422) for bits in (9, 10, 12, 14, 16)},
+    "p010le": "yuv420p",
+    "p012le": "yuv420p",
+    "p016le": "yuv420p",
+}
+"""Formats of 8 bits by the deeper ones. FFmpeg converts deeper ones to RGB with chroma where the file states it to be,
+but outputs here have it where the source has it, as for 8 bits."""
 MATRICES: dict[int, Literal["bt601", "bt709"]] = {1: "bt709", 2: "bt601", 5: "bt601", 6: "bt601"}
 """Matrices by their codes in H.273, which FFmpeg uses."""
 FULL_RANGE = 2
@@ -200,16 +208,19 @@ def space_of(decoded: Any, turn: int) -> ColourSpace | None:
 
     Colours without a matrix are read as BT.601, as FFmpeg does.
     """
-    if decoded.format.name not in PLANAR or (turn in TURNS and (decoded.height % 2 or decoded.width % 2)):
+    name = SHALLOW.get(decoded.format.name, decoded.format.name)
+    if name not in PLANAR or (turn in TURNS and (decoded.height % 2 or decoded.width % 2)):
         return None
     matrix = MATRICES.get(int(decoded.colorspace))
-    full_range = decoded.format.name == "yuvj420p" or int(decoded.color_range) == FULL_RANGE
+    full_range = name == "yuvj420p" or int(decoded.color_range) == FULL_RANGE
     return None if matrix is None else ColourSpace(matrix, full_range)
 
 
 def picture_of(decoded: Any, turn: int) -> Picture:
     """The picture of a decoded frame, upright. Planes are views of its memory."""
     space = space_of(decoded, turn)
+    if decoded.format.name in SHALLOW:
+        decoded = decoded.reformat(format=SHALLOW[decoded.format.name])
     if space is None:
         pixels = decoded.to_ndarray(format="rgb24")
         return np.asarray(cv2.rotate(pixels, TURNS[turn]), np.uint8) if turn in TURNS else pixels

@@ -86,14 +86,15 @@ class FileSource:
     def __iter__(self) -> Iterator[Item]:
         base = self.info.time_base
         selector = FrameSelector(self._selection, self.counts, self.info.size)
-        lift = round(self._lift / base)
+        lift, step = round(self._lift / base), round(1 / self.info.rate / base)
+        following = self._origin
         for item in self._items():
             if isinstance(item, Sound):
                 if self._wants_sound(item.packet):
                     yield _lift_sound(item, self._lift)
                 continue
-            steady = self._origin + round(selector.index / self.info.rate / base)
-            pts = steady if item.pts is None else item.pts
+            pts = following if item.pts is None else item.pts
+            following = pts + (item.duration or step)
             selected = selector.select(item, pts + lift, float((pts - self._origin) * base), self._turn)
             if selector.over:
                 return

@@ -41,7 +41,7 @@ def open_source(
         rate: Frame rate of image files, in fps.
         live: When to reconnect to cameras and streams, and when to give up.
         with_sound: Whether to deliver sound and subtitles.
-        isolated: Whether to decode a local video in another process, which a hostile file may crash.
+        isolated: Whether to decode local files in another process, which a hostile file may crash.
         decoder: What decodes videos: `auto`, `cpu`, `cuda` or `vaapi`.
     """
     check_decoder(decoder)
@@ -60,7 +60,7 @@ def open_source(
         raise SourceError(f"{redacted(text)} has an unsupported scheme", f"Use one of {known}.")
     pictures = find_pictures(text)
     if pictures is not None:
-        return PictureSource(pictures, text, rate, selection)
+        return PictureSource(pictures, text, rate, selection, isolated=isolated)
     opener = IsolatedSource if isolated else FileSource
     return opener(_existing(text), text, selection, with_sound=with_sound, decoder=decoder)
 

@@ -14,6 +14,7 @@ from rcil.core.images import Image
 from rcil.core.reading import DataError, read_bytes
 from rcil_serve.stream.frames import Counts, Frame, Item, Selection, SourceError, SourceInfo
 from rcil_serve.stream.sources.container import fitted
+from rcil_serve.stream.sources.image_process import ImageProcess
 
 
 class PictureSource:
@@ -24,12 +25,21 @@ class PictureSource:
         name: Name of the source for messages.
         rate: Frame rate in fps.
         selection: Which files to process.
+        isolated: Whether to decode in another process, which a hostile file may crash.
     """
 
-    def __init__(self, paths: Sequence[Path], name: str, rate: Fraction, selection: Selection) -> None:
+    def __init__(
+        self, paths: Sequence[Path], name: str, rate: Fraction, selection: Selection, *, isolated: bool = False
+    ) -> None:
         self._paths, self._selection = paths, selection
         self.counts = Counts()
-        first = _first_readable(paths, name)
+        self._process = ImageProcess() if isolated else None
+        self._read = read_any_rgb if self._process is None else self._process.read
+        try:
+            first = self._first(name)
+        except BaseException:
+            self.close()
+            raise
         self.info = SourceInfo(
             name=name,
             size=(first.shape[0], first.shape[1]),
@@ -37,6 +47,13 @@ class PictureSource:
             time_base=1 / rate,
             frames=selection.expected(len(paths), float(rate)),
         )
+
+    def _first(self, name: str) -> Image:
+        for path in self._paths:
+            with contextlib.suppress(DataError):
+                return self._read(path)
+        hint = f"Use {', '.join(READABLE)} files."
+        raise SourceError(f"no image of {name} can be read; the first is {self._paths[0]}", hint)
 
     def __iter__(self) -> Iterator[Item]:
         for index, path in enumerate(self._paths):
@@ -47,7 +64,7 @@ class PictureSource:
                 self.counts.left_out += 1
                 continue
             try:
-                pixels = fitted(read_any_rgb(path), self.info.size)
+                pixels = fitted(self._read(path), self.info.size)
             except DataError as error:
                 self.counts.corrupt += 1
                 self.counts.problems.append(error.message)
@@ -60,13 +77,8 @@ class PictureSource:
 
     def close(self) -> None:
         """See `Source.close`."""
-
-
-def _first_readable(paths: Sequence[Path], name: str) -> Image:
-    for path in paths:
-        with contextlib.suppress(DataError):
-            return read_any_rgb(path)
-    raise SourceError(f"no image of {name} can be read; the first is {paths[0]}", f"Use {', '.join(READABLE)} files.")
+        if self._process is not None:
+            self._process.close()
 
 
 def find_pictures(text: str) -> list[Path] | None:

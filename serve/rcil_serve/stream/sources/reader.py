@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import av.error
@@ -106,19 +107,39 @@ class Reader:
 
     def _packets(self) -> Iterator[Any]:
         """Yield all packets; after an error None, for the frames that the decoder still holds."""
+        packets = self.container.demux(self.video, *(reader.stream for reader in self._readers.values()))
         try:
-            yield from self.container.demux(self.video, *(reader.stream for reader in self._readers.values()))
+            yield from packets if self._clock is None or lacks_timestamps(self.container) else self._timed(packets)
         except av.error.FFmpegError as error:
             self._broken = error
             yield None
 
+    def _timed(self, packets: Iterator[Any]) -> Iterator[Any]:
+        """Yield packets; if the first ones of the video have no times, count back from the first one that has.
+
+        Matroska holds no negative times, so the frames of a clip that was cut by copying may come without.
+        """
+        held: list[Any] = []
+        try:
+            for packet in packets:
+                held.append(packet)
+                if (packet.stream.index == self.video.index and packet.dts is not None) or len(held) == READ_AHEAD:
+                    break
+        finally:
+            mine = [packet for packet in held if packet.stream.index == self.video.index]
+            if not self.video.codec_context.has_b_frames:
+                _count_back(mine)
+            yield from held
+        yield from packets
+
     def _of_packet(self, packet: Any) -> Iterator[Any]:
         if self._clock is not None:
             self._clock.adjust(packet)
-        if packet.stream_index != self.video.index:
+        index = packet.stream.index  # `stream_index` is 0 for the last, empty packet of every stream
+        if index != self.video.index:
             if packet.dts is not None and not packet.is_corrupt:
-                number = self._numbers[packet.stream_index]
-                for made in self._readers[packet.stream_index].packets(packet):
+                number = self._numbers[index]
+                for made in self._readers[index].packets(packet):
                     yield Sound(made, number)
             return
         if self.by_arrival and packet.size:
@@ -137,3 +158,10 @@ class Reader:
     def close(self) -> None:
         """Close the container."""
         self.container.close()
+
+
+def _count_back(packets: list[Any]) -> None:
+    """Give times to packets before the last one, which has a time."""
+    for packet, after in reversed(list(pairwise(packets))):
+        if after.dts is not None and packet.dts is None and packet.pts is None and packet.duration:
+            packet.dts = packet.pts = after.dts - packet.duration

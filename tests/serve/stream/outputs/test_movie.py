@@ -1,8 +1,12 @@
+import re
 import resource
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
 import av
+import av.filter
+import av.logging
 import numpy as np
 import pytest
 from clips import contents, copied, picture
@@ -75,3 +79,33 @@ def test_pixels_that_are_not_square_stay_so(tmp_path, rotation, aspect):
     assert source.info.aspect == aspect and f"pixels {aspect.numerator}:{aspect.denominator}" in source.info.summary
     with av.open(str(tmp_path / "out.mp4")) as out:
         assert out.streams.video[0].sample_aspect_ratio == aspect
+
+
+def test_masks_state_pixels_that_are_not_square(tmp_path):
+    masks = np.random.default_rng(0).integers(0, 256, (3, 48, 64), np.uint8)
+    movie = Movie(tmp_path / "a.mkv", replace(INFO, aspect=Fraction(16, 11)), lossless=True)
+    for index, mask in enumerate(masks):
+        movie.write(mask, SimpleNamespace(pts=2 * index))
+    movie.finish()
+    with av.open(str(tmp_path / "a.mkv")) as found:
+        frames = list(found.decode(video=0))
+    np.testing.assert_array_equal([frame.to_ndarray() for frame in frames], masks)
+    assert [frame.time for frame in frames] == pytest.approx([0, 0.08, 0.16])
+    assert shapes_of(frames) == ["16/11"] * 3
+
+
+def shapes_of(frames):
+    """The shape of pixels in frames, which PyAV does not tell, but the log of a filter does."""
+    graph = av.filter.Graph()
+    buffer = graph.add("buffer", "video_size=64x48:pix_fmt=gray:time_base=1/25")
+    graph.link_nodes(buffer, graph.add("showinfo"), graph.add("buffersink")).configure()
+    level = av.logging.get_level()
+    av.logging.set_level(av.logging.INFO)
+    try:
+        with av.logging.Capture() as lines:
+            for frame in frames:
+                graph.push(frame)
+                graph.pull()
+    finally:
+        av.logging.set_level(level)
+    return re.findall(r"sar:(\S+)", "".join(text for _, _, text in lines))

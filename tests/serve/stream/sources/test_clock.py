@@ -3,9 +3,10 @@
 from fractions import Fraction
 from types import SimpleNamespace
 
+import av
 import numpy as np
 import pytest
-from clips import contents, copied, transport_stream
+from clips import contents, copied, make_clip, transport_stream
 
 from rcil_serve.stream.frames import Counts
 from rcil_serve.stream.sources.clock import WRAP, Clock
@@ -90,3 +91,24 @@ def test_recordings_that_were_joined_play_one_after_the_other(tmp_path, second):
     check(tmp_path / "out.mp4", 100)
     assert source.counts.discontinuities == len(source.counts.jumps) == 1
     assert source.counts.jumps[0][1] == pytest.approx(second - 12, abs=0.1)
+
+
+def test_frames_before_zero_that_a_file_cannot_time_keep_their_intervals_and_sound(tmp_path):
+    make_clip(tmp_path / "a.mp4", times=[512 * index for index in range(50)], sound="aac")
+    with av.open(str(tmp_path / "a.mp4")) as given, av.open(
+        str(tmp_path / "a.mkv"), "w", options={"avoid_negative_ts": "disabled"}
+    ) as out:  # fmt: skip
+        streams = {stream.index: out.add_stream_from_template(stream) for stream in given.streams}
+        for packet in given.demux():
+            if packet.dts is not None:
+                late = round(Fraction(6, 5) / packet.time_base)
+                packet.dts, packet.pts, packet.stream = (
+                    packet.dts - late,
+                    packet.pts - late,
+                    streams[packet.stream.index],
+                )
+                out.mux(packet)
+    with av.open(str(tmp_path / "a.mkv")) as found:
+        assert next(packet for packet in found.demux(video=0)).dts is None
+    copied(tmp_path / "a.mkv", tmp_path / "out.mp4")
+    assert check(tmp_path / "out.mp4", 50).times[0] == pytest.approx(0, abs=1e-3)

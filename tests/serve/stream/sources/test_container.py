@@ -1,9 +1,11 @@
+from fractions import Fraction
+
 import av
 import cv2
 import numpy as np
 import pytest
 
-from rcil_serve.runtime.planes import Planes, as_rgb
+from rcil_serve.runtime.planes import BT601, Planes, as_rgb
 from rcil_serve.stream.frames import Counts, Selection
 from rcil_serve.stream.sources.container import TURNS, FrameSelector, fitted, picture_of
 
@@ -48,7 +50,8 @@ def test_selected_frames_are_upright_and_have_one_size():
         ("yuvj420p", 5, True),
         ("nv12", 1, True),
         ("yuv420p", 9, False),
-        ("yuv420p10le", 1, False),
+        ("yuv420p10le", 1, True),
+        ("yuv420p10le", 9, False),
         ("yuv444p", 1, False),
         ("gray", 2, False),
     ],
@@ -62,8 +65,28 @@ def test_frames_keep_their_planes_and_their_colours(form, colorspace, planar, tu
     expected = frame.to_ndarray(format="rgb24")
     expected = cv2.rotate(expected, TURNS[turn]) if turn else expected
     difference = np.abs(as_rgb(picture).astype(int) - expected)
-    interpolated = form == "nv12" or any(side % 2 for side in size)
+    interpolated = form in ("nv12", "yuv420p10le") or any(side % 2 for side in size)
     assert difference.max() <= (24 if interpolated else 3) and difference.mean() < (3 if interpolated else 1.5)
+
+
+@pytest.mark.parametrize("colorspace", [1, 9])
+@pytest.mark.parametrize("form", ["yuv420p10le", "yuv422p10le"])
+def test_chroma_with_more_bits_is_where_that_of_8_bits_is(form, colorspace):
+    """FFmpeg 8 treats them differently when it converts them to RGB, if the file states where chroma is."""
+    pixels = np.full((48, 64, 3), 96, np.uint8)
+    pixels[:22, 22:42], pixels[22:, 42:] = (208, 32, 32), (48, 64, 224)
+    planes = Planes.of_rgb(pixels, BT601)
+    stacked = np.concatenate([plane.ravel() for plane in (planes.y, planes.u, planes.v)]).reshape(72, 64)
+    plain = av.VideoFrame.from_ndarray(stacked, format="yuv420p")
+    encoder = av.CodecContext.create("libx264", "w")
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = 64, 48, form, Fraction(1, 25)
+    encoder.options, encoder.colorspace = {"qp": "0"}, colorspace
+    decoder = av.CodecContext.create("h264", "r")
+    packets = [*encoder.encode(plain.reformat(format=form)), *encoder.encode(None)]
+    (deep,) = (frame for packet in (*packets, None) for frame in decoder.decode(packet))
+    plain.colorspace = colorspace
+    difference = as_rgb(picture_of(deep, 0)).astype(float) - plain.to_ndarray(format="rgb24")
+    assert np.abs(difference.reshape(6, 8, 8, 8, 3).mean(axis=(1, 3))).max() < 4
 
 
 def test_planes_of_another_size_are_letterboxed():

@@ -109,3 +109,17 @@ def test_a_video_that_says_so_somewhere_is_no_list(tmp_path):
     with (tmp_path / "a.mp4").open("ab") as file:
         file.write(b"\0\0\0\x0cfree<MPD")
     assert len(frames_of(open_source(str(tmp_path / "a.mp4")))) == 12
+
+
+def test_a_frame_without_a_time_follows_the_one_before(tmp_path):
+    times = [0, 512, 20 * 12800, 20 * 12800 + 512, 20 * 12800 + 1024]
+    make_clip(tmp_path / "a.mp4", times=times)
+    source = open_source(str(tmp_path / "a.mp4"))
+
+    def untimed():
+        for number, item in enumerate(list(source._reader)):
+            item.pts = None if number == 3 else item.pts
+            yield item
+
+    source._items = untimed
+    assert [frame.pts for frame in frames_of(source)] == times

@@ -157,3 +157,19 @@ def test_a_gap_in_converted_sound_stays_a_gap(tmp_path):
     found, begin = samples(tmp_path / "out.mp4")
     level = np.abs(found[0, round(-begin * 8000) if begin < 0 else 0 :])
     assert level[400:1600].max() > 0.1 and level[4800:5600].max() < 0.02 and level[6800:7600].max() > 0.1
+
+
+@pytest.mark.parametrize("sound_first", [False, True])
+def test_sound_hides_no_frame_and_counts_as_no_damage(tmp_path, sound_first):
+    with av.open(str(tmp_path / "a.mkv"), "w") as out:
+        sound = out.add_stream("pcm_s16le", rate=48000) if sound_first else None
+        stream = out.add_stream("libx264", rate=25)
+        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
+        sound = sound or out.add_stream("pcm_s16le", rate=48000)
+        for index in range(50):
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture(index, 48, 64), format="rgb24")))
+        out.mux(stream.encode(None))
+        for block in tone(2 * 48000, 48000, 1):
+            out.mux(sound.encode(block))
+    source = copied(tmp_path / "a.mkv", tmp_path / "out.mp4")
+    assert (source.counts.read, source.counts.corrupt, source.counts.notices) == (50, 0, [])
