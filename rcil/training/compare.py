@@ -12,7 +12,7 @@ from typing import Any
 
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
-from rcil.core.files import check_writable, replacing
+from rcil.core.files import check_writable, write_file
 from rcil.core.log import DryRun, Notify
 from rcil.methods import Method, check_names, make_method
 from rcil.report.pages import as_text, paper_column, write_comparison
@@ -93,8 +93,7 @@ def compare(
             "rows": _without_nan(rows),
         }
         write_json(output / "compare.json", document)
-        with replacing(output / "compare.md") as part:
-            part.write_text(as_markdown(document), encoding="utf-8")
+        write_file(output / "compare.md", as_markdown(document))
         write_comparison(output, document)
     return document
 

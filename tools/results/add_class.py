@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from rcil.core.documents import parse_json, write_json
-from rcil.core.files import building, replacing, sha256_of, write_file
+from rcil.core.files import building, sha256_of, write_file
 from rcil.core.masks import read_mask, write_mask
 from rcil.data.scan import scan
 from rcil.data.site import palette_of, read_site
@@ -87,8 +87,7 @@ def make_site(source: SegmentationData, name: str, count: int, target: Path, *, 
 
 
 def _copy(sample: Sample, target: Path) -> None:
-    with replacing(target) as part:
-        part.write_bytes(sample.image.read_bytes())
+    write_file(target, sample.image.read_bytes())
 
 
 def run(model: Path, site: Path, name: str, output: Path, options: Sequence[str]) -> dict[str, Any]:
