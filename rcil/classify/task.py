@@ -11,8 +11,8 @@ from rcil.core.errors import ConfigError
 from rcil.model.architecture import Channels, Depth, FrozenModel
 from rcil.presets import preset_names, preset_text
 from rcil.tasks.limits import MAX_LR, MAX_SEED, MAX_SIDE, MAX_WORKERS
-from rcil.tasks.places import places_in
-from rcil.tasks.task import DeviceName, apply_override, explained, parse_document
+from rcil.tasks.load import apply_override, explained, origins_in, parse_document
+from rcil.tasks.task import DeviceName
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -144,7 +144,7 @@ def load_classify_task(path: Path, overrides: list[str] | None = None) -> Classi
     try:
         task = ClassifyTask.model_validate(document)
     except ValidationError as error:
-        raise explained(error, path, ClassifyTask, places_in(text, path, overrides)) from error
+        raise explained(error, path, ClassifyTask, origins_in(text, path, overrides)) from error
     if task.data.root is None:
         return task
     root = (Path() if here else path.parent).absolute() / task.data.root

@@ -37,7 +37,7 @@ def train(
     from rcil.cli.tables import print_estimate, print_results
     from rcil.core.files import check_writable
     from rcil.hardware.processes import leave, started
-    from rcil.tasks.task import load_task
+    from rcil.tasks.load import load_task
     from rcil.training.estimate import estimate
     from rcil.training.run import check_start, run_task
 
@@ -83,7 +83,7 @@ def compare(
     Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3 --jobs 2`
     """
     from rcil.cli.progress import progress
-    from rcil.tasks.task import load_task
+    from rcil.tasks.load import load_task
     from rcil.training.compare import as_markdown, comparison_dry_run
     from rcil.training.compare import compare as run_comparison
 

@@ -17,7 +17,8 @@ from rcil.model.architecture import FrozenModel
 from rcil.model.header import read_header
 from rcil.site.recipe import derive
 from rcil.tasks.compatibility import check_augmentation
-from rcil.tasks.task import Count, MethodSection, Scale, TrainingSection, apply_override, explained
+from rcil.tasks.load import apply_override, explained
+from rcil.tasks.task import Count, MethodSection, Scale, TrainingSection
 from rcil.training.run_record import check_record, write_record
 
 RECORD = "add_class.yaml"

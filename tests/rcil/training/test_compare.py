@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from rcil.core.errors import ConfigError
 from rcil.methods import METHODS, make_method
 from rcil.model.header import read_header
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training import compare as module
 from rcil.training import run
 from rcil.training.compare import as_markdown, compare, comparison_dry_run, last_step, summarise

@@ -12,8 +12,8 @@ from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.inference import as_input
 from rcil.model.metadata import Metadata, class_table
+from rcil.tasks.load import load_task
 from rcil.tasks.plan import make_plan
-from rcil.tasks.task import load_task
 from rcil.training.augment import random_crop
 from rcil.training.loader import Crops, CropSettings, Share, batches, epoch_order, repeat_factors
 

@@ -20,8 +20,8 @@ from rcil.data.scan import data_digest
 from rcil.data.types import Sample
 from rcil.methods import METHODS
 from rcil.model.header import read_header
+from rcil.tasks.load import load_task
 from rcil.tasks.plan import make_plan
-from rcil.tasks.task import load_task
 from rcil.training import loop
 from rcil.training.run import run_task, spread
 
@@ -146,7 +146,7 @@ def test_whole_images_are_counted_while_a_method_looks_at_them(task_file, tmp_pa
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.run import run_task
 
 def kill(event):
