@@ -13,7 +13,7 @@ from rcil import defaults
 from rcil.cli.completion import CHECKPOINTS, files, one_of
 from rcil.cli.console import make_app, make_notifier, print_json, progress_line, run
 from rcil.cli.data import app as data_app
-from rcil.cli.networks import FactoryArgs, attach, attach_file, parse_args
+from rcil.cli.networks import ClassNames, FactoryArgs, attach, attach_file, parse_args
 from rcil.cli.options import AsJson, Device, SiteData, TrainingScale, Trust, VoidBackground, announce_scale
 from rcil.cli.resumable import resumable
 from rcil.cli.site import add_class, pick, prelabel, refit
@@ -39,13 +39,6 @@ WeightFile = Annotated[
     typer.Argument(
         help="A weight file: official RCIL, PLOP, MiB, ImageNet ResNet or EfficientNet-lite0.",
         autocompletion=files(".pth", ".pt", ".tar", ".bin", ".safetensors"),
-    ),
-]
-ClassNames = Annotated[
-    str,
-    typer.Option(
-        help="Class names: 'voc', 'cityscapes' or a text file with one name per line.",
-        autocompletion=one_of("voc", "cityscapes"),
     ),
 ]
 OutputStride = Annotated[

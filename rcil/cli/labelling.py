@@ -6,7 +6,7 @@ The names are duplicated here so that `--help` and completion do not import Open
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,6 +29,13 @@ _STEPS = {
     "LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={root}, paste {folder}/config.xml as the labelling interface, "
     "add {root}/images as local storage, and import {folder}/tasks.json",
 }
+
+
+def print_labelled(output: Path, document: dict[str, Any]) -> None:
+    """Print how many images were labelled, and the least confident of them."""
+    typer.echo(f"{output}: {len(document['images'])} images; review first:")
+    for entry in document["images"][:5]:
+        typer.echo(f"  {entry['image']}: {entry['mean_confidence']:.1%} confident, {entry['unsure']:.1%} ignored")
 
 
 def print_next_steps(folder: Path, kind: str) -> None:

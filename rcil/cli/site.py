@@ -13,7 +13,7 @@ import typer
 from rcil import defaults
 from rcil.cli.completion import CHECKPOINTS, METHODS, RULES, files, one_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json, progress_line
-from rcil.cli.labelling import TARGETS, print_next_steps
+from rcil.cli.labelling import TARGETS, print_labelled, print_next_steps
 from rcil.cli.options import (
     AsJson,
     Device,
@@ -317,9 +317,7 @@ def prelabel(
     if as_json:
         print_json(document)
         return
-    typer.echo(f"{output}: {len(document['images'])} images; review first:")
-    for entry in document["images"][:5]:
-        typer.echo(f"  {entry['image']}: {entry['mean_confidence']:.1%} confident, {entry['unsure']:.1%} ignored")
+    print_labelled(output, document)
     if kind is not None:
         print_next_steps(output, kind)
         return

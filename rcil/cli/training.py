@@ -10,6 +10,7 @@ import typer
 from rcil.cli.completion import METHODS, files, presets, some_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json
 from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Seeds, TaskFile, with_device
+from rcil.core.documents import comma_separated
 from rcil.core.errors import ConfigError
 from rcil.core.log import is_quiet
 from rcil.hardware.devices import announce_device
@@ -87,7 +88,7 @@ def compare(
     from rcil.training.compare import as_markdown, comparison_dry_run
     from rcil.training.compare import compare as run_comparison
 
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+    names = comma_separated(methods)
     loaded = load_task(task, with_device(override, device))
     announce_device(loaded.training.device, make_notifier(as_json=as_json))
     if dry_run:

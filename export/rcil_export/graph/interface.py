@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from rcil.core.documents import comma_separated
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil_export.graph.shapes import InputShape, parse_shape
 
@@ -98,7 +99,7 @@ class ClassifierInterface(GraphInterface):
 
 def parse_outputs(text: str) -> tuple[Output, ...]:
     """`mask,confidence` -> those names, checked."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = comma_separated(text)
     for name in names:
         if name not in OUTPUTS:
             raise ConfigError(
