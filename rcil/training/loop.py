@@ -62,6 +62,16 @@ class Event:
     finished: bool = False
     """Whether this is the end of an epoch that is not validated."""
 
+    @property
+    def done(self) -> int:
+        """Finished iterations of the step."""
+        return self.epoch * self.iterations + self.iteration
+
+    @property
+    def total(self) -> int:
+        """All iterations of the step."""
+        return self.epochs * self.iterations
+
 
 Listener = Callable[[Event], None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -87,7 +87,8 @@ def free_memory(device: torch.device) -> int | None:
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
     give_back_memory()
-    return _smallest([_meminfo(Path("/proc/meminfo")), _cgroup(Path("/sys/fs/cgroup"))])
+    found = _meminfo(Path("/proc/meminfo")), _cgroup(Path("/sys/fs/cgroup"))
+    return min((value for value in found if value is not None), default=None)
 
 
 def weights_on(device: torch.device, models: Iterable[Network | None]) -> int:
@@ -112,7 +113,3 @@ def _cgroup(folder: Path) -> int | None:
     stat = folder / "memory.stat"
     fields = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
     return int(limit) - int(used) + int(fields.get("inactive_file", 0)) if limit.isdigit() else None
-
-
-def _smallest(values: Sequence[int | None]) -> int | None:
-    return min((value for value in values if value is not None), default=None)
