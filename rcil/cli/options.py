@@ -11,6 +11,7 @@ import typer
 from rcil.cli.completion import CHECKPOINTS, files, one_of, tasks
 from rcil.core.device_names import NAMES, check_device_name
 from rcil.core.log import Notify
+from rcil.hardware.devices import announce_device
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON to standard output.")]
 DryRunFlag = Annotated[
@@ -28,9 +29,6 @@ Overrides = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in this folder.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of runs per method, with consecutive seeds.")]
-Scale = Annotated[
-    float, typer.Option("--scale", min=0.01, max=4, help="Factor by which images are resized for the network.")
-]
 TrainingScale = Annotated[
     float | None,
     typer.Option(
@@ -66,8 +64,9 @@ Device = Annotated[
 MaxImages = Annotated[int, typer.Option("--max-images", min=1, help="Maximum number of images.")]
 
 
-def announce_scale(models: Iterable[Path], scale: float | None, say: Notify) -> None:
-    """Say at which scale the models see images if the user does not choose one and it is not 1."""
+def announce_inference(device: str | None, models: Iterable[Path], scale: float | None, say: Notify) -> None:
+    """Say on which GPU the models run, and at which scale they see images if nobody chose one and it is not 1."""
+    announce_device(device, say)
     if scale is None:
         from rcil.model.header import read_header
         from rcil.model.metadata import scale_notice
