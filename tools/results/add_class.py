@@ -33,7 +33,7 @@ from rcil.core.files import building, sha256_of, write_file
 from rcil.core.masks import read_mask, write_mask
 from rcil.data.scan import scan
 from rcil.data.site import palette_of, read_site
-from rcil.data.types import IGNORE, Sample, SegmentationData
+from rcil.data.types import IGNORE, SegmentationData
 
 KINDS = ("camvid", "voc")
 ALL_LABELS = ("method.options.parallel=false", "method.options.spatial=false", "method.options.channel=false")
@@ -83,11 +83,7 @@ def make_site(source: SegmentationData, name: str, count: int, target: Path, *, 
                 if split == "train" and not complete:
                     mask = np.where(np.isin(mask, (value, IGNORE)), mask, np.uint8(0))
                 write_mask(site / "masks" / split / f"{sample.name}.png", mask, palette)
-                _copy(sample, site / "images" / split / f"{sample.name}{sample.image.suffix}")
-
-
-def _copy(sample: Sample, target: Path) -> None:
-    write_file(target, sample.image.read_bytes())
+                write_file(site / "images" / split / f"{sample.name}{sample.image.suffix}", sample.image.read_bytes())
 
 
 def run(model: Path, site: Path, name: str, output: Path, options: Sequence[str]) -> dict[str, Any]:

@@ -119,8 +119,8 @@ def main() -> None:
     document = arguments.pages / "joint.json"
     runs = with_earlier([read_run(folder) for folder in arguments.runs], document)
     write_json(document, {"runs": runs})
-    for suffix, content in (("png", plot(runs)), ("md", page(runs).encode())):
-        write_file(arguments.pages / f"joint.{suffix}", content)
+    write_file(arguments.pages / "joint.png", plot(runs))
+    write_file(arguments.pages / "joint.md", page(runs))
 
 
 if __name__ == "__main__":
