@@ -230,7 +230,7 @@ def test_torchvision_resnets(tmp_path, target, backbone, blocks, bottleneck):
     metadata = import_file(tmp_path / "resnet.pth", target)
     assert metadata.architecture.backbone == backbone
     assert metadata.architecture.slope == 0
-    model = build(small_arch(backbone, slope=0.0), [["background"]]).eval()
+    model = build(small_arch(backbone, slope=0.0, blocks=None), [["background"]]).eval()
     load_backbone(model, target)
     x = torch.randn(1, 3, 65, 65)
     with torch.no_grad():
