@@ -79,8 +79,8 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
         def listen(event: Event) -> None:
             if event.step not in tasks:
                 tasks[event.step] = bars.add_task("", total=event.total, step=event.step, note="")
-            if event.looked is not None:
-                done, total = event.looked
+            if event.processed is not None:
+                done, total = event.processed
                 note = f"processing whole images, {done} of {total}"
                 if done == total:
                     note = f"fitting the classifier to {total} whole images"

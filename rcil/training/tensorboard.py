@@ -22,7 +22,7 @@ def tensorboard(output: Path) -> Iterator[Listener]:
     writers: dict[int, SummaryWriter] = {}
 
     def listen(event: Event) -> None:
-        if event.looked is not None or event.finished:
+        if event.processed is not None or event.finished:
             return
         if event.step not in writers:
             writers[event.step] = _open(output / "tensorboard" / f"step{event.step}", event.done)

@@ -118,7 +118,7 @@ def test_a_run_interrupted_around_the_fitting_of_rows_ends_bit_identical(task_fi
     run_task(task, tmp_path / "whole")
 
     def interrupt(event):
-        moment = (event.step, event.epoch, event.looked is not None)
+        moment = (event.step, event.epoch, event.processed is not None)
         if moment == {"before": (1, 0, True), "during": (1, 1, False), "after": (1, 1, True)}[stage]:
             raise KeyboardInterrupt
 
@@ -135,8 +135,8 @@ def test_whole_images_are_counted_while_a_method_looks_at_them(task_file, tmp_pa
     run_task(load_task(task_file, ["method.name=rcil-plus"]), tmp_path / "run", listen=seen.append)
     looks = {}
     for event in seen:
-        if event.looked is not None:
-            looks.setdefault((event.step, event.epoch, event.iteration > 0), []).append(event.looked)
+        if event.processed is not None:
+            looks.setdefault((event.step, event.epoch, event.iteration > 0), []).append(event.processed)
     assert list(looks) == [(0, 1, True), (1, 0, False), (1, 1, True)]
     for counts in looks.values():
         assert counts == [(taken, len(counts)) for taken in range(1, len(counts) + 1)]
