@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from rcil import defaults
+from rcil.cli.announce import announce_inference
 from rcil.cli.completion import CHECKPOINTS, files, one_of
 from rcil.cli.console import make_app, make_notifier, print_json, progress_line, run
 from rcil.cli.data import app as data_app
 from rcil.cli.labelling import pick, prelabel
 from rcil.cli.networks import ClassNames, FactoryArgs, attach, attach_file, parse_args
-from rcil.cli.options import AsJson, Device, SiteData, TrainingScale, Trust, VoidBackground, announce_inference
+from rcil.cli.options import AsJson, Device, SiteData, TrainingScale, Trust, VoidBackground
 from rcil.cli.resumable import resumable
 from rcil.cli.site import add_class, refit
 from rcil.cli.training import classify, compare, presets_app, train

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from rcil import defaults
+from rcil.cli.announce import announce_inference
 from rcil.cli.completion import CHECKPOINTS, RULES, files, one_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json, progress_line
-from rcil.cli.options import AsJson, Device, DryRunFlag, Start, TrainingScale, announce_inference
+from rcil.cli.options import AsJson, Device, DryRunFlag, Start, TrainingScale
 
 if TYPE_CHECKING:
     from rcil.labelling.selection import Rule

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,6 @@ import typer
 
 from rcil.cli.completion import CHECKPOINTS, files, one_of, tasks
 from rcil.core.device_names import NAMES, check_device_name
-from rcil.core.log import Notify
-from rcil.hardware.devices import announce_device
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON to standard output.")]
 DryRunFlag = Annotated[
@@ -62,17 +59,6 @@ Device = Annotated[
     ),
 ]
 MaxImages = Annotated[int, typer.Option("--max-images", min=1, help="Maximum number of images.")]
-
-
-def announce_inference(device: str | None, models: Iterable[Path], scale: float | None, say: Notify) -> None:
-    """Say on which GPU the models run, and at which scale they see images if nobody chose one and it is not 1."""
-    announce_device(device, say)
-    if scale is None:
-        from rcil.model.header import read_header
-        from rcil.model.metadata import scale_notice
-
-        for line in scale_notice(read_header(path).metadata for path in models):
-            say(line)
 
 
 def with_device(overrides: list[str] | None, device: str | None) -> list[str]:

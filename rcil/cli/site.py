@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rcil import defaults
+from rcil.cli.announce import announce_inference
 from rcil.cli.completion import CHECKPOINTS, METHODS, files, one_of
 from rcil.cli.console import make_notifier, print_json, progress_line
 from rcil.cli.options import (
@@ -23,7 +24,6 @@ from rcil.cli.options import (
     Start,
     TrainingScale,
     VoidBackground,
-    announce_inference,
     with_device,
 )
 from rcil.core.errors import ConfigError, GateError
