@@ -8,13 +8,13 @@ from __future__ import annotations
 from rcil.losses.completed import UNNAMED, certain_labels, completed_cross_entropy, taught_cross_entropy
 from rcil.losses.distill import encoder_mse, knowledge_distillation
 from rcil.losses.icarl import binary_cross_entropy, icarl_cross_entropy, lwf_mc, sigmoid_distillation, sigmoid_step
+from rcil.losses.maps import fold_new_channels
 from rcil.losses.pcd import (
     PCD_FACTORS,
     WINDOWS,
     Padding,
     PcdFactors,
     channel_distance,
-    fold_new_channels,
     pcd_official,
     pcd_paper,
     spatial_distance,
