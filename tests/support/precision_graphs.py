@@ -32,7 +32,7 @@ def small_network(
 ) -> tuple[Segmenter, Metadata]:
     """The network of `small_graph`, folded, and its description."""
     asked = interface or Interface(shape=InputShape.of(48, 48))
-    model = at_step(small_arch(backbone), 1, seed=seed)
+    model = at_step(small_arch(backbone, blocks=None), 1, seed=seed)
     folded = fold(model)[0]
     names = [list(part) for part in model.classifier.steps]
     metadata = Metadata(architecture=model.arch, classes=class_table(names), step=1)
