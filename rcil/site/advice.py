@@ -73,16 +73,16 @@ def _improve(verdict: Verdict, run: Run) -> Iterator[Step]:
     if names := broken["old"]:
         yield Step(
             f"To forget less of {', '.join(names)}: add training images that also show {_it(names)}, or use a lower "
-            "--lr or a smaller --minutes. If nothing of the old classes may change, train only the classifier row of the new "
-            "class:",
+            "--lr or a smaller --minutes. If nothing of the old classes may change, train only the classifier row of "
+            "the new class:",
             _add_class(run, "strict", "--strict"),
         )
     if names := broken["new"]:
         counts = ", ".join(f"{name}: {run.labelled.get(name, 0)}" for name in names)
         yield Step(
             f"To learn {', '.join(names)} better: label more images that show {_it(names)} (training images now: "
-            f"{counts}), train longer with a larger --minutes, and use a larger --scale if the objects are small. Objects that the "
-            "masks leave out are learned as background; look for them on the contact sheet:",
+            f"{counts}), train longer with a larger --minutes, and use a larger --scale if the objects are small. Objects "
+            "that the masks leave out are learned as background; look for them on the contact sheet:",
             _line("rcil", "data", "check", run.data),
         )
         if run.method == "strict":

@@ -455,6 +455,7 @@ def explained(
         return ConfigError(f"{place}: unknown key '{where}'", did_you_mean(str(loc[-1]), section.model_fields))
     if first["type"] == "less_than_equal":
         text = f"{first['input']} is too large; the maximum is {first['ctx']['le']:g}"
+        text = "nan is not a number" if str(first["input"]) == "nan" else text
     if first["type"] in ("tuple_type", "list_type"):
         text = f"{first['input']!r} is not a list"
     return ConfigError(f"{place}: {where or 'task'}: {text}", "Correct the value.")
