@@ -81,8 +81,8 @@ def _improve(verdict: Verdict, run: Run) -> Iterator[Step]:
         counts = ", ".join(f"{name}: {run.labelled.get(name, 0)}" for name in names)
         yield Step(
             f"To learn {', '.join(names)} better: label more images that show {_it(names)} (training images now: "
-            f"{counts}), train longer with a larger --minutes, and use a larger --scale if the objects are small. Objects "
-            "that the masks leave out are learned as background; look for them on the contact sheet:",
+            f"{counts}), train longer with a larger --minutes, and use a larger --scale if the objects are small. "
+            "Objects that the masks leave out are learned as background; look for them on the contact sheet:",
             _line("rcil", "data", "check", run.data),
         )
         if run.method == "strict":
