@@ -20,6 +20,7 @@ from rcil.core.errors import RcilError
 from rcil.core.images import Image
 from rcil.core.interrupts import ignore_in_worker
 from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD
+from rcil.training.loader import started
 
 Item = tuple[Image, int]
 """An image [S, S, 3] and its index."""
@@ -117,7 +118,7 @@ def read_batches(images: Images, draws: Iterable[list[Draw]], *, workers: int, s
         collate_fn=_collated,
         worker_init_fn=ignore_in_worker,
     )
-    for found in loader:
+    for found in started(loader):
         if isinstance(found, RcilError):
             raise found
         pixels, indices = found

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from rcil.core.documents import yaml_lines
+from rcil.core.errors import ConfigError
 
 Places = dict[tuple[str | int, ...], str]
 """Where the value of a key was given, for messages: `task.yaml, line 7` or `--set training.lr=50`."""
@@ -18,6 +22,31 @@ def places_in(text: str, path: Path, overrides: list[str] | None) -> Places:
         places = {other: place for other, place in places.items() if other[: len(key)] != key}
         places[key] = f"--set {override}"
     return places
+
+
+@contextlib.contextmanager
+def naming_lines(path: Path) -> Iterator[None]:
+    """Start the message of a ConfigError that quotes a word of the task file, such as a class name, with its line."""
+    try:
+        yield
+    except ConfigError as error:
+        line = _line_of(path, error.message)
+        if line is None:
+            raise
+        raise type(error)(f"{path}, line {line}: {error.message}", error.hint) from error
+
+
+def _line_of(path: Path, message: str) -> int | None:
+    """The first line of a file that holds a quoted word of a message as a whole word; None if there is none."""
+    if not path.is_file() or message.startswith(str(path)):
+        return None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for word in re.findall("'([^']+)'", message):
+        whole = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])")
+        for number, line in enumerate(lines, 1):
+            if whole.search(line.partition("#")[0]):
+                return number
+    return None
 
 
 def place_of(loc: tuple[str | int, ...], text: str, path: Path, places: Places) -> str:
