@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from rcil import defaults
 from rcil.core.errors import ConfigError
 from rcil.model.architecture import Channels, Depth, FrozenModel
 from rcil.presets import preset_names, preset_text
-from rcil.tasks.limits import MAX_LR, MAX_SEED, MAX_SIDE, MAX_WORKERS
+from rcil.tasks.limits import MAX_LR, MAX_SIDE, MAX_WORKERS
 from rcil.tasks.load import apply_override, explained, origins_in, parse_document
 from rcil.tasks.task import DeviceName
 
@@ -108,7 +109,7 @@ class ClassifyTask(FrozenModel):
     """A complete classification run."""
 
     name: str = "task"
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    seed: Annotated[int, Field(ge=0, le=defaults.MAX_SEED)] = 0
     data: DataSection = DataSection()
     protocol: ProtocolSection = ProtocolSection()
     network: NetworkSection = NetworkSection()

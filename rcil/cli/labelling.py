@@ -169,7 +169,8 @@ def prelabel(
         print_next_steps(output, kind)
         return
     typer.echo(f"next: name the new class in {output / document['classes_file']}, correct the masks and label it, then")
-    typer.echo(f"  rcil add-class --from {model} --data {output} --class NAME -o NAME")
+    words = ["rcil", "add-class", "--from", str(model), "--data", str(output), "--class", "NAME", "-o", "NAME"]
+    typer.echo(f"  {shlex.join(words)}")
 
 
 def print_labelled(output: Path, document: dict[str, Any]) -> None:

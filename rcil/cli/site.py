@@ -75,7 +75,7 @@ def add_class(
     min_new: MinNew = defaults.MIN_NEW,
     max_background_drop: MaxBackgroundDrop = None,
     strict: Strict = False,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = defaults.SEED,
+    seed: Annotated[int, typer.Option(min=0, max=defaults.MAX_SEED, help="Random seed.")] = defaults.SEED,
     override: Overrides = None,
     device: Device = None,
     resume: Resume = False,
@@ -140,15 +140,16 @@ def _check_request(request: Request, output: Path, *, as_json: bool) -> None:
     started, device = time.perf_counter(), launched.device_for(request.training.device)
     with progress_line("checking") as checked:
         found = preflight(request, checked, device=device, processes=processes)
+    if not as_json:
+        print_preflight(found)
     plan = None
     if found.ready is not None:
-        plan = make_plan(request, found.ready, launched.Processes(0, 1, device), started=started, measured=True)
+        with progress_line("timing"):
+            plan = make_plan(request, found.ready, launched.Processes(0, 1, device), started=started, measured=True)
     if as_json:
         print_json({**found.as_document(), **({} if plan is None else {"plan": plan.as_document()})})
-    else:
-        print_preflight(found)
-        if plan is not None:
-            print_plan(plan)
+    elif plan is not None:
+        print_plan(plan)
     found.require()
 
 
@@ -175,7 +176,7 @@ def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> No
     if rank == 0 and report["rejected"]:
         raise GateError(
             f"{output / 'model.safetensors'} is marked as rejected: {report['rejected']}",
-            f"Look at {output / 'report.html'}. {report['next'][0]['text']}",
+            f"Look at {output / 'report.html'}, which ends with what to do next.",
         )
     if rank == 0 and as_json and report["verdict"] == "uncertain":
         log.warning("%s is marked as uncertain: %s", output / "model.safetensors", report["reason"])

@@ -27,7 +27,7 @@ SECTIONS = ("training", "method")
 
 
 def _pair(value: Any) -> Any:
-    return (value, value) if isinstance(value, int | float) else value
+    return (value, value) if isinstance(value, int | float | str) else value
 
 
 Rate = Annotated[float, Field(gt=0, le=defaults.MAX_LR)]
@@ -64,7 +64,7 @@ class Request(FrozenModel):
     """Minimum IoU in percent of a new class."""
     max_background_drop: Annotated[float, Field(ge=0)] | None = None
     """Maximum drop in IoU points of background; None: any."""
-    seed: Annotated[int, Field(ge=0)] = defaults.SEED
+    seed: Annotated[int, Field(ge=0, le=defaults.MAX_SEED)] = defaults.SEED
     minutes: Annotated[float, Field(gt=0, le=defaults.MAX_MINUTES)] | None = None
     """Time budget of the whole command; None: the default of the device."""
     derived: dict[str, str] = Field(default_factory=dict)

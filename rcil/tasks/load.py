@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +143,7 @@ def explained(
         return ConfigError(f"{origin}: unknown key '{where}'", did_you_mean(str(loc[-1]), section.model_fields))
     if first["type"] == "less_than_equal":
         text = f"{first['input']} is too large; the maximum is {first['ctx']['le']:g}"
+        text = "nan is not a number" if str(first["input"]) == "nan" else text
     if first["type"] in ("tuple_type", "list_type"):
         text = f"{first['input']!r} is not a list"
     return ConfigError(f"{origin}: {where or 'task'}: {text}", "Correct the value.")
@@ -170,3 +174,28 @@ def origin_of(loc: tuple[str | int, ...], text: str, path: Path, origins: Origin
         if key in origins:
             return origins[key]
     return str(path)
+
+
+@contextlib.contextmanager
+def naming_lines(path: Path) -> Iterator[None]:
+    """Start the message of a ConfigError that quotes a word of the task file, such as a class name, with its line."""
+    try:
+        yield
+    except ConfigError as error:
+        line = _line_of(path, error.message)
+        if line is None:
+            raise
+        raise type(error)(f"{path}, line {line}: {error.message}", error.hint) from error
+
+
+def _line_of(path: Path, message: str) -> int | None:
+    """The first line of a file that holds a quoted word of a message as a whole word; None if there is none."""
+    if not path.is_file() or message.startswith(str(path)):
+        return None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for word in re.findall("'([^']+)'", message):
+        whole = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])")
+        for number, line in enumerate(lines, 1):
+            if whole.search(line.partition("#")[0]):
+                return number
+    return None

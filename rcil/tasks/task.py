@@ -289,7 +289,7 @@ class Task(FrozenModel):
     """A complete training run."""
 
     name: str = "task"
-    seed: Annotated[int, Field(ge=0, le=limits.MAX_SEED)] = 0
+    seed: Annotated[int, Field(ge=0, le=defaults.MAX_SEED)] = 0
     recipe: Recipe = "paper"
     """Where values come from that the sections `network` and `training` do not give: `site`, the default for site data,
     or `paper`; see `rcil.tasks.recipes`."""

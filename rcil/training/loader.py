@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from rcil.core.errors import RcilError
-from rcil.core.interrupts import ignore_in_worker
+from rcil.core.interrupts import deferred, ignore_in_worker
 from rcil.core.masks import read_mask
 from rcil.data.types import IGNORE, Sample
 from rcil.evaluation.evaluate import read_pair
@@ -211,7 +211,7 @@ def load_batches(
         worker_init_fn=ignore_in_worker,
         pin_memory=pinned,
     )
-    for found in loader:
+    for found in started(loader):
         if isinstance(found, RcilError):
             raise found
         first, second = found
@@ -287,6 +287,12 @@ def grouped(order: list[int], batch: int) -> list[list[int]]:
     if len(order) < batch:
         return [(order * batch)[:batch]]
     return [order[start : start + batch] for start in range(0, len(order) - batch + 1, batch)]
+
+
+def started(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The batches of a loader. A signal waits until its processes are started: raised in a fork, it would be lost."""
+    with deferred():
+        return iter(loader)
 
 
 def batches(

@@ -65,16 +65,17 @@ def check_memory(needed: int, device: torch.device, settings: TrainingSection, s
     free = free_memory(device)
     if free is None or needed <= free:
         return
+    pieces = _pieces(settings.batch, settings.accumulate * needed / max(free, 1))
+    remedy = "Lower training.crop" if pieces is None else f"Set training.accumulate to {pieces}, or lower training.crop"
     raise TrainingError(
         f"step {step} needs about {needed / GIB:.1f} GiB on {device.type} and {free / GIB:.1f} GiB are free",
-        f"Set training.accumulate to {_next_divisor(settings.batch, settings.accumulate)}, or lower training.batch "
-        "or training.crop.",
+        f"{remedy} or training.batch.",
     )
 
 
-def _next_divisor(batch: int, accumulate: int) -> int:
-    larger = (n for n in range(accumulate + 1, batch + 1) if batch % n == 0)
-    return next(larger, batch)
+def _pieces(batch: int, wanted: float) -> int | None:
+    """The smallest number of equal pieces of a batch that suffices; None if a piece would have a single image."""
+    return next((n for n in range(1, batch // 2 + 1) if batch % n == 0 and n >= wanted), None)
 
 
 def free_memory(device: torch.device) -> int | None:
