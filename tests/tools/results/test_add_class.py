@@ -69,8 +69,8 @@ def test_the_page_says_which_goals_are_missed():
         row(Task("voc", "sofa", 9), report(20.0, {"ball": 3.4}, verdict="rejected"), report(50.0, {})),
     ]
     text = page(rows)
-    assert "| car | camvid | 5 | 40 (40) | 61 | 45.0 | 50.0 | 90% | 0.5 | 0.5 (ball) | accepted |" in text
-    assert "| sofa | voc | 5 | 40 (40) | 61 | 20.0 | 50.0 | **40%** | **3.4** | **3.4** (ball) | rejected |" in text
+    assert "| car | camvid | 5 | 40 (40) | 61 | 1.6 | 45.0 | 50.0 | 90% | 0.5 | 0.5 (ball) | accepted |" in text
+    assert "| sofa | voc | 5 | 40 (40) | 61 | 1.6 | 20.0 | 50.0 | **40%** | **3.4** | **3.4** (ball) | rejected |" in text
     assert "- at least 80% of all labels: 1 of 2 tasks; missed by sofa" in text
     assert "- all three: 1 of 2 tasks (car)" in text
     for name in ("camvid-base", "voc-animals-base"):
