@@ -20,7 +20,7 @@ from rcil.report.models import evaluate_models
 from rcil.site.request import step_request
 from rcil.site.run import Display
 from rcil.site.run import add_class as teach
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.loop import Listener
 from rcil.training.run import run_task
 

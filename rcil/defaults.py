@@ -6,6 +6,7 @@ SCALE = 1.0
 MAX_SCALE = 4.0
 """Largest factor by which images can be resized for a network."""
 SEED = 0
+MAX_SEED = 2**32 - 1
 
 # rcil add-class
 METHOD = "rcil-plus"

@@ -23,10 +23,9 @@ def main() -> None:
     from mutants import table
 
     if arguments.write:
-        from rcil.core.files import replacing
+        from rcil.core.files import write_file
 
-        with replacing(PAGE) as part:
-            part.write_text(table.put_into(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        write_file(PAGE, table.put_into(PAGE.read_text(encoding="utf-8")))
     print(table.table())
 
 

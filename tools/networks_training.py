@@ -16,7 +16,7 @@ import yaml
 
 from rcil.core.allowed_imports import allow_imports
 from rcil.core.files import write_file
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.compare import compare
 from tools.networks import PAGE, SMALL, SMP
 from tools.results.data import prepare

@@ -15,7 +15,7 @@ from rcil_export.graph.shapes import DEFAULT_SIZE
 from rcil_export.images import images_for
 
 MAX_MEASURED = 16
-"""Images of a folder whose size is looked at."""
+"""Images of a folder whose size is read."""
 
 
 def with_size(
@@ -74,7 +74,7 @@ def default_notice(metadata: Metadata) -> str:
 
 
 def usual_size(folder: Path) -> tuple[int, int]:
-    """The most frequent height and width of the images of a folder, by a look at some of them."""
+    """The most frequent height and width of the images of a folder, as far as some of them tell."""
     sizes = (image.pixels.shape[:2] for image in images_for(folder, None, most=MAX_MEASURED))
     height, width = Counter(sizes).most_common(1)[0][0]
     return height, width

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from rcil.core.documents import comma_separated
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil_export.delivery.folder import Signing
 from rcil_export.engine.flavour import FlavourChoice
@@ -57,7 +58,7 @@ class Request:
 
 def parse_targets(text: str) -> tuple[Target, ...]:
     """`onnx,engine` -> those names, checked; an engine is always built from the ONNX file beside it."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = comma_separated(text)
     for name in names:
         if name not in TARGETS:
             raise ConfigError(f"unknown target '{name}'", did_you_mean(name, (*TARGETS, AUTO)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -152,12 +151,15 @@ def _body_of(tensors: Mapping[str, T]) -> dict[str, T]:
 
 
 def _cost_of(model: Network) -> CostInfo:
-    steps = model.rows.steps
-    if isinstance(model.arch, Architecture):
-        return _cost_of_form(model.arch.model_dump_json(), steps)
-    form = model.arch.model_dump_json(), steps
+    """The cost depends on architecture and classes only, and a run saves many networks of the same form."""
+    form = model.arch.model_dump_json(), model.rows.steps
     if form not in _COSTS:
-        mine, folded = cost(model), cost(fold(model)[0])
+        if isinstance(model.arch, Architecture):
+            with torch.device("meta"):
+                twin = plain_twin(model)
+        else:  # cannot be built from its description alone without running code
+            twin = fold(model)[0]
+        mine, folded = cost(model), cost(twin)
         _COSTS[form] = CostInfo(
             size=mine.size, macs=mine.macs, folded_parameters=folded.parameters, folded_macs=folded.macs
         )
@@ -165,17 +167,6 @@ def _cost_of(model: Network) -> CostInfo:
 
 
 _COSTS: dict[tuple[str, tuple[tuple[str, ...], ...]], CostInfo] = {}
-"""Costs of attached networks, which cannot be built from their description alone without running code."""
-
-
-@functools.lru_cache(maxsize=64)
-def _cost_of_form(architecture: str, steps: tuple[tuple[str, ...], ...]) -> CostInfo:
-    """The cost depends on architecture and classes only, and a run saves many networks of the same form."""
-    model = build_form(Architecture.model_validate_json(architecture), steps)
-    with torch.device("meta"):
-        twin = plain_twin(model)
-    mine, folded = cost(model), cost(twin)
-    return CostInfo(size=mine.size, macs=mine.macs, folded_parameters=folded.parameters, folded_macs=folded.macs)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: Metadata) -> None:

@@ -13,7 +13,7 @@ from rcil.classify.methods import make_classify_method
 from rcil.classify.run import run_classify
 from rcil.classify.task import ClassifyTask, MethodName, MethodSection
 from rcil.core.documents import write_json
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 from rcil.core.log import Notify
 from rcil.report.pages import as_text
 from rcil.report.plots import COLOURS, MARKERS, as_png, make_figure
@@ -59,9 +59,8 @@ def compare_classify(
         sizes = [len(step["classes"]) for step in runs[False][0]["steps"]]
     document = {"task": task.name, "seeds": seeds, "classes": sizes, "rows": rows}
     write_json(output / "compare.json", document)
-    for file, content in (("compare.md", as_markdown(document).encode()), ("curves.png", accuracy_curves(document))):
-        with replacing(output / file) as part:
-            part.write_bytes(content)
+    write_file(output / "compare.md", as_markdown(document))
+    write_file(output / "curves.png", accuracy_curves(document))
     return document
 
 

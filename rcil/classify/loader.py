@@ -7,26 +7,18 @@ its images. Only the images of a few batches are in memory at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from rcil.classify.data import ImageFiles, Images
 from rcil.classify.task import TrainingSection
-from rcil.core.errors import RcilError
 from rcil.core.images import Image
-from rcil.core.interrupts import ignore_in_worker
 from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD
-
-Item = tuple[Image, int]
-"""An image [S, S, 3] and its index."""
-Batch = tuple[Tensor, Tensor]
-"""Images and their indices [N]."""
-BATCHES_AHEAD = 2
-"""Batches that each worker reads in advance."""
+from rcil.training.loader import load_batches
 
 
 class Draw(NamedTuple):
@@ -73,32 +65,20 @@ def augmented(image: Image, draw: Draw, shift: int) -> Image:
     return np.ascontiguousarray(moved[:, ::-1] if draw.mirrored else moved)
 
 
-class _Augmented(Dataset[Item | RcilError]):
-    """Augmented images. An `RcilError` is returned as a value: torch would add a traceback to its message."""
+class _Augmented(Dataset[tuple[Image, int]]):
+    """Augmented images [S, S, 3] and their indices."""
 
     def __init__(self, images: Images, shift: int) -> None:
         self.images = images
         self.shift = shift
 
-    def __getitem__(self, draw: Draw) -> Item | RcilError:
-        try:
-            return augmented(self.images[draw.number], draw, self.shift), draw.number
-        except RcilError as error:
-            return error
+    def __getitem__(self, draw: Draw) -> tuple[Image, int]:
+        return augmented(self.images[draw.number], draw, self.shift), draw.number
 
 
-def _collated(items: list[Item | RcilError]) -> Batch | RcilError:
-    """Images [N, S, S, 3] and their indices [N], or the first error among them."""
-    read: list[Item] = []
-    for item in items:
-        if isinstance(item, RcilError):
-            return item
-        read.append(item)
-    images, indices = zip(*read, strict=True)
-    return torch.from_numpy(np.stack(images)), torch.tensor(indices)
-
-
-def read_batches(images: Images, draws: Iterable[list[Draw]], *, workers: int, shift: int = 0) -> Iterator[Batch]:
+def read_batches(
+    images: Images, draws: Iterable[list[Draw]], *, workers: int, shift: int = 0
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Normalised batches [N, 3, S, S] and the indices [N] of their images.
 
     Args:
@@ -108,19 +88,7 @@ def read_batches(images: Images, draws: Iterable[list[Draw]], *, workers: int, s
         shift: Largest shift of the draws in pixels.
     """
     processes = workers if isinstance(images, ImageFiles) else 0
-    loader: DataLoader[Any] = DataLoader(
-        _Augmented(images, shift),
-        batch_sampler=draws,
-        num_workers=processes,
-        prefetch_factor=BATCHES_AHEAD if processes else None,
-        generator=torch.Generator(),  # leaves torch's global generator, which draws drop-path, untouched
-        collate_fn=_collated,
-        worker_init_fn=ignore_in_worker,
-    )
-    for found in loader:
-        if isinstance(found, RcilError):
-            raise found
-        pixels, indices = found
+    for pixels, indices in load_batches(_Augmented(images, shift), draws, processes):
         yield as_planes(pixels), indices
 
 

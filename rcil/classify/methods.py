@@ -21,7 +21,7 @@ from rcil.losses.maps import class_schedule
 from rcil.methods.base import LossTerms
 from rcil.model.architecture import RC, BranchWeight, DropChance, FrozenModel, MixKind
 from rcil.nn.classifier import IncrementalClassifier
-from rcil.tasks.task import explained
+from rcil.tasks.load import explained
 
 Embed = Callable[[], Sequence[Tensor]]
 """Computes the embeddings [N, C] of the training images of each new class before training."""

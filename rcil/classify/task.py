@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from rcil import defaults
 from rcil.core.errors import ConfigError
 from rcil.model.architecture import Channels, Depth, FrozenModel
 from rcil.presets import preset_names, preset_text
-from rcil.tasks.limits import MAX_LR, MAX_SEED, MAX_SIDE, MAX_WORKERS
-from rcil.tasks.places import places_in
-from rcil.tasks.task import DeviceName, apply_override, explained, parse_document
+from rcil.tasks.limits import MAX_LR, MAX_SIDE, MAX_WORKERS
+from rcil.tasks.load import apply_override, explained, origins_in, parse_document
+from rcil.tasks.task import DeviceName
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -108,7 +109,7 @@ class ClassifyTask(FrozenModel):
     """A complete classification run."""
 
     name: str = "task"
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    seed: Annotated[int, Field(ge=0, le=defaults.MAX_SEED)] = 0
     data: DataSection = DataSection()
     protocol: ProtocolSection = ProtocolSection()
     network: NetworkSection = NetworkSection()
@@ -144,7 +145,7 @@ def load_classify_task(path: Path, overrides: list[str] | None = None) -> Classi
     try:
         task = ClassifyTask.model_validate(document)
     except ValidationError as error:
-        raise explained(error, path, ClassifyTask, places_in(text, path, overrides)) from error
+        raise explained(error, path, ClassifyTask, origins_in(text, path, overrides)) from error
     if task.data.root is None:
         return task
     root = (Path() if here else path.parent).absolute() / task.data.root

@@ -10,13 +10,15 @@ from typing import Annotated
 import typer
 
 from rcil import defaults
+from rcil.cli.announce import announce_inference
 from rcil.cli.completion import CHECKPOINTS, files, one_of
 from rcil.cli.console import make_app, make_notifier, print_json, progress_line, run
 from rcil.cli.data import app as data_app
-from rcil.cli.networks import FactoryArgs, attach, attach_file, parse_args
-from rcil.cli.options import AsJson, Device, SiteData, TrainingScale, Trust, VoidBackground, announce_scale
+from rcil.cli.labelling import pick, prelabel
+from rcil.cli.networks import ClassNames, FactoryArgs, attach, attach_file, parse_args
+from rcil.cli.options import AsJson, Device, SiteData, TrainingScale, Trust, VoidBackground
 from rcil.cli.resumable import resumable
-from rcil.cli.site import add_class, pick, prelabel, refit
+from rcil.cli.site import add_class, refit
 from rcil.cli.training import classify, compare, presets_app, train
 from rcil.core.errors import ConfigError, TrustError
 from rcil.hardware.cpu import tune_process
@@ -39,13 +41,6 @@ WeightFile = Annotated[
     typer.Argument(
         help="A weight file: official RCIL, PLOP, MiB, ImageNet ResNet or EfficientNet-lite0.",
         autocompletion=files(".pth", ".pt", ".tar", ".bin", ".safetensors"),
-    ),
-]
-ClassNames = Annotated[
-    str,
-    typer.Option(
-        help="Class names: 'voc', 'cityscapes' or a text file with one name per line.",
-        autocompletion=one_of("voc", "cityscapes"),
     ),
 ]
 OutputStride = Annotated[
@@ -200,9 +195,7 @@ def eval_(
 
     Example: `rcil eval run/step0.safetensors run/step1.safetensors --data my_site -o report.json`
     """
-    say = make_notifier(as_json=as_json)
-    announce_device(device, say)
-    announce_scale(models, scale, say)
+    announce_inference(device, models, scale, make_notifier(as_json=as_json))
     from rcil.cli.tables import print_models
     from rcil.report.models import as_document, evaluate_models
 

@@ -113,7 +113,6 @@ def make_app(name: str, help_text: str, group: type[Script] = Script) -> typer.T
             ),
         ] = None,
     ) -> None:
-        del version
         if allowed:
             allow_imports(allowed)
         if quiet and verbose:

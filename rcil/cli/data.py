@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -159,7 +160,7 @@ def convert(
     )
     for what, count in summary.skipped.items():
         typer.echo(f"skipped: {count} {what}")
-    typer.echo(f"next: rcil data check {target}")
+    typer.echo(f"next: {shlex.join(['rcil', 'data', 'check', str(target)])}")
 
 
 @app.command()

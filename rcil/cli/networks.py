@@ -13,6 +13,7 @@ import typer
 from rcil.cli.completion import files, one_of
 from rcil.cli.console import make_notifier, print_json
 from rcil.cli.options import AsJson
+from rcil.core.documents import comma_separated
 from rcil.core.errors import ConfigError, RunError
 
 FactoryPath = Annotated[
@@ -118,8 +119,8 @@ def attach_file(
         weights=weights,
         mean=parse_triple(colours[0], "--mean") or IMAGENET_MEAN,
         std=parse_triple(colours[1], "--std") or IMAGENET_STD,
-        classifier=_listed(classifier) or None,
-        maps=_listed(maps) or None,
+        classifier=comma_separated(classifier) or None,
+        maps=comma_separated(maps) or None,
     )
     return save(output, model.network, model.metadata)
 
@@ -162,7 +163,3 @@ def parse_triple(text: str, option: str) -> tuple[float, ...]:
     if values and len(values) != 3:
         raise ConfigError(f"{option} has {len(values)} numbers, not 3", "Write for example 0.5,0.5,0.5.")
     return values
-
-
-def _listed(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]

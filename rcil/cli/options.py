@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,6 @@ import typer
 
 from rcil.cli.completion import CHECKPOINTS, files, one_of, tasks
 from rcil.core.device_names import NAMES, check_device_name
-from rcil.core.log import Notify
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON to standard output.")]
 DryRunFlag = Annotated[
@@ -28,9 +26,6 @@ Overrides = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in this folder.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of runs per method, with consecutive seeds.")]
-Scale = Annotated[
-    float, typer.Option("--scale", min=0.01, max=4, help="Factor by which images are resized for the network.")
-]
 TrainingScale = Annotated[
     float | None,
     typer.Option(
@@ -64,16 +59,6 @@ Device = Annotated[
     ),
 ]
 MaxImages = Annotated[int, typer.Option("--max-images", min=1, help="Maximum number of images.")]
-
-
-def announce_scale(models: Iterable[Path], scale: float | None, say: Notify) -> None:
-    """Say at which scale the models see images if the user does not choose one and it is not 1."""
-    if scale is None:
-        from rcil.model.header import read_header
-        from rcil.model.metadata import scale_notice
-
-        for line in scale_notice(read_header(path).metadata for path in models):
-            say(line)
 
 
 def with_device(overrides: list[str] | None, device: str | None) -> list[str]:

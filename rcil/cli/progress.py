@@ -35,12 +35,11 @@ class Pace:
 
     def follow(self, event: Event) -> None:
         """Update from an event; a new step, or the same step of another run, resets the speed."""
-        done = event.epoch * event.iterations + event.iteration
-        if event.step != self.step or done < self.done:
-            self.step, self.started, self.first, self.images = event.step, self.clock(), done, 0
+        if event.step != self.step or event.done < self.done:
+            self.step, self.started, self.first, self.images = event.step, self.clock(), event.done, 0
         else:
             self.images += event.images
-        self.done, self.total = done, event.epochs * event.iterations
+        self.done, self.total = event.done, event.total
 
     @property
     def text(self) -> str:
@@ -79,10 +78,9 @@ def progress(*, quiet: bool = False) -> Iterator[Listener]:
 
         def listen(event: Event) -> None:
             if event.step not in tasks:
-                total = event.epochs * event.iterations
-                tasks[event.step] = bars.add_task("", total=total, step=event.step, note="")
-            if event.looked is not None:
-                done, total = event.looked
+                tasks[event.step] = bars.add_task("", total=event.total, step=event.step, note="")
+            if event.processed is not None:
+                done, total = event.processed
                 note = f"processing whole images, {done} of {total}"
                 if done == total:
                     note = f"fitting the classifier to {total} whole images"

@@ -1,4 +1,4 @@
-"""The `rcil pick`, `rcil prelabel`, `rcil add-class` and `rcil refit` commands."""
+"""The commands `rcil add-class` and `rcil refit`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rcil import defaults
-from rcil.cli.completion import CHECKPOINTS, METHODS, RULES, files, one_of
-from rcil.cli.console import make_notifier, print_dry_run, print_json, progress_line
-from rcil.cli.labelling import TARGETS, print_next_steps
+from rcil.cli.announce import announce_inference
+from rcil.cli.completion import CHECKPOINTS, METHODS, files, one_of
+from rcil.cli.console import make_notifier, print_json, progress_line
 from rcil.cli.options import (
     AsJson,
     Device,
@@ -24,15 +24,12 @@ from rcil.cli.options import (
     Start,
     TrainingScale,
     VoidBackground,
-    announce_scale,
     with_device,
 )
 from rcil.core.errors import ConfigError, GateError
 from rcil.core.log import is_quiet, log
-from rcil.hardware.devices import announce_device
 
 if TYPE_CHECKING:
-    from rcil.labelling.selection import Rule
     from rcil.site.request import Request
 
 Method = Annotated[
@@ -46,9 +43,6 @@ Minutes = Annotated[
         max=defaults.MAX_MINUTES,
         help=f"Time limit of the whole command (default: {defaults.CPU_MINUTES:g} on a CPU, none on a GPU).",
     ),
-]
-OptionalScale = Annotated[
-    float | None, typer.Option("--scale", min=0.01, max=4, help="Factor by which images are resized for the network.")
 ]
 MaxDrop = Annotated[float, typer.Option(min=0, help="Maximum drop in IoU points of a named old class.")]
 MinNew = Annotated[float, typer.Option(min=0, max=100, help="Minimum IoU in percent of a new class; 0 accepts any.")]
@@ -76,12 +70,12 @@ def add_class(
         int | None, typer.Option(min=32, max=defaults.MAX_CROP, help="Side of the training crops in pixels.")
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Number of data loading processes.")] = defaults.WORKERS,
-    scale: OptionalScale = None,
+    scale: TrainingScale = None,
     max_drop: MaxDrop = defaults.MAX_DROP,
     min_new: MinNew = defaults.MIN_NEW,
     max_background_drop: MaxBackgroundDrop = None,
     strict: Strict = False,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = defaults.SEED,
+    seed: Annotated[int, typer.Option(min=0, max=defaults.MAX_SEED, help="Random seed.")] = defaults.SEED,
     override: Overrides = None,
     device: Device = None,
     resume: Resume = False,
@@ -146,15 +140,16 @@ def _check_request(request: Request, output: Path, *, as_json: bool) -> None:
     started, device = time.perf_counter(), launched.device_for(request.training.device)
     with progress_line("checking") as checked:
         found = preflight(request, checked, device=device, processes=processes)
+    if not as_json:
+        print_preflight(found)
     plan = None
     if found.ready is not None:
-        plan = make_plan(request, found.ready, launched.Processes(0, 1, device), started=started, measured=True)
+        with progress_line("timing"):
+            plan = make_plan(request, found.ready, launched.Processes(0, 1, device), started=started, measured=True)
     if as_json:
         print_json({**found.as_document(), **({} if plan is None else {"plan": plan.as_document()})})
-    else:
-        print_preflight(found)
-        if plan is not None:
-            print_plan(plan)
+    elif plan is not None:
+        print_plan(plan)
     found.require()
 
 
@@ -181,150 +176,11 @@ def _teach(request: Request, output: Path, *, resume: bool, as_json: bool) -> No
     if rank == 0 and report["rejected"]:
         raise GateError(
             f"{output / 'model.safetensors'} is marked as rejected: {report['rejected']}",
-            f"Look at {output / 'report.html'}. {report['next'][0]['text']}",
+            f"Look at {output / 'report.html'}, which ends with what to do next.",
         )
     if rank == 0 and as_json and report["verdict"] == "uncertain":
         log.warning("%s is marked as uncertain: %s", output / "model.safetensors", report["reason"])
     leave()
-
-
-def pick(
-    source: Annotated[Path, typer.Argument(help="A video file, a folder of images or a site folder.")],
-    model: Start,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The folder to create; must not exist or must be empty.")
-    ],
-    count: Annotated[int, typer.Option(min=1, help="Maximum number of images.")] = defaults.PICKED,
-    by: Annotated[
-        str,
-        typer.Option(
-            metavar="mixed|uncertain|diverse|disagree",
-            help="What makes a frame valuable; mixed means uncertain and different from those picked before.",
-            autocompletion=one_of(*RULES),
-        ),
-    ] = "mixed",
-    against: Annotated[
-        Path | None,
-        typer.Option(help="A second checkpoint, for frames where both disagree.", autocompletion=files(*CHECKPOINTS)),
-    ] = None,
-    every: Annotated[
-        int | None,
-        typer.Option(min=1, help="Look at every Nth frame (default: all images, and up to two frames/s of a video)."),
-    ] = None,
-    scale: TrainingScale = None,
-    device: Device = None,
-    dry_run: DryRunFlag = False,
-    as_json: AsJson = False,
-) -> None:
-    """Choose the frames of a video or of a folder that are worth labelling next, without near-duplicates.
-
-    pick.json lists them with scores and reasons, most valuable first; contact_sheet.jpg shows them.
-
-    Example: `rcil pick drive.mp4 --from deployed.safetensors -o picked --count 50`
-
-    Example: `rcil pick photos --from new.safetensors --against old.safetensors --by disagree -o disputed`
-    """
-    say = make_notifier(as_json=as_json)
-    announce_device(device, say)
-    announce_scale([model], scale, say)
-    from rcil.labelling.pick import dry_run as dry
-    from rcil.labelling.pick import pick as run
-
-    rule = cast("Rule", by)
-    if dry_run:
-        plan = dry(source, model, output, count=count, by=rule, against=against, every=every)
-        print_dry_run(plan, as_json=as_json)
-        return
-    with progress_line("looking at frames") as progress:
-        document = run(
-            source,
-            model,
-            output,
-            count=count,
-            by=rule,
-            against=against,
-            every=every,
-            scale=scale,
-            device=device or "auto",
-            progress=progress,
-        )
-    if as_json:
-        print_json(document)
-        return
-    picked, left_out = document["picked"], document["near_duplicates"]
-    typer.echo(f"{output}: {len(picked)} of {document['frames']} frames; {left_out} near-duplicates left out; first:")
-    for entry in picked[:5]:
-        typer.echo(f"  {entry['image']}: {entry['reason']}")
-    words = ["rcil", "prelabel", "--from", str(model), "--images", str(output), "-o", f"{output}_labelled"]
-    words += [] if scale is None else ["--scale", f"{scale:g}"]
-    typer.echo(f"look at {output / 'contact_sheet.jpg'}, then\n  {shlex.join(words)}")
-
-
-def prelabel(
-    model: Start,
-    images: Annotated[Path, typer.Option(help="A folder of images or a site folder; existing masks are not read.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The site folder to create; must not exist or must be empty.")
-    ],
-    min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, help="Pixels with a lower confidence become 255 (ignore).")
-    ] = defaults.MIN_CONFIDENCE,
-    scale: TrainingScale = None,
-    overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="|".join(TARGETS),
-            help="Write for a labelling tool instead of a site folder.",
-            autocompletion=one_of(*TARGETS),
-        ),
-    ] = None,
-    device: Device = None,
-    dry_run: DryRunFlag = False,
-    as_json: AsJson = False,
-) -> None:
-    """Label new images with the predictions of a model, as a site folder to correct and extend with a new class.
-
-    prelabel.json lists the images, least confident first. With --to, the labels can be corrected in a labelling tool
-    and come back with `rcil data convert`.
-
-    Example: `rcil prelabel --from deployed.safetensors --images photos -o my_site --overlays`
-
-    Example: `rcil prelabel --from deployed.safetensors --images photos -o for_cvat --to cvat`
-    """
-    say = make_notifier(as_json=as_json)
-    announce_device(device, say)
-    announce_scale([model], scale, say)
-    from rcil.labelling.prelabel import dry_run as dry
-    from rcil.labelling.prelabel import prelabel as run
-
-    if dry_run:
-        print_dry_run(dry(model, images, output, overlays=overlays, kind=kind), as_json=as_json)
-        return
-    with progress_line("labelling") as progress:
-        document = run(
-            model,
-            images,
-            output,
-            min_confidence=min_confidence,
-            scale=scale,
-            overlays=overlays,
-            kind=kind,
-            device=device or "auto",
-            progress=progress,
-        )
-    if as_json:
-        print_json(document)
-        return
-    typer.echo(f"{output}: {len(document['images'])} images; review first:")
-    for entry in document["images"][:5]:
-        typer.echo(f"  {entry['image']}: {entry['mean_confidence']:.1%} confident, {entry['unsure']:.1%} ignored")
-    if kind is not None:
-        print_next_steps(output, kind)
-        return
-    typer.echo(f"next: name the new class in {output / document['classes_file']}, correct the masks and label it, then")
-    typer.echo(f"  rcil add-class --from {model} --data {output} --class NAME -o NAME")
 
 
 def refit(
@@ -354,9 +210,7 @@ def refit(
 
     Example: `rcil refit --from step1.safetensors --previous step0.safetensors --data my_site -o better.safetensors`
     """
-    say = make_notifier(as_json=as_json)
-    announce_device(device, say)
-    announce_scale([model], scale, say)
+    announce_inference(device, [model], scale, make_notifier(as_json=as_json))
     from rcil.site.refit import refit as run
 
     with progress_line("looking at images") as progress:

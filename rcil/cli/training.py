@@ -10,6 +10,7 @@ import typer
 from rcil.cli.completion import METHODS, files, presets, some_of
 from rcil.cli.console import make_notifier, print_dry_run, print_json
 from rcil.cli.options import AsJson, Device, DryRunFlag, Overrides, Resume, Seeds, TaskFile, with_device
+from rcil.core.documents import comma_separated
 from rcil.core.errors import ConfigError
 from rcil.core.log import is_quiet
 from rcil.hardware.devices import announce_device
@@ -37,7 +38,7 @@ def train(
     from rcil.cli.tables import print_estimate, print_results
     from rcil.core.files import check_writable
     from rcil.hardware.processes import leave, started
-    from rcil.tasks.task import load_task
+    from rcil.tasks.load import load_task, naming_lines
     from rcil.training.estimate import estimate
     from rcil.training.run import check_start, run_task
 
@@ -51,10 +52,11 @@ def train(
     if rank == 0:
         announce_training(loaded.training, processes, make_notifier(as_json=as_json))
     if rank == 0 and (dry_run or not (as_json or is_quiet())):
-        print_estimate(estimate(loaded, processes), as_json=as_json)
+        with naming_lines(task):
+            print_estimate(estimate(loaded, processes), as_json=as_json)
     if dry_run:
         return
-    with progress(quiet=not talks) as listen:
+    with naming_lines(task), progress(quiet=not talks) as listen:
         results = run_task(loaded, output, resume=resume, listen=listen)
     if talks:
         print_results(results, output)
@@ -83,17 +85,18 @@ def compare(
     Example: `rcil compare task.yaml -o table --methods fine-tuning,mib,rcil --seeds 3 --jobs 2`
     """
     from rcil.cli.progress import progress
-    from rcil.tasks.task import load_task
+    from rcil.tasks.load import load_task, naming_lines
     from rcil.training.compare import as_markdown, comparison_dry_run
     from rcil.training.compare import compare as run_comparison
 
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+    names = comma_separated(methods)
     loaded = load_task(task, with_device(override, device))
     announce_device(loaded.training.device, make_notifier(as_json=as_json))
     if dry_run:
-        print_dry_run(comparison_dry_run(loaded, names, seeds, output), as_json=as_json)
+        with naming_lines(task):
+            print_dry_run(comparison_dry_run(loaded, names, seeds, output), as_json=as_json)
         return
-    with progress(quiet=as_json) as listen:
+    with naming_lines(task), progress(quiet=as_json) as listen:
         say = make_notifier(as_json=as_json)
         document = run_comparison(loaded, names, seeds, output, jobs=jobs, listen=listen, announce=say)
     if as_json:

@@ -1,4 +1,4 @@
-"""Parsing of JSON and YAML, where every kind of invalid text raises a `ValueError`.
+"""Parsing of JSON, YAML and lists, where every kind of invalid text raises a `ValueError`.
 
 PyYAML is imported when it is needed, because commands that only write JSON would start more slowly.
 """
@@ -20,6 +20,11 @@ MAX_PARTS, MAX_DEPTH = 100_000, 50
 def write_json(path: Path, document: object) -> None:
     """Write a JSON file atomically."""
     write_file(path, json.dumps(document, indent=2) + "\n")
+
+
+def comma_separated(text: str) -> tuple[str, ...]:
+    """The names in `a, b`; an empty text has none."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_json(text: str | bytes) -> Any:

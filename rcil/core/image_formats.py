@@ -127,7 +127,7 @@ def _directory(data: bytes, order: str, at: int) -> tuple[dict[int, tuple[int, .
         if kind not in _KINDS or count > len(data):
             continue
         length = struct.calcsize(f"{order}{count}{_KINDS[kind]}")
-        place = entry + 8 if length <= 4 else struct.unpack_from(f"{order}I", data, entry + 8)[0]
+        offset = entry + 8 if length <= 4 else struct.unpack_from(f"{order}I", data, entry + 8)[0]
         if count:
-            tags[tag] = struct.unpack_from(f"{order}{count}{_KINDS[kind]}", data, place)
+            tags[tag] = struct.unpack_from(f"{order}{count}{_KINDS[kind]}", data, offset)
     return tags, struct.unpack_from(f"{order}I", data, at + 2 + 12 * entries)[0]

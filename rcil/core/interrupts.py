@@ -112,7 +112,6 @@ def ignore_in_worker(worker: int) -> None:
     batch that its parent is waiting for. A worker that is handing over a batch while its parent ends has nothing to
     report either.
     """
-    del worker
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     sys.excepthook = _report_unless_parent_ended

@@ -79,7 +79,6 @@ def _state_of(path: Path) -> tuple[int, int]:
 @functools.lru_cache(maxsize=100_000)
 def _values(mask: Path, size: int, changed: int) -> tuple[int, ...]:
     """Values in a mask file; size and modification time are part of the cache key."""
-    del size, changed
     return tuple(np.unique(read_mask(mask)).tolist())
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from rcil.core.documents import parse_json, parse_yaml
 from rcil.core.drawing import Image, lut_of
-from rcil.core.files import replacing, write_file
+from rcil.core.files import write_file
 from rcil.core.images import SUFFIXES
 from rcil.core.palette import Colour, colours_for, voc_colour
 from rcil.core.reading import DataError, existing_folder, is_text, printable, read_lines
@@ -214,8 +214,7 @@ def _recorded_split(root: Path, samples: list[Sample], seed: int, *, record: boo
         splits[known.get(sample.name) or _assigned(sample.name, seed, held_out)].append(sample)
     if record and any(sample.name not in known for sample in samples):
         document = {"seed": seed, "held_out": held_out, **{k: [s.name for s in v] for k, v in splits.items()}}
-        with replacing(path) as part:
-            part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_file(path, json.dumps(document, indent=1) + "\n")
     return splits
 
 

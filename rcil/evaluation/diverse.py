@@ -28,6 +28,9 @@ class Wish:
 def choose(wishes: Sequence[Wish], thumbnails: NDArray[np.integer]) -> list[tuple[int, str]]:
     """Choose images with their captions, none of which look alike.
 
+    The first image of a wish is its most interesting one. The others are those that differ most from what was chosen,
+    among the first third of the wish.
+
     Args:
         wishes: What to show, most important first.
         thumbnails: From `thumbnail`, of every image [N, SIDE * SIDE].
@@ -35,14 +38,17 @@ def choose(wishes: Sequence[Wish], thumbnails: NDArray[np.integer]) -> list[tupl
     vectors = unit_vectors(thumbnails)
     chosen: dict[int, str] = {}
 
-    def is_new(index: int) -> bool:
-        return not chosen or float((vectors[list(chosen)] @ vectors[index]).max()) < ALIKE
+    def likeness(index: int) -> float:
+        return float((vectors[list(chosen)] @ vectors[index]).max()) if chosen else -1.0
 
     for wish in wishes:
-        end = len(chosen) + wish.count
-        for index, caption in zip(wish.images, wish.captions, strict=True):
-            if len(chosen) < end and is_new(index):
-                chosen[index] = caption
+        captions = dict(zip(wish.images, wish.captions, strict=True))
+        for number in range(wish.count):
+            new = [index for index in captions if index not in chosen and likeness(index) < ALIKE]
+            if not new:
+                break
+            index = new[0] if number == 0 else min(new[: max(wish.count, len(captions) // 3)], key=likeness)
+            chosen[index] = captions[index]
     for wish in wishes:
         for index, caption in zip(wish.images, wish.captions, strict=True):
             if len(chosen) < MIN_SHOWN:

@@ -48,8 +48,11 @@ class Confusion:
 
     @property
     def iou(self) -> NDArray[np.float64]:
-        """IoU of every class; NaN for a class that neither occurs nor is predicted."""
-        return iou_of(counts_of(self.matrix))
+        """IoU of every class; NaN for a class that no mask labels, as in the published codes.
+
+        Predictions of such a class count as misses of the classes that the masks have there.
+        """
+        return np.where(self.matrix.sum(axis=1) > 0, iou_of(counts_of(self.matrix)), np.nan)
 
     @property
     def pixel_accuracy(self) -> float:
@@ -79,7 +82,7 @@ class ClassResult:
     name: str
     step: int
     iou: float
-    """IoU from 0 to 1; NaN if the class neither occurs nor is predicted."""
+    """IoU from 0 to 1; NaN if no mask labels the class."""
     pixels: int
     """Number of pixels of the class in the masks."""
     interval: Interval | None = None

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from rcil.losses.completed import UNNAMED, certain_labels, completed_cross_entropy, taught_cross_entropy
 from rcil.losses.distill import encoder_mse, knowledge_distillation
-from rcil.losses.icarl import binary_cross_entropy, icarl_cross_entropy, lwf_mc, sigmoid_distillation, sigmoid_step
+from rcil.losses.icarl import binary_cross_entropy, sigmoid_distillation, sigmoid_step
+from rcil.losses.maps import fold_new_channels
 from rcil.losses.pcd import (
     PCD_FACTORS,
     WINDOWS,
     Padding,
     PcdFactors,
     channel_distance,
-    fold_new_channels,
     pcd_official,
     pcd_paper,
     spatial_distance,
 )
-from rcil.losses.pod import local_pod, local_pod_embedding
+from rcil.losses.pod import local_pod_embedding
 from rcil.losses.pooling import PoolKind, map_distances, pcd_maps
 from rcil.losses.pseudo import Convention, EntropyHistogram, normalised_entropy, pseudo_labels
 from rcil.losses.reduce import Reduction
@@ -54,11 +54,8 @@ __all__ = [
     "completed_cross_entropy",
     "encoder_mse",
     "fold_new_channels",
-    "icarl_cross_entropy",
     "knowledge_distillation",
-    "local_pod",
     "local_pod_embedding",
-    "lwf_mc",
     "map_distances",
     "normalised_entropy",
     "pcd_maps",

@@ -1,4 +1,4 @@
-"""Losses on independent sigmoids: binary cross entropy, iCaRL's targets, LwF-MC and a continual step.
+"""Losses on one sigmoid per class, as in iCaRL and LwF-MC: labels, distillation, and both in a continual step.
 
 https://arxiv.org/abs/1611.07725
 """
@@ -31,39 +31,9 @@ def binary_cross_entropy(
         reduction: See `reduce_pixels`.
     """
     valid = labels != ignore_index
-    target = _one_hot(labels, valid, logits)
+    index = labels.where(valid, labels.new_zeros(())).long().unsqueeze(1)
+    target = torch.zeros_like(logits).scatter_(1, index, valid.unsqueeze(1).to(logits.dtype))
     return reduce_pixels(_sum_over_classes(logits, target), valid, reduction)
-
-
-@full_precision
-def icarl_cross_entropy(
-    logits: Tensor,
-    labels: Tensor,
-    old_logits: Tensor,
-    *,
-    keep_background: bool = False,
-    ignore_index: int = 255,
-    reduction: Reduction = "mean_all",
-) -> Tensor:
-    """Cross entropy summed over classes: old classes learn from the teacher's sigmoid, new ones from the labels.
-
-    All pixels count, because the teacher has an answer everywhere. In the channels that learn from the labels, an
-    ignored pixel is a negative. So both means are equal.
-
-    Args:
-        logits: The student's logits [N, C, H, W].
-        labels: Class ids [N, H, W].
-        old_logits: The teacher's logits [N, O, H, W], O <= C.
-        keep_background: Let background learn from the labels as well.
-        ignore_index: Label of the pixels without annotation.
-        reduction: See `reduce_pixels`.
-    """
-    check_old_classes(old_logits.shape[1], logits.shape[1])
-    target = _one_hot(labels, labels != ignore_index, logits)
-    first = 1 if keep_background else 0
-    taught = old_logits[:, first:].sigmoid().to(target.dtype)
-    target = torch.cat((target[:, :first], taught, target[:, old_logits.shape[1] :]), dim=1)
-    return reduce_pixels(_sum_over_classes(logits, target), None, reduction)
 
 
 @full_precision
@@ -79,23 +49,6 @@ def sigmoid_distillation(logits: Tensor, old_logits: Tensor) -> Tensor:
     old = logits[:, :old_classes]
     # |O| times the mean over classes and pixels is the mean over pixels of the sum over classes.
     return _sum_over_classes(old, old_logits.sigmoid().to(old.dtype)).mean()
-
-
-@full_precision
-def lwf_mc(
-    logits: Tensor, labels: Tensor, old_logits: Tensor, *, weight: float = 10.0, ignore_index: int = 255
-) -> Tensor:
-    """LwF-MC: binary cross entropy with the labels plus weight * `sigmoid_distillation`.
-
-    Args:
-        logits: The student's logits [N, C, H, W].
-        labels: Class ids [N, H, W].
-        old_logits: The teacher's logits [N, O, H, W], O <= C.
-        weight: Importance of the teacher.
-        ignore_index: Label of the pixels without loss in the first term.
-    """
-    classification = binary_cross_entropy(logits, labels, ignore_index=ignore_index)
-    return classification + weight * sigmoid_distillation(logits, old_logits)
 
 
 @full_precision
@@ -123,12 +76,6 @@ def sigmoid_step(logits: Tensor, labels: Tensor, old_logits: Tensor, *, ignore_i
     weight[:, old_classes:] = (labels != ignore_index).unsqueeze(1).to(logits.dtype)
     loss = F.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
     return loss.sum(dim=1).mean()
-
-
-def _one_hot(labels: Tensor, valid: Tensor, logits: Tensor) -> Tensor:
-    """Labels [N, H, W] as zeros and ones [N, C, H, W] like the logits, all zero where not valid."""
-    index = labels.where(valid, labels.new_zeros(())).long().unsqueeze(1)
-    return torch.zeros_like(logits).scatter_(1, index, valid.unsqueeze(1).to(logits.dtype))
 
 
 def _sum_over_classes(logits: Tensor, target: Tensor) -> Tensor:

@@ -30,25 +30,13 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.losses.maps import class_schedule, fold_new_channels, matched, mean_of_layers, paired
+from rcil.losses.maps import class_schedule, matched, mean_of_layers, paired
 from rcil.losses.precision import full_precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
-
-__all__ = [
-    "PCD_FACTORS",
-    "WINDOWS",
-    "Padding",
-    "PcdFactors",
-    "channel_distance",
-    "fold_new_channels",
-    "pcd_official",
-    "pcd_paper",
-    "spatial_distance",
-]
 
 Padding = Literal["half", "valid"]
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from rcil.core.errors import ConfigError
-from rcil.losses.maps import class_schedule, mean_of_layers, paired
 from rcil.losses.precision import full_precision
 
 if TYPE_CHECKING:
@@ -45,34 +44,3 @@ def local_pod_embedding(x: Tensor, scales: Sequence[int] = (1, 2, 4)) -> Tensor:
         both = torch.cat((cells.mean(dim=5).flatten(3), cells.mean(dim=4).flatten(3)), dim=3)
         parts.append(both.flatten(1))
     return torch.cat(parts, dim=1)
-
-
-@full_precision
-def local_pod(
-    new_maps: Sequence[Tensor],
-    old_maps: Sequence[Tensor],
-    *,
-    classes: int,
-    new_classes: int,
-    factor: float = 0.01,
-    logits_factor: float = 5e-4,
-    scales: Sequence[int] = (1, 2, 4),
-) -> Tensor:
-    """PLOP's distillation: L2 distance of the embeddings of squared maps, times sqrt(classes / new_classes).
-
-    Args:
-        new_maps: The student's maps [N, C, H, W]: features first, the low-resolution logits last. The new classes'
-            channels of the logits are summed into background.
-        old_maps: The teacher's maps of the same layers.
-        classes: All classes so far, background and this step's included.
-        new_classes: Classes this step adds.
-        factor: Weight of the feature maps (ADE20K: 1e-3).
-        logits_factor: Weight of the last map (ADE20K: 1e-5).
-        scales: Numbers of cells per side.
-    """
-    distances = []
-    for new, old in paired(new_maps, old_maps):
-        # Both means are linear, so the embedding of the difference is the difference of the embeddings.
-        difference = local_pod_embedding((new - old) * (new + old), scales)
-        distances.append(torch.linalg.vector_norm(difference, dim=1).mean())
-    return mean_of_layers(distances, factor, logits_factor, class_schedule(classes, new_classes))

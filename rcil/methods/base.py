@@ -150,7 +150,6 @@ class Method(ABC):
             info: The step.
             images: Some whole training images [N, 3, H, W] with their labels [N, H, W], read lazily.
         """
-        del previous, teacher, info, images
         return student
 
     @abstractmethod

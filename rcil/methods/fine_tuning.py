@@ -41,7 +41,6 @@ class FineTuning(Method):
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """Cross entropy alone."""
-        del old
         return LossTerms(ce=cross_entropy(new.logits, labels, info.weights))
 
 

@@ -58,7 +58,6 @@ class LwfMc(Method):
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """BCE + weight * |O| * mean BCE with the teacher."""
-        del info
         terms = LossTerms(bce=binary_cross_entropy(new.logits, labels))
         if old is not None:
             terms["kd"] = self.weight * sigmoid_distillation(new.logits, old.logits)

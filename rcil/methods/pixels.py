@@ -79,11 +79,11 @@ def _interpolated(features: Tensor, indices: Tensor, height: int, width: int) ->
     return upper.lerp(lower, down.to(rows))
 
 
-def _neighbours(places: Tensor, size: int, small: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Both neighbours in a row of `small` pixels of each place [P] in a row of `size`, and the weights [P, 1] of the
+def _neighbours(indices: Tensor, size: int, small: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Both neighbours in a row of `small` pixels of each pixel [P] of a row of `size`, and the weights [P, 1] of the
     second ones.
     """
-    centre = ((places + 0.5) * (small / size) - 0.5).clamp(min=0)
+    centre = ((indices + 0.5) * (small / size) - 0.5).clamp(min=0)
     first = centre.long()
     return first, (first + 1).clamp(max=small - 1), (centre - first)[:, None]
 

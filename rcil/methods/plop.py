@@ -42,7 +42,6 @@ class Plop(Method):
 
     def prepare(self, batches: Iterable[tuple[Maps, Tensor]], info: StepInfo, student: Network) -> None:
         """Compute the median entropy of every old class on this step's background."""
-        del student
         if info.new == 0 or info.old == 0:
             return
         self._thresholds = entropy_thresholds(batches, info, self.median, self.floor, self.sum_over_processes)

@@ -46,7 +46,6 @@ class Strict(Method):
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """UNCE; plain cross entropy in step 0, which trains everything."""
-        del old
         if info.old == 0:
             return LossTerms(ce=cross_entropy(new.logits, labels, info.weights))
         return LossTerms(unce=step_cross_entropy(new.logits, labels, info))

@@ -31,8 +31,8 @@ p { max-width: 45rem; white-space: pre-line; overflow-wrap: anywhere }
 .note { font-size: .9rem }
 .scroll { overflow-x: auto }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap }
-thead th { border-bottom: 2px solid var(--line) }
+th, td { padding: .3rem .55rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap }
+thead th { border-bottom: 2px solid var(--line); white-space: normal }
 tbody tr:nth-child(even) > * { background: var(--stripe) }
 tr > :first-child { position: sticky; left: 0; padding-left: .3rem; background: var(--page); text-align: left;
   font-weight: normal; white-space: normal; overflow-wrap: anywhere; min-width: 7rem }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,17 +72,17 @@ def _improve(verdict: Verdict, run: Run) -> Iterator[Step]:
     broken = {role: [f.name for f in verdict.findings if (f.role, f.state) == (role, "broken")] for role in _ROLES}
     if names := broken["old"]:
         yield Step(
-            f"To forget less of {', '.join(names)}: add training images that also show it, or use a lower --lr or "
-            "a smaller --minutes. If nothing of the old classes may change, train only the classifier row of the new "
-            "class:",
+            f"To forget less of {', '.join(names)}: add training images that also show {_it(names)}, or use a lower "
+            "--lr or a smaller --minutes. If nothing of the old classes may change, train only the classifier row of "
+            "the new class:",
             _add_class(run, "strict", "--strict"),
         )
     if names := broken["new"]:
         counts = ", ".join(f"{name}: {run.labelled.get(name, 0)}" for name in names)
         yield Step(
-            f"To learn {', '.join(names)} better: label more images that show it (training images now: {counts}), "
-            "train longer with a larger --minutes, and use a larger --scale if the objects are small. Objects that the "
-            "masks leave out are learned as background; look for them on the contact sheet:",
+            f"To learn {', '.join(names)} better: label more images that show {_it(names)} (training images now: "
+            f"{counts}), train longer with a larger --minutes, and use a larger --scale if the objects are small. "
+            "Objects that the masks leave out are learned as background; look for them on the contact sheet:",
             _line("rcil", "data", "check", run.data),
         )
         if run.method == "strict":
@@ -97,6 +97,10 @@ def _improve(verdict: Verdict, run: Run) -> Iterator[Step]:
 
 
 _ROLES = ("old", "background", "new")
+
+
+def _it(names: Sequence[str]) -> str:
+    return "it" if len(names) == 1 else "them"
 
 
 def _export(run: Run) -> str:

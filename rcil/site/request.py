@@ -17,7 +17,8 @@ from rcil.model.architecture import FrozenModel
 from rcil.model.header import read_header
 from rcil.site.recipe import derive
 from rcil.tasks.compatibility import check_augmentation
-from rcil.tasks.task import Count, MethodSection, Scale, TrainingSection, apply_override, explained
+from rcil.tasks.load import apply_override, explained
+from rcil.tasks.task import Count, MethodSection, Scale, TrainingSection
 from rcil.training.run_record import check_record, write_record
 
 RECORD = "add_class.yaml"
@@ -26,7 +27,7 @@ SECTIONS = ("training", "method")
 
 
 def _pair(value: Any) -> Any:
-    return (value, value) if isinstance(value, int | float) else value
+    return (value, value) if isinstance(value, int | float | str) else value
 
 
 Rate = Annotated[float, Field(gt=0, le=defaults.MAX_LR)]
@@ -63,7 +64,7 @@ class Request(FrozenModel):
     """Minimum IoU in percent of a new class."""
     max_background_drop: Annotated[float, Field(ge=0)] | None = None
     """Maximum drop in IoU points of background; None: any."""
-    seed: Annotated[int, Field(ge=0)] = defaults.SEED
+    seed: Annotated[int, Field(ge=0, le=defaults.MAX_SEED)] = defaults.SEED
     minutes: Annotated[float, Field(gt=0, le=defaults.MAX_MINUTES)] | None = None
     """Time budget of the whole command; None: the default of the device."""
     derived: dict[str, str] = Field(default_factory=dict)

@@ -118,6 +118,10 @@ def amount_problems(amounts: Mapping[str, tuple[int, int]]) -> list[Problem]:
 
 def size_problems(sizes: Sequence[tuple[int, int]], crop: int, scale: float) -> list[Problem]:
     """Check whether the training images (height, width), resized by `scale`, fill the crops."""
+    largest = max((max(size) * scale for size in sizes), default=crop)
+    if largest < crop / 2:
+        text = f"crop {crop} is more than twice as large as the largest image ({largest:.0f} pixels at scale {scale:g})"
+        return [Problem("error", "training.crop", f"{text}: crops would be mostly padding; use a smaller --crop")]
     sides = [min(size) * scale for size in sizes]
     tiny, small = sum(s < MIN_SIDE for s in sides), sum(MIN_SIDE <= s < crop / 2 for s in sides)
     problems = []

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 MAX_SIDE = 4096
 """Largest side of a square of pixels that a network trains or is tested on."""
-MAX_SEED = 2**32 - 1
 MAX_WORKERS = 256
 MAX_LR = {"sgd": 2.0, "adamw": 0.1}
 """Largest learning rate by optimiser. Trainings diverge well below it."""

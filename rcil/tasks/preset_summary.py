@@ -9,8 +9,9 @@ from rcil.data.class_names import CITYSCAPES, VOC
 from rcil.data.datasets.ade import CLASSES as ADE_CLASSES
 from rcil.data.datasets.cityscapes import CITIES, TRAINING_CITIES
 from rcil.presets import preset_names
+from rcil.tasks.load import load_task
 from rcil.tasks.plan import resolve_domains, resolve_groups
-from rcil.tasks.task import Task, load_task
+from rcil.tasks.task import Task
 
 _NAMES = {
     "voc": tuple(VOC),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rcil.tasks.task import Task, load_task
+from rcil.tasks.load import load_task
+from rcil.tasks.task import Task
 
 _VOC = {
     "fine-tuning": (12.9, 3.9, 3.9),

@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -17,21 +15,15 @@ from pydantic import (
 
 from rcil import defaults
 from rcil.core.device_names import check_device_name
-from rcil.core.documents import parse_yaml
-from rcil.core.errors import ConfigError, did_you_mean
+from rcil.core.errors import ConfigError
 from rcil.losses.class_weights import ClassWeights
 from rcil.model.architecture import FrozenModel, NetworkShape
 from rcil.model.attached import Args, Factory
 from rcil.model.metadata import Level, Spread
-from rcil.presets import preset_names, preset_text
 from rcil.tasks import limits
 from rcil.tasks.compatibility import check_augmentation, check_norm_precision
-from rcil.tasks.places import Places, place_of, places_in
 from rcil.tasks.recipes import Recipe, with_recipe
 
-SECTIONS = "data, protocol, network, method, training"
-PATHS = ("data.root", "network.pretrained", "network.weights")
-"""Keys whose values are paths."""
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(ge=0.01, le=defaults.MAX_SCALE)]
@@ -297,7 +289,7 @@ class Task(FrozenModel):
     """A complete training run."""
 
     name: str = "task"
-    seed: Annotated[int, Field(ge=0, le=limits.MAX_SEED)] = 0
+    seed: Annotated[int, Field(ge=0, le=defaults.MAX_SEED)] = 0
     recipe: Recipe = "paper"
     """Where values come from that the sections `network` and `training` do not give: `site`, the default for site data,
     or `paper`; see `rcil.tasks.recipes`."""
@@ -330,140 +322,3 @@ class Task(FrozenModel):
         """The schedule with the learning rates of the task's own method."""
         own = self.method.lr.get(self.method.name)
         return self.training if own is None else self.training.model_copy(update={"lr": own})
-
-
-def load_task(path: Path, overrides: list[str] | None = None) -> Task:
-    """Read a task file or a preset and apply `a.b=c` overrides; unknown keys get a suggestion.
-
-    Keys that a file leaves out are those of the preset that it names as its `base`, or else have their defaults.
-
-    Args:
-        path: A YAML file, or the name of a preset if there is no such file.
-        overrides: Dotted keys with YAML values, for example `training.batch=8`.
-    """
-    preset = not path.is_file() and str(path) in preset_names()
-    try:
-        text = preset_text(str(path)) if preset else path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        hint = "Give a YAML file (the README shows one) or a preset."
-        if path.parent == Path():
-            hint += f" {did_you_mean(path.name, preset_names())}"
-        raise ConfigError(f"cannot read the task {path}", hint) from error
-    document = _on_base(parse_document(text, path, SECTIONS), path)
-    places = places_in(text, path, overrides)
-    for override in overrides or []:
-        apply_override(document, override)
-        key = override.partition("=")[0].strip()
-        _from_here(document, key)
-        if key == "training.lr" and isinstance(document.get("method"), dict):
-            document["method"].pop("lr", None)  # a learning rate on the command line is meant for every method
-    try:
-        task = Task.model_validate(document)
-    except ValidationError as error:
-        raise explained(error, path, places=places) from error
-    folder = Path() if preset else path.parent.resolve()  # a run may be resumed from another folder
-    own = {**task.method.others.get(task.method.name, {}), **task.method.options}
-    return task.model_copy(
-        update={
-            "data": _anchored(task.data, folder),
-            "network": _anchored_network(task.network, folder),
-            "method": task.method.model_copy(update={"options": own}),
-        }
-    )
-
-
-def _on_base(document: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The document on top of the preset that it names as its base, if any."""
-    name = document.pop("base", None)
-    if name is None:
-        return document
-    if not isinstance(name, str):
-        raise ConfigError(f"{path}: base is not the name of a preset", "`rcil presets` lists them.")
-    base = parse_document(preset_text(name), path, SECTIONS)
-    for key in PATHS:
-        _from_here(base, key)
-    return _merged(base, document)
-
-
-def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`base` with changes, section by section."""
-    inner = {key: _merged(base[key], value) for key, value in changes.items() if _are_sections(base.get(key), value)}
-    return {**base, **changes, **inner}
-
-
-def _are_sections(*values: object) -> bool:
-    return all(isinstance(value, dict) for value in values)
-
-
-def parse_document(text: str, path: Path, sections: str) -> dict[str, Any]:
-    """Parse a task file; `path` and `sections` are used in error messages."""
-    try:
-        document = parse_yaml(text)
-    except ValueError as error:
-        raise ConfigError(f"{path} is not YAML: {error}", "Check indentation and colons.") from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path} is not a task", f"A task has the sections {sections}.")
-    return document
-
-
-def apply_override(document: dict[str, Any], override: str) -> None:
-    """Set the value of one dotted key."""
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"'{override}' is not an override", "Write key=value, for example training.batch=8.")
-    *sections, last = key.strip().split(".")
-    target = document
-    for section in sections:
-        inner = target.setdefault(section, {})
-        if not isinstance(inner, dict):
-            raise ConfigError(f"'{section}' in '{override}' is not a section", "Check the key.")
-        target = inner
-    try:
-        target[last] = parse_yaml(text)
-    except ValueError as error:
-        raise ConfigError(f"the value in '{override}' is not YAML", "Quote it.") from error
-
-
-def _from_here(document: dict[str, Any], key: str) -> None:
-    """Resolve a path given on the command line against the current folder, not the folder of the task file."""
-    if key in PATHS:
-        section, name = key.split(".")
-        value = document.get(section, {}).get(name)
-        if isinstance(value, str) and value != "imagenet":
-            document[section][name] = str(Path(value).absolute())
-
-
-def explained(
-    error: ValidationError, path: Path, task: type[BaseModel] = Task, places: Places | None = None
-) -> ConfigError:
-    """Convert a validation error of a task, the first about a value that the user gave, into a message for users.
-
-    Args:
-        error: The error.
-        path: The task file.
-        task: The model that was validated.
-        places: See `places_in`.
-    """
-    found = error.errors()
-    first = next((one for one in found if one["loc"] in (places or {})), found[0])  # not a value that follows from it
-    loc, text = first["loc"], first["msg"].removeprefix("Value error, ")
-    where, place = ".".join(map(str, loc)), place_of(loc, text, path, places or {})
-    if first["type"] == "extra_forbidden":
-        section: Any = task
-        for part in loc[:-1]:
-            section = section.model_fields[part].annotation
-        return ConfigError(f"{place}: unknown key '{where}'", did_you_mean(str(loc[-1]), section.model_fields))
-    if first["type"] == "less_than_equal":
-        text = f"{first['input']} is too large; the maximum is {first['ctx']['le']:g}"
-    if first["type"] in ("tuple_type", "list_type"):
-        text = f"{first['input']!r} is not a list"
-    return ConfigError(f"{place}: {where or 'task'}: {text}", "Correct the value.")
-
-
-def _anchored(section: DataSection, folder: Path) -> DataSection:
-    return section.model_copy(update={"root": folder / section.root})
-
-
-def _anchored_network(section: NetworkSection, folder: Path) -> NetworkSection:
-    given = {"pretrained": section.pretrained, "weights": section.weights}
-    return section.model_copy(update={key: folder / path for key, path in given.items() if isinstance(path, Path)})

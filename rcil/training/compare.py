@@ -12,7 +12,7 @@ from typing import Any
 
 from rcil.core.documents import write_json
 from rcil.core.errors import ConfigError
-from rcil.core.files import check_writable, replacing
+from rcil.core.files import check_writable, write_file
 from rcil.core.log import DryRun, Notify
 from rcil.methods import Method, check_names, make_method
 from rcil.report.pages import as_text, paper_column, write_comparison
@@ -83,7 +83,7 @@ def compare(
             leader = step0.setdefault(cell.group, cell.folder)
             shared = None if leader == cell.folder else leader
             runs.append(run_task(cell.task, cell.folder, resume=True, step0_of=shared, listen=listen))
-        rows[name] = {**over_seeds([last_step(run, first) for run in runs]), "curve": curve(runs, first)}
+        rows[name] = {**over_seeds([step_means(run["steps"][-1], first) for run in runs]), "curve": curve(runs, first)}
         if "paper" in runs[0]:
             rows[name]["paper"] = runs[0]["paper"]
         document = {
@@ -93,8 +93,7 @@ def compare(
             "rows": _without_nan(rows),
         }
         write_json(output / "compare.json", document)
-        with replacing(output / "compare.md") as part:
-            part.write_text(as_markdown(document), encoding="utf-8")
+        write_file(output / "compare.md", as_markdown(document))
         write_comparison(output, document)
     return document
 
@@ -128,11 +127,6 @@ def cell_of(task: Task, method: str, seed: int) -> Task:
     lr = {name: rates for name, rates in task.method.lr.items() if name == method}
     section = TaskMethodSection(name=method, options=options_of(task).get(method, {}), lr=lr)
     return task.model_copy(update={"seed": seed, "method": section})
-
-
-def last_step(results: dict[str, Any], first: set[str]) -> dict[str, float]:
-    """Mean IoU after the last step over the classes of step 0, the later ones, and all."""
-    return step_means(results["steps"][-1], first)
 
 
 def curve(runs: Sequence[dict[str, Any]], first: set[str]) -> list[dict[str, Any]]:

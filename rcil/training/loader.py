@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from rcil.core.errors import RcilError
-from rcil.core.interrupts import ignore_in_worker
+from rcil.core.interrupts import deferred, ignore_in_worker
 from rcil.core.masks import read_mask
 from rcil.data.types import IGNORE, Sample
 from rcil.evaluation.evaluate import read_pair
@@ -172,23 +172,50 @@ class Crops(Dataset[Item]):
         return as_input(self.metadata, image)[None], torch.from_numpy(mask).long()[None]
 
 
-class _Careful(Dataset[Item | RcilError]):
-    """The same crops, but an `RcilError` is returned as a value: torch would add a traceback to its message."""
+class _Careful(Dataset[Any]):
+    """The same items, but an `RcilError` is returned as a value: torch would add a traceback to its message."""
 
-    def __init__(self, crops: Crops) -> None:
-        self.crops = crops
+    def __init__(self, items: Dataset[Any]) -> None:
+        self.items = items
 
-    def __getitem__(self, key: tuple[int, int]) -> Item | RcilError:
+    def __getitem__(self, key: Any) -> Any:
         try:
-            return self.crops[key]
+            return self.items[key]
         except RcilError as error:
             return error
 
 
-def _collated(items: list[Item | RcilError]) -> Batch | RcilError:
+def _collated(items: list[Any]) -> Any:
     """A batch, or the first error in it."""
     failed = next((item for item in items if isinstance(item, RcilError)), None)
     return default_collate(items) if failed is None else failed
+
+
+def load_batches(
+    items: Dataset[Any], keys: Iterable[list[Any]], workers: int, *, pinned: bool = False
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of the items, which are pairs, in the order of the keys; an `RcilError` of an item is raised here.
+
+    Args:
+        items: What the worker processes load, by key.
+        keys: The keys of every batch.
+        workers: Number of worker processes.
+        pinned: Use page-locked memory, which a GPU copies asynchronously.
+    """
+    loader: DataLoader[Any] = DataLoader(
+        _Careful(items),
+        batch_sampler=keys,
+        num_workers=workers,
+        generator=torch.Generator().manual_seed(0),  # torch's global generator, which draws drop-path, stays untouched
+        collate_fn=_collated,
+        worker_init_fn=ignore_in_worker,
+        pin_memory=pinned,
+    )
+    for found in started(loader):
+        if isinstance(found, RcilError):
+            raise found
+        first, second = found
+        yield first, second
 
 
 def epoch_order(
@@ -262,6 +289,12 @@ def grouped(order: list[int], batch: int) -> list[list[int]]:
     return [order[start : start + batch] for start in range(0, len(order) - batch + 1, batch)]
 
 
+def started(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The batches of a loader. A signal waits until its processes are started: raised in a fork, it would be lost."""
+    with deferred():
+        return iter(loader)
+
+
 def batches(
     crops: Crops, epoch: int, first: int = 0, share: Share | None = None, *, pinned: bool = False
 ) -> Iterator[list[Batch]]:
@@ -277,22 +310,9 @@ def batches(
     share = share or Share()
     order = crops.order(epoch)[first:]
     keys = [[(epoch, index) for index in piece] for group in order for piece in share.pieces(group)]
-    generator = torch.Generator().manual_seed(0)  # leaves torch's global generator, which draws drop-path, untouched
-    loader: DataLoader[Any] = DataLoader(
-        _Careful(crops),
-        batch_sampler=keys,
-        num_workers=crops.settings.workers,
-        generator=generator,
-        collate_fn=_collated,
-        worker_init_fn=ignore_in_worker,
-        pin_memory=pinned,
-    )
     pieces: list[Batch] = []
-    for found in loader:
-        if isinstance(found, RcilError):
-            raise found
-        images, labels = found
-        pieces.append((images, labels))
+    for piece in load_batches(crops, keys, crops.settings.workers, pinned=pinned):
+        pieces.append(piece)
         if len(pieces) == share.parts:
             yield pieces
             pieces = []

@@ -57,10 +57,20 @@ class Event:
     lr: float = 0.0
     miou: float | None = None
     """Mean IoU of the held-out images, after a validation."""
-    looked: tuple[int, int] | None = None
+    processed: tuple[int, int] | None = None
     """Processed whole images and their total, before the first epoch or after the last."""
     finished: bool = False
     """Whether this is the end of an epoch that is not validated."""
+
+    @property
+    def done(self) -> int:
+        """Finished iterations of the step."""
+        return self.epoch * self.iterations + self.iteration
+
+    @property
+    def total(self) -> int:
+        """All iterations of the step."""
+        return self.epochs * self.iterations
 
 
 Listener = Callable[[Event], None]
@@ -388,7 +398,7 @@ def _whole(job: StepJob, listen: Listener, now: Event) -> Iterator[Batch]:
     numbers = looked_at(len(job.crops), job.settings.finishing_images)
     for taken, number in enumerate(numbers, 1):
         yield job.crops.whole(number, job.scale)
-        listen(replace(now, looked=(taken, len(numbers))))
+        listen(replace(now, processed=(taken, len(numbers))))
 
 
 def looked_at(count: int, wanted: int) -> range:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -65,16 +65,17 @@ def check_memory(needed: int, device: torch.device, settings: TrainingSection, s
     free = free_memory(device)
     if free is None or needed <= free:
         return
+    pieces = _pieces(settings.batch, settings.accumulate * needed / max(free, 1))
+    remedy = "Lower training.crop" if pieces is None else f"Set training.accumulate to {pieces}, or lower training.crop"
     raise TrainingError(
         f"step {step} needs about {needed / GIB:.1f} GiB on {device.type} and {free / GIB:.1f} GiB are free",
-        f"Set training.accumulate to {_next_divisor(settings.batch, settings.accumulate)}, or lower training.batch "
-        "or training.crop.",
+        f"{remedy} or training.batch.",
     )
 
 
-def _next_divisor(batch: int, accumulate: int) -> int:
-    larger = (n for n in range(accumulate + 1, batch + 1) if batch % n == 0)
-    return next(larger, batch)
+def _pieces(batch: int, wanted: float) -> int | None:
+    """The smallest number of equal pieces of a batch that suffices; None if a piece would have a single image."""
+    return next((n for n in range(1, batch // 2 + 1) if batch % n == 0 and n >= wanted), None)
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -87,7 +88,8 @@ def free_memory(device: torch.device) -> int | None:
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
     give_back_memory()
-    return _smallest([_meminfo(Path("/proc/meminfo")), _cgroup(Path("/sys/fs/cgroup"))])
+    found = _meminfo(Path("/proc/meminfo")), _cgroup(Path("/sys/fs/cgroup"))
+    return min((value for value in found if value is not None), default=None)
 
 
 def weights_on(device: torch.device, models: Iterable[Network | None]) -> int:
@@ -112,7 +114,3 @@ def _cgroup(folder: Path) -> int | None:
     stat = folder / "memory.stat"
     fields = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
     return int(limit) - int(used) + int(fields.get("inactive_file", 0)) if limit.isdigit() else None
-
-
-def _smallest(values: Sequence[int | None]) -> int | None:
-    return min((value for value in values if value is not None), default=None)

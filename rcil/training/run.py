@@ -45,7 +45,7 @@ from rcil.tasks.plan import Plan, StepPlan, make_plan
 from rcil.tasks.published import published_miou
 from rcil.tasks.task import NetworkSection, Task
 from rcil.training.loader import Crops, CropSettings
-from rcil.training.loop import Event, Listener, StepJob, evaluate_together, finish_first_step, train_step
+from rcil.training.loop import Listener, StepJob, evaluate_together, finish_first_step, train_step
 from rcil.training.run_record import record_task
 from rcil.training.state import read_state, write_state
 from rcil.training.tensorboard import both, tensorboard
@@ -80,7 +80,7 @@ def run_task(
         check_start(task, output, step0_of)
         with deterministic(task.training.deterministic):
             if not processes.leads:
-                return _run_steps(task, output, resume, step0_of, only_first, _silent, processes)
+                return _run_steps(task, output, resume, step0_of, only_first, lambda event: None, processes)
             with working_in(output), tensorboard(output) as board:
                 return _run_steps(task, output, resume, step0_of, only_first, both(board, listen), processes)
 
@@ -99,10 +99,6 @@ def check_pieces(batch: int, accumulate: int, processes: int) -> None:
             "a piece of one image has no batch statistics",
             "Raise training.batch or lower training.accumulate, so that at least two images are normalised together.",
         )
-
-
-def _silent(event: Event) -> None:
-    del event
 
 
 def _run_steps(
@@ -190,11 +186,7 @@ def _train(
     crops = CropSettings.of(settings, task.data.scale)
     job = StepJob(
         index=index,
-        info=StepInfo(
-            len(step.step.seen) - len(step.step.classes),
-            len(step.step.classes),
-            memory=bool(memory),
-        ),
+        info=StepInfo(len(step.step.seen) - len(step.step.classes), len(step.step.classes), memory=bool(memory)),
         metadata=metadata,
         crops=Crops(step.train, table, metadata, crops, (task.seed, index), memory),
         data=plan.data,
@@ -218,7 +210,7 @@ def _train(
         metrics = read_header(step0_of / "step0.safetensors").metadata.lineage[-1].metrics
         with replacing(job.folder / "log.csv") as part:
             shutil.copyfile(step0_of / "step0" / "log.csv", part)
-    _save_method(method, job.folder)
+    write_state(job.folder / "method.pt", method.state_dict())
     measured = _measured(metadata, final.arch, metrics).model_copy(update={"features": method.measured})
     save(output / f"step{index}.safetensors", final, measured)
 
@@ -244,11 +236,6 @@ def _measured(metadata: Metadata, arch: AnyArchitecture, metrics: Mapping[str, f
     *earlier, last = metadata.lineage
     lineage = (*earlier, last.model_copy(update={"metrics": {**last.metrics, **metrics}}))
     return metadata.model_copy(update={"architecture": arch, "lineage": lineage})
-
-
-def _save_method(method: Method, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_state(folder / "method.pt", method.state_dict())
 
 
 def _remember(method: Method, output: Path, index: int) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from rcil.core.documents import parse_yaml
 from rcil.core.errors import ConfigError, TrainingError
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 
 TASK_RECORD = "task.yaml"
 """The record of a training run."""
@@ -54,8 +54,7 @@ def check_record(record: Path, request: BaseModel, *, resume: bool, facts: Facts
 def write_record(record: Path, request: BaseModel, *, facts: Facts | None = None) -> None:
     """Write a request and the facts about it."""
     document = {**request.model_dump(mode="json"), **(facts or {})}
-    with replacing(record) as part:
-        part.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    write_file(record, yaml.safe_dump(document, sort_keys=False))
 
 
 def _is_same(document: Any, request: BaseModel, facts: Facts) -> bool:

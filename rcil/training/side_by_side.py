@@ -155,8 +155,7 @@ def _progress(run: _Started) -> str:
     title, event = run.piece.run.title, run.last
     if event is None:
         return f"{title}: preparing"
-    done, total = event.epoch * event.iterations + event.iteration, event.epochs * event.iterations
-    return f"{title}: step {event.step}, iteration {done} of {total}"
+    return f"{title}: step {event.step}, iteration {event.done} of {event.total}"
 
 
 def _work(task: Task, folder: Path, step0_of: Path | None, only_first: bool, threads: int, events: Connection) -> None:

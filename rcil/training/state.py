@@ -14,7 +14,7 @@ import torch
 
 from rcil.checkpoint.importers.torch_file import is_fully_stored
 from rcil.core.errors import TrainingError, first_line
-from rcil.core.files import replacing
+from rcil.core.files import replacing, write_file
 from rcil.core.interrupts import Interrupted
 from rcil.evaluation.evaluate import EvalReport
 from rcil.methods import Method
@@ -173,5 +173,4 @@ def write_log(path: Path, rows: list[dict[str, float]]) -> None:
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    with replacing(path) as part:
-        part.write_text(text.getvalue(), encoding="utf-8")
+    write_file(path, text.getvalue())

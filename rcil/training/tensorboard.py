@@ -22,18 +22,17 @@ def tensorboard(output: Path) -> Iterator[Listener]:
     writers: dict[int, SummaryWriter] = {}
 
     def listen(event: Event) -> None:
-        if event.looked is not None or event.finished:
+        if event.processed is not None or event.finished:
             return
-        done = event.epoch * event.iterations + event.iteration
         if event.step not in writers:
-            writers[event.step] = _open(output / "tensorboard" / f"step{event.step}", done)
+            writers[event.step] = _open(output / "tensorboard" / f"step{event.step}", event.done)
         writer = writers[event.step]
         if event.miou is not None:
-            writer.add_scalar("held_out_miou", event.miou, done)
+            writer.add_scalar("held_out_miou", event.miou, event.done)
             return
-        writer.add_scalar("lr", event.lr, done)
+        writer.add_scalar("lr", event.lr, event.done)
         for name, value in event.terms.items():
-            writer.add_scalar(f"loss/{name}", value, done)
+            writer.add_scalar(f"loss/{name}", value, event.done)
 
     try:
         yield listen

@@ -14,7 +14,7 @@ COPY export export
 COPY serve serve
 RUN python -m venv /opt/rcil \
  && /opt/rcil/bin/pip install --no-cache-dir --constraint constraints.txt torch \
- && /opt/rcil/bin/pip install --no-cache-dir --constraint constraints.txt ".[train,classify,sign,rtx,${EXTRA}]"
+ && /opt/rcil/bin/pip install --no-cache-dir --constraint constraints.txt ".[train,serve,classify,sign,rtx,${EXTRA}]"
 
 FROM docker.io/library/python:${PYTHON}-slim
 COPY --from=build /opt/rcil /opt/rcil

@@ -58,6 +58,7 @@ def test_images_copy_what_exists_and_install_what_is_named(image):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (extras,) = re.findall(r"\.\[([a-z,]+),\$\{EXTRA\}\]", text)
     assert {*extras.split(","), "cpu", "gpu"} <= project["optional-dependencies"].keys()
+    assert "serve" in extras.split(","), "both images have rcil-serve, as docs/containers.md says"
     assert {project["readme"], *project["license-files"], "pyproject.toml", "constraints.txt"} <= set(copied)
     assert re.search(r"^ARG PYTHON=3\.1[123]$", text, re.MULTILINE), "a version that the wheel was tried with"
 

@@ -122,7 +122,7 @@ def test_the_notice_is_no_part_of_json(here, monkeypatch):
     monkeypatch.setattr(devices, "driver_gpus", lambda: (1, ""))
     monkeypatch.setattr("rcil.report.models.evaluate_models", lambda *args, **options: [])
     monkeypatch.setattr("rcil.report.models.as_document", lambda models: {"a": 1})
-    monkeypatch.setattr("rcil.cli.app.announce_scale", lambda *ignored: None)
+    monkeypatch.setattr("rcil.model.metadata.scale_notice", lambda models: [])
     monkeypatch.setattr(torch.version, "cuda", None)
     result = runs("eval", "--json")
     assert json.loads(result.stdout) == {"a": 1} and "built for CPUs only" in result.stderr
@@ -138,8 +138,7 @@ def test_where_networks_are_measured(monkeypatch, tmp_path):
         seen.append(device)
         raise ConfigError("enough")
 
-    for module in ("app", "site"):
-        monkeypatch.setattr(f"rcil.cli.{module}.announce_scale", lambda *ignored: None)
+    monkeypatch.setattr("rcil.model.metadata.scale_notice", lambda models: [])
     monkeypatch.setattr("rcil.report.models.evaluate_models", evaluate)
     monkeypatch.setattr(
         "rcil.labelling.prelabel.prelabel", lambda *args, device, **options: evaluate(*args, device=device)

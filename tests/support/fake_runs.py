@@ -20,7 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from rcil.methods import Method, refit
 from rcil.nn.fold import duplicate
 from rcil.nn.units.sync import synchronise_norms
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training import loop, run, state
 
 

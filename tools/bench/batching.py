@@ -24,36 +24,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
+from serve_http import export, served
 
-from rcil.model.architecture import Architecture
-from rcil.model.metadata import Metadata, class_table
-from rcil.nn import build, fold
-from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
-from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import parse_shape, parse_size
 from rcil_export.triton.config import Queue
 from rcil_export.triton.repository import publish
 from rcil_export.triton.serving import Serving
 from rcil_serve.runtime.backends import open_backend
 
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "tests" / "support")]
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
 SECONDS = 5.0
 """Length of one measurement."""
-
-
-def export(path: Path, width: int, size: str, batch: str) -> tuple[Path, Metadata, Interface]:
-    """A folded ResNet-18 of 21 classes with random weights, as ONNX."""
-    torch.manual_seed(0)
-    names = [[f"class {i}" for i in range(21)]]
-    model = build(Architecture(backbone="resnet18", width=width, head_width=4 * width), names)
-    with torch.no_grad():
-        model.train()(torch.randn(2, 3, 128, 128))
-    metadata = Metadata(architecture=model.arch, classes=class_table(names))
-    interface = Interface(shape=parse_shape(size, None, batch))
-    write_onnx(path, to_onnx(fold(model.eval())[0], metadata, interface))
-    return path, metadata, interface
 
 
 @contextlib.contextmanager
@@ -101,16 +83,14 @@ def main() -> None:
     parser.add_argument("--triton", type=Path, metavar="FOLDER", help="a real Triton server")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
-    from serve_http import served
-
     height, width = parse_size(arguments.size)
     image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         folder = Path(place)
-        single = export(folder / "single.onnx", arguments.width, arguments.size, "1")[0]
-        path, metadata, interface = export(
-            folder / "batched.onnx", arguments.width, arguments.size, f"1:1:{arguments.batch}"
-        )
+        single, path = folder / "single.onnx", folder / "batched.onnx"
+        export(single, arguments.width, Interface(shape=parse_shape(arguments.size, None, "1")))
+        interface = Interface(shape=parse_shape(arguments.size, None, f"1:1:{arguments.batch}"))
+        metadata = export(path, arguments.width, interface)
         addresses = {
             "one by one": f"{stack.enter_context(served(single, arguments.threads))}/rcil",
             "batched": f"{stack.enter_context(served(path, arguments.threads, arguments.batch))}/rcil",

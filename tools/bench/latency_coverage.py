@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import multiprocessing
-import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
+from workers import competitors
 
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
@@ -40,14 +39,6 @@ def write_graph(path: Path, size: int, width: int) -> None:
     arch = Architecture(backbone="resnet18", width=width, head_width=32, rc=None, folded=True)
     metadata = Metadata(architecture=arch, classes=class_table(NAMES))
     write_onnx(path, to_onnx(build(arch, NAMES), metadata, Interface(shape=InputShape.of(size, size))))
-
-
-def compute(parent: int) -> None:
-    """Keep a core busy until the parent process has ended."""
-    a = np.random.default_rng(0).normal(size=(300, 300))
-    while os.getppid() == parent:
-        for _ in range(50):
-            a = np.tanh(a @ a)
 
 
 def coverage(graph: Path, size: int, trials: int, rounds: int) -> dict[str, float | int]:
@@ -85,13 +76,8 @@ def main() -> None:
         graph = Path(folder) / "graph.onnx"
         write_graph(graph, arguments.size, arguments.width)
         for count in arguments.neighbours:
-            context = multiprocessing.get_context("spawn")
-            others = [context.Process(target=compute, args=(os.getpid(),), daemon=True) for _ in range(count)]
-            for process in others:
-                process.start()
-            found = coverage(graph, arguments.size, arguments.trials, arguments.rounds)
-            for process in others:
-                process.terminate()
+            with competitors(count):
+                found = coverage(graph, arguments.size, arguments.trials, arguments.rounds)
             print(json.dumps({"neighbours": count, **found}), flush=True)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import tempfile
 import time
@@ -23,6 +22,7 @@ import numpy as np
 import torch
 from pcd import summary
 from ratios import paired, record
+from workers import processor_seconds
 
 from rcil.data.site import read_site
 from rcil.model.architecture import Architecture
@@ -31,18 +31,12 @@ from rcil.scenes import make_site
 from rcil.training.loader import Crops, CropSettings, batches
 
 
-def cpu_seconds() -> float:
-    """Processor time of this process and of its finished children."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
 def one_epoch(crops: Crops, epoch: int) -> tuple[float, float]:
     """Return images per second and the average number of busy cores."""
-    start, cpu = time.perf_counter(), cpu_seconds()
+    start, cpu = time.perf_counter(), processor_seconds()
     images = sum(len(labels) for pieces in batches(crops, epoch) for _, labels in pieces)
     passed = time.perf_counter() - start
-    return images / passed, (cpu_seconds() - cpu) / passed
+    return images / passed, (processor_seconds() - cpu) / passed
 
 
 def main() -> None:

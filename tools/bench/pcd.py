@@ -36,6 +36,7 @@ import torch
 from ratios import paired, record
 from torch.nn import functional as F
 
+from rcil.core.log import resident_bytes, take_peak
 from rcil.losses import WINDOWS, channel_distance, spatial_distance
 
 if TYPE_CHECKING:
@@ -127,10 +128,12 @@ def time_shape(batch: int, shape: tuple[int, int, int], rounds: int) -> dict[str
     }
 
 
-def status_mb(field: str) -> float:
-    """A field of /proc/self/status in MB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+def growth_mb(action: Callable[[], object]) -> float:
+    """Growth of this process's peak memory by an action."""
+    take_peak()  # resets it
+    before = resident_bytes("VmRSS")
+    action()
+    return (resident_bytes("VmHWM") - before) / 2**20
 
 
 def peak_mb(job: tuple[str, int, tuple[int, int, int], int]) -> float:
@@ -139,10 +142,7 @@ def peak_mb(job: tuple[str, int, tuple[int, int, int], int]) -> float:
     torch.set_num_threads(threads)
     run(variant, *make_maps(1, (4, 20, 20)))  # so that thread pools and kernels are not counted
     new, old = make_maps(batch, shape)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status_mb("VmRSS")
-    run(variant, new, old)
-    return status_mb("VmHWM") - before
+    return growth_mb(lambda: run(variant, new, old))
 
 
 def measure_memory(batch: int, shape: tuple[int, int, int], threads: int) -> dict[str, float]:

@@ -50,7 +50,10 @@ class Ratio(NamedTuple):
 
 
 def paired(reference: Sequence[float], values: Sequence[float]) -> Ratio:
-    """Median and quartiles of reference / value over rounds that measured both."""
+    """Median and quartiles of reference / value over rounds that measured both.
+
+    A busy machine affects the ratios of rounds less than the ratio of medians.
+    """
     ratios = [a / b for a, b in zip(reference, values, strict=True)]
     if len(ratios) == 1:
         return Ratio(*ratios * 3)

@@ -28,7 +28,7 @@ import cv2
 import numpy as np
 import onnxruntime
 import torch
-from pcd import status_mb, summary
+from pcd import growth_mb, summary
 from ratios import Ratio, record
 
 from rcil.checkpoint.file import save
@@ -123,11 +123,7 @@ def peak_mb(job: tuple[str, int, int, int]) -> float:
     backbone, classes, crop, threads = job
     torch.set_num_threads(threads)
     step = training_step(backbone, classes, crop)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status_mb("VmRSS")
-    for _ in range(2):
-        step()
-    return status_mb("VmHWM") - before
+    return growth_mb(lambda: [step() for _ in range(2)])
 
 
 def peaks(jobs: Sequence[tuple[str, int, int, int]]) -> list[float]:

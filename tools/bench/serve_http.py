@@ -55,16 +55,16 @@ serve(HttpOptions(Path(sys.argv[1]), port=0, threads=int(sys.argv[2]), max_batch
 """
 
 
-def export(path: Path, width: int, size: tuple[int, int]) -> Path:
-    """A folded ResNet-18 of 21 classes with `width` channels in its first stage and random weights, as ONNX."""
+def export(path: Path, width: int, interface: Interface) -> Metadata:
+    """Write a folded ResNet-18 of 21 classes with `width` channels in its first stage and random weights as ONNX."""
     torch.manual_seed(0)
     names = [[f"class {i}" for i in range(21)]]
     model = build(Architecture(backbone="resnet18", width=width, head_width=4 * width), names)
     with torch.no_grad():
         model.train()(torch.randn(2, 3, 128, 128))
     metadata = Metadata(architecture=model.arch, classes=class_table(names))
-    write_onnx(path, to_onnx(fold(model.eval())[0], metadata, Interface(shape=InputShape.of(*size), runtime="cpu")))
-    return path
+    write_onnx(path, to_onnx(fold(model.eval())[0], metadata, interface))
+    return metadata
 
 
 @contextmanager
@@ -175,7 +175,8 @@ def main() -> None:
     image = make_scene(0, 0, size=size).image
     jpeg = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))[1].tobytes()
     with tempfile.TemporaryDirectory() as folder:
-        path = export(Path(folder) / "model.onnx", arguments.width, size)
+        path = Path(folder) / "model.onnx"
+        export(path, arguments.width, Interface(shape=InputShape.of(*size), runtime="cpu"))
         if arguments.clients:
             concurrently(path, arguments)
             return

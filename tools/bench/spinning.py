@@ -21,8 +21,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ratios import record
-from workers import Worker, as_ratio, competitors, pairwise, shown, spread
+from ratios import Ratio, paired, record
+from workers import Worker, competitors, shown, spread
 
 LIBGOMP = 300_000
 """Spin count of libgomp if the environment says nothing."""
@@ -67,7 +67,7 @@ def measure(workers: dict[str, Worker], arguments: argparse.Namespace) -> dict[s
         name: {
             "seconds": spread([run["seconds"] for run in found]),
             "cpu": spread([run["cpu"] for run in found]),
-            "speedup": pairwise(reference, [run["seconds"] for run in found]),
+            "speedup": paired(reference, [run["seconds"] for run in found])._asdict(),
         }
         for name, found in runs.items()
     }
@@ -95,11 +95,11 @@ def main() -> None:
     print(f"load average {load:.1f} at the start, {arguments.busy} competing processes")
     print("| threads wait | s per step | processor s per step | times as fast |\n|---|---|---|---|")
     for name, found in variants.items():
-        print(f"| {name} | {shown(found['seconds'])} | {shown(found['cpu'])} | {found['speedup']['median']:.2f} |")
+        print(f"| {name} | {shown(found['seconds'])} | {shown(found['cpu'])} | {found['speedup']['value']:.2f} |")
     others = [*variants.items()][1:]
     record(
         f"spinning, {arguments.runtime}, {arguments.busy} competitors",
-        {f"{name} instead of {next(iter(variants))}": as_ratio(found["speedup"]) for name, found in others},
+        {f"{name} instead of {next(iter(variants))}": Ratio(**found["speedup"]) for name, found in others},
     )
     if arguments.json is not None:
         settings = {name: str(value) for name, value in vars(arguments).items()}

@@ -41,9 +41,9 @@ from typing import Any
 
 import pcd as pcd_bench
 import torch
-from ratios import paired, record
+from ratios import Ratio, paired, record
 from torch import Tensor
-from workers import Worker, as_ratio, competitors, pairwise, shown, spread
+from workers import Worker, competitors, shown, spread
 
 from rcil.losses import PCD_FACTORS, unbiased_cross_entropy, unbiased_distillation
 from rcil.methods import LossTerms, StepInfo, make_method
@@ -118,11 +118,7 @@ def peak_mb(job: tuple[str, argparse.Namespace]) -> float:
     variant, arguments = job
     torch.set_num_threads(arguments.threads)
     step = make_steps(arguments)[variant]
-    Path("/proc/self/clear_refs").write_text("5")
-    before = pcd_bench.status_mb("VmRSS")
-    for _ in range(2):
-        step()
-    return pcd_bench.status_mb("VmHWM") - before
+    return pcd_bench.growth_mb(lambda: [step() for _ in range(2)])
 
 
 def compare_versions(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -169,8 +165,8 @@ def _time_versions(workers: dict[str, Worker], kind: str, arguments: argparse.Na
         name: {
             "seconds": spread([run["seconds"] for run in found]),
             "cpu": spread([run["cpu"] for run in found]),
-            "speedup": pairwise([run["seconds"] for run in reference], [run["seconds"] for run in found]),
-            "cpu_saving": pairwise([run["cpu"] for run in reference], [run["cpu"] for run in found]),
+            "speedup": paired([run["seconds"] for run in reference], [run["seconds"] for run in found])._asdict(),
+            "cpu_saving": paired([run["cpu"] for run in reference], [run["cpu"] for run in found])._asdict(),
             "images_per_second": arguments.batch / statistics.median(run["seconds"] for run in found),
             "gflop": gflop,
             "sgemm": limit,
@@ -197,7 +193,7 @@ def print_versions(report: dict[str, Any]) -> None:
     for kind, variants in report.items():
         for name, found in variants.items():
             limit = found["sgemm"]
-            ratios = f"{found['speedup']['median']:.2f} | {found['cpu_saving']['median']:.2f}"
+            ratios = f"{found['speedup']['value']:.2f} | {found['cpu_saving']['value']:.2f}"
             times = f"{shown(found['seconds'])} | {shown(found['cpu'])}"
             rest = f"{found['share_of_limit']:.0%} | {found['loss_difference']:.0e}"
             print(f"| {kind} | {name} | {times} | {ratios} | {rest} |")
@@ -230,7 +226,7 @@ def main() -> None:
         record(
             f"train step against {arguments.against}",
             {
-                f"{step}, {name}, {measure}": as_ratio(ratios[measure])
+                f"{step}, {name}, {measure}": Ratio(**ratios[measure])
                 for step, versions in found.items()
                 for name, ratios in [*versions.items()][1:]
                 for measure in ("speedup", "cpu_saving")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from typing import Any
 import av
 import cv2
 import numpy as np
+from workers import competitors, processor_seconds
 
 from rcil.model.metadata import class_table
 from rcil_export.timing.interleaved import interleaved
@@ -50,12 +48,6 @@ def transcode(clip: Path, out: Path, encoding: Encoding | None = None) -> None:
             frame.pict_type = 0
             target.mux(stream.encode(frame))
         target.mux(stream.encode(None))
-
-
-def processor_seconds() -> float:
-    """Processor time of this process and its finished children."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 class Costs:
@@ -126,25 +118,6 @@ def preset_costs(clip: Path, folder: Path, frames: int, presets: tuple[str, ...]
     return rows
 
 
-@contextmanager
-def busy_cores() -> Iterator[None]:
-    """Keep all cores busy at normal priority."""
-    processes = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(os.cpu_count() or 1)]
-    for process in processes:
-        process.start()
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-
-
-def _spin() -> None:
-    while True:
-        pass
-
-
 def show_decoding(clip: Path, rounds: int) -> None:
     """Print how long it takes to decode the clip in a process of its own, at several priorities."""
     start_of_child = "from rcil_serve.stream import priority; priority.NICE = {nice}; "
@@ -163,7 +136,7 @@ def show_decoding(clip: Path, rounds: int) -> None:
             isolated._CHILD = before
 
     levels = (0, priority.NICE, 15)
-    with busy_cores():
+    with competitors(os.cpu_count() or 1):
         times = interleaved({str(nice): lambda nice=nice: decode(nice) for nice in levels}, rounds, 0)
     print(f"decoding next to {os.cpu_count()} busy processes, seconds:")
     for nice, values in times.items():

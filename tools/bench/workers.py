@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from ratios import Ratio
 
 WORKER = Path(__file__).with_name("step_worker.py")
 COMPETITOR = "while True: sum(range(10**6))"
@@ -68,11 +67,7 @@ def shown(values: Mapping[str, float]) -> str:
     return f"{values['median']:.2f} ({values['low']:.2f} to {values['high']:.2f})"
 
 
-def as_ratio(values: Mapping[str, float]) -> Ratio:
-    """A spread of ratios as it is recorded."""
-    return Ratio(values["median"], values["low"], values["high"])
-
-
-def pairwise(reference: Sequence[float], values: Sequence[float]) -> dict[str, float]:
-    """Spread of the ratios reference / value of the same round, which a busy machine affects less than medians."""
-    return spread([a / b for a, b in zip(reference, values, strict=True)])
+def processor_seconds() -> float:
+    """Processor time of this process and of its finished children."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

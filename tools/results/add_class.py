@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 
 from rcil.core.documents import parse_json, write_json
-from rcil.core.files import building, replacing, sha256_of, write_file
+from rcil.core.files import building, sha256_of, write_file
 from rcil.core.masks import read_mask, write_mask
 from rcil.data.scan import scan
 from rcil.data.site import palette_of, read_site
-from rcil.data.types import IGNORE, Sample, SegmentationData
+from rcil.data.types import IGNORE, SegmentationData
 
 KINDS = ("camvid", "voc")
 ALL_LABELS = ("method.options.parallel=false", "method.options.spatial=false", "method.options.channel=false")
@@ -83,12 +83,7 @@ def make_site(source: SegmentationData, name: str, count: int, target: Path, *, 
                 if split == "train" and not complete:
                     mask = np.where(np.isin(mask, (value, IGNORE)), mask, np.uint8(0))
                 write_mask(site / "masks" / split / f"{sample.name}.png", mask, palette)
-                _copy(sample, site / "images" / split / f"{sample.name}{sample.image.suffix}")
-
-
-def _copy(sample: Sample, target: Path) -> None:
-    with replacing(target) as part:
-        part.write_bytes(sample.image.read_bytes())
+                write_file(site / "images" / split / f"{sample.name}{sample.image.suffix}", sample.image.read_bytes())
 
 
 def run(model: Path, site: Path, name: str, output: Path, options: Sequence[str]) -> dict[str, Any]:

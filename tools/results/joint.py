@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from rcil.core.documents import parse_json, write_json
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 from rcil.report.plots import COLOURS, as_png, make_figure
 
 SMOOTHING = 40
@@ -119,9 +119,8 @@ def main() -> None:
     document = arguments.pages / "joint.json"
     runs = with_earlier([read_run(folder) for folder in arguments.runs], document)
     write_json(document, {"runs": runs})
-    for suffix, content in (("png", plot(runs)), ("md", page(runs).encode())):
-        with replacing(arguments.pages / f"joint.{suffix}") as part:
-            part.write_bytes(content)
+    write_file(arguments.pages / "joint.png", plot(runs))
+    write_file(arguments.pages / "joint.md", page(runs))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.documents import write_json
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 from rcil.report.pages import as_text, comparison_curves
 from tools.results.cells import Table
 from tools.results.plots import ablation_bars, heat_map
@@ -26,10 +26,8 @@ def write_table(table: Table, document: dict[str, Any], folder: Path) -> None:
     pictured = (folder / f"{table.name}-images.jpg").is_file()
     without_nan = json.loads(json.dumps(document), parse_constant=lambda _: None)
     write_json(folder / f"{table.name}.json", without_nan)
-    with replacing(folder / f"{table.name}.png") as part:
-        part.write_bytes(_plot(table, without_nan))
-    with replacing(folder / f"{table.name}.md") as part:
-        part.write_text(as_page(table, without_nan, pictured=pictured), encoding="utf-8")
+    write_file(folder / f"{table.name}.png", _plot(table, without_nan))
+    write_file(folder / f"{table.name}.md", as_page(table, without_nan, pictured=pictured))
 
 
 def as_page(table: Table, document: dict[str, Any], *, pictured: bool) -> str:

@@ -12,6 +12,5 @@ class ExampleSections(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **others: Any) -> None:
         """Rename the section of one object."""
-        del others
         if obj.docstring is not None:
             obj.docstring.value = obj.docstring.value.replace("\nExample:\n", "\nExamples:\n")

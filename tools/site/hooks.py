@@ -48,7 +48,6 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Change links of the pages that MkDocs reads itself."""
-    del config, files
     if page.file.abs_src_path is None or not Path(page.file.abs_src_path).is_relative_to(DOCS):
         return markdown
     return links.rewritten(markdown, f"docs/{page.file.src_uri}")

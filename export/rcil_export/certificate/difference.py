@@ -23,6 +23,7 @@ from rcil_export.certificate.graph import (
     type_and_dims,
     type_of,
 )
+from rcil_export.graph.nodes import constants_of
 
 UNCOMPARED = {
     AttributeProto.GRAPH: "a subgraph",
@@ -216,7 +217,7 @@ def weight_differences(
         b: A graph for which `first_difference` found nothing.
         max_ulps: Rounding steps of the stored format by which a few numbers may differ.
     """
-    constants_a, constants_b = ({t.name: t for t in document.graph.initializer} for document in (a, b))
+    constants_a, constants_b = (constants_of(document) for document in (a, b))
     seen: set[tuple[str, str]] = set()
     for node_a, node_b in zip(ordered(a.graph), ordered(b.graph), strict=True):
         for at, pair in enumerate(zip(node_a.input, node_b.input, strict=True)):

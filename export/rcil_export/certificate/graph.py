@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil.core.errors import RcilError
+from rcil_export.graph.nodes import constants_of
 
 PARAMETERS_AT = {"Conv": (1, 2), "BatchNormalization": (1, 2)}
 """Inputs of a node that are trained parameters; the mean and variance of a norm are not."""
@@ -211,7 +212,7 @@ class GraphView:
     def __init__(self, plain: onnx.ModelProto) -> None:
         self.plain = plain
         self.nodes = list(plain.graph.node)
-        self.constants = {tensor.name: tensor for tensor in plain.graph.initializer}
+        self.constants = constants_of(plain)
         self.outputs = {value.name for value in plain.graph.output}
         self.position = {name: index for index, node in enumerate(self.nodes) for name in node.output}
         self.learned = learned_constants(plain.graph)

@@ -36,7 +36,7 @@ from rcil_export.checks.artefact import (
     run_session,
 )
 from rcil_export.graph.interface import INPUT_NAME
-from rcil_export.graph.nodes import with_declared_constants
+from rcil_export.graph.nodes import constants_of, with_declared_constants
 from rcil_export.graph.postprocessing import BY_PIXEL
 from rcil_export.graph.preprocessing import image_input
 from rcil_export.graph.translate import trace, value_name
@@ -248,7 +248,7 @@ class OnnxLayers(LayeredNetwork):
         self.document = artefact.document
         graph = self.document.graph
         inputs = {name: [i for i in node.input if i] for node in graph.node for name in node.output}
-        self._constants = {tensor.name: tensor for tensor in graph.initializer}
+        self._constants = constants_of(self.document)
         values = [
             Value(
                 node.output[0],

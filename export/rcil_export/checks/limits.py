@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from rcil.core.errors import ConfigError, did_you_mean
+from rcil.model.architecture import FrozenModel
 from rcil_export.graph.interface import PRECISIONS, Precision
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -14,10 +15,10 @@ Positive = Annotated[float, Field(gt=0)]
 Points = Annotated[float, Field(ge=0)]
 
 
-class Limits(BaseModel):
+class Limits(FrozenModel):
     """Allowed differences of the second artefact from the first; errors are shares of an image's logit range."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     error: Positive | None
     """Largest error of any logit; None: not limited."""

@@ -22,6 +22,7 @@ from rcil.nn import fold
 from rcil_export.checks.artefact import Artefact, CheckpointArtefact, OnnxArtefact
 from rcil_export.checks.result import Item, Result
 from rcil_export.graph.export import to_onnx
+from rcil_export.graph.nodes import constants_of
 from rcil_export.graph.onnx_file import description_of
 from rcil_export.precision.feeds import find_feeds
 from rcil_export.precision.int8.quantise import calibrate
@@ -159,7 +160,7 @@ def quantisation_result(
 
 def roundings(document: onnx.ModelProto) -> dict[str, Rounding]:
     """Every Q and DQ node by name."""
-    constants = {tensor.name: tensor for tensor in document.graph.initializer}
+    constants = constants_of(document)
 
     def values(name: str) -> Array:
         return numpy_helper.to_array(constants[name]) if name in constants else np.array(np.nan)
@@ -177,7 +178,7 @@ def roundings(document: onnx.ModelProto) -> dict[str, Rounding]:
 
 def folded_weights(exact: onnx.ModelProto) -> dict[str, Array]:
     """The fp32 kernel of every conv [O, I, H, W], by the name of the DQ node that an int8 graph has for it."""
-    constants = {tensor.name: tensor for tensor in exact.graph.initializer}
+    constants = constants_of(exact)
     return {
         f"{node.input[1]}_DequantizeLinear": numpy_helper.to_array(constants[node.input[1]])
         for node in exact.graph.node
@@ -289,7 +290,7 @@ def _bias_item(document: onnx.ModelProto, expected: onnx.ModelProto) -> Item:
 
 def _float_inputs(document: onnx.ModelProto) -> dict[tuple[str, int], Array]:
     """The constants that a conv reads directly, by conv and input."""
-    constants = {tensor.name: tensor for tensor in document.graph.initializer}
+    constants = constants_of(document)
     return {
         (node.name, at): numpy_helper.to_array(constants[name])
         for node in document.graph.node

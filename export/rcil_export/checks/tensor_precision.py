@@ -12,9 +12,8 @@ from onnx import TensorProto
 from rcil_export.checks.result import Item
 from rcil_export.graph.interface import PRECISIONS, Precision
 from rcil_export.graph.nodes import constants_of
+from rcil_export.precision.record import CONVERSION_KEY
 
-CONVERSION_KEY = "rcil.conversion"
-"""In the ONNX file's metadata: what a conversion to fewer bits depended on, as JSON."""
 MIN_SHARE = 0.25
 """Smallest share of all convs that must be in a precision, however many the file declares as kept in fp32."""
 BY_TYPE: dict[int, Precision] = {TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}

@@ -18,7 +18,7 @@ from rcil.cli.console import (
     run,
     stage_lines,
 )
-from rcil.core.documents import write_json
+from rcil.core.documents import comma_separated, write_json
 from rcil.core.errors import ConfigError
 from rcil.hardware.cpu import tune_process
 from rcil_export.cli import options as o
@@ -37,10 +37,6 @@ app = make_app(
     "Example: `rcil-export step1.safetensors -o deployed --size 512x1024 --precision fp16`",
     DefaultCommand,
 )
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 @app.command()
@@ -121,7 +117,7 @@ def export(
     options = with_size(options, model, images or calibrate, scale, notify)
     serving = Serving(triton_instances, *parse_devices(triton_device), triton_threads, triton_accelerator, triton_cache)
     interface = interface_of(model, options)
-    targets = choose_targets(target, interface, flavour=flavour, gpus=_names(gpu))
+    targets = choose_targets(target, interface, flavour=flavour, gpus=comma_separated(gpu))
     request = Request(
         model=model,
         output=output,
@@ -129,7 +125,7 @@ def export(
         targets=targets.names,
         targets_reason=targets.reason,
         flavour=flavour,
-        gpus=_names(gpu),
+        gpus=comma_separated(gpu),
         timing_cache=timing_cache,
         calibrate=calibrate,
         calibration=calibration,
@@ -281,7 +277,7 @@ def engine(
     build = EngineOptions(
         precision=interface.precision,
         flavour=flavour,
-        gpus=_names(gpu),
+        gpus=comma_separated(gpu),
         profile=interface.shape.profile,
         timing_cache=timing_cache,
     )

@@ -10,6 +10,7 @@ import typer
 from rcil import defaults
 from rcil.cli.completion import files, one_of
 from rcil.cli.console import print_json, progress_line
+from rcil.cli.labelling import print_labelled
 from rcil_export.cli import options as o
 
 Triple = Annotated[
@@ -106,7 +107,5 @@ def prelabel(
         )
     if as_json:
         print_json(document)
-        return
-    typer.echo(f"{output}: {len(document['images'])} images; review first:")
-    for entry in document["images"][:5]:
-        typer.echo(f"  {entry['image']}: {entry['mean_confidence']:.1%} confident, {entry['unsure']:.1%} ignored")
+    else:
+        print_labelled(output, document)

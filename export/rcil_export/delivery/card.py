@@ -10,9 +10,9 @@ from typing import Any
 from rcil.core.files import sha256_of
 from rcil.model.chain import Link, links_of, lost_text
 from rcil.model.metadata import Metadata
+from rcil_export.checks.result import FOR_INFORMATION
 
 NOT_MEASURED = "not measured"
-INFORMATION = "for information"
 VERDICTS = {True: "passed", False: "FAILED", None: "not decided"}
 OPTIONAL = {"latency": "Latency against the plain network", "memory": "Memory against the plain network"}
 """Checks that can be left out, by the prefix of their keys."""
@@ -28,10 +28,11 @@ def card_text(document: Mapping[str, Any], metadata: Metadata, files: Sequence[P
         files: The delivered files that are written already.
         signed: Whether the delivery will be signed.
     """
+    names = {path.name for path in files}
     sections = [
         f"# Model card: step {metadata.step}, {len(metadata.classes)} classes",
         _mark(metadata),
-        _table(("", ""), [(key, value) for key, value in document["facts"].items() if key not in _names(files)]),
+        _table(("", ""), [(key, value) for key, value in document["facts"].items() if key not in names]),
         "## Classes",
         _classes(metadata),
         "## How it was taught",
@@ -51,10 +52,6 @@ def card_text(document: Mapping[str, Any], metadata: Metadata, files: Sequence[P
         _how_to_verify(document, signed),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def _names(files: Sequence[Path]) -> set[str]:
-    return {path.name for path in files}
 
 
 def _mark(metadata: Metadata) -> str:
@@ -132,8 +129,8 @@ def _checks(results: Sequence[Mapping[str, Any]]) -> str:
 
 def _verdict(item: Mapping[str, Any]) -> str:
     """The verdict of an item in words; a pass says whether it was proved or measured."""
-    if item["passed"] is None and item["required"] == INFORMATION:
-        return INFORMATION
+    if item["passed"] is None and item["required"] == FOR_INFORMATION:
+        return FOR_INFORMATION
     kind = item.get("kind") if item["passed"] else None
     return f"{VERDICTS[item['passed']]} ({kind})" if kind else VERDICTS[item["passed"]]
 

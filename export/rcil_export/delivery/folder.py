@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import ConfigError, RcilError, TrustError
-from rcil.core.files import replacing, scratch, working_in
+from rcil.core.files import scratch, working_in, write_file
 from rcil.core.signing import (
     FAILED_REPORTS,
     PARENT_NAME,
@@ -193,8 +193,7 @@ def complete(
         All files to deliver, the signature last.
     """
     card = made[0].with_name(CARD_NAME)
-    with replacing(card) as part:
-        part.write_text(card_text(document, metadata, made, signed=signing.key is not None), encoding="utf-8")
+    write_file(card, card_text(document, metadata, made, signed=signing.key is not None))
     return sign_delivery([*made, card], metadata, signing, search)
 
 

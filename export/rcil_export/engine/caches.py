@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.errors import RcilError
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 from rcil.core.log import log
 from rcil_export.engine.flavour import Flavour
 from rcil_export.engine.gpu import Gpu
@@ -91,7 +91,6 @@ def _read(path: Path) -> bytes:
 
 def _write(path: Path, content: bytes) -> None:
     try:
-        with replacing(path) as part:
-            part.write_bytes(content)
+        write_file(path, content)
     except RcilError as error:
         log.info("%s is not kept: %s", path, error.message)

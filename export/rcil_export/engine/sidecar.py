@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rcil.core.errors import CheckpointError
 from rcil.core.files import sha256_of
+from rcil.model.architecture import FrozenModel
 from rcil_export.engine.errors import EngineError
 from rcil_export.engine.flavour import INSTALL, TITLES, Flavour, FlavourName, installed
 from rcil_export.graph.description import read_described
@@ -30,11 +31,7 @@ def _not_zero(size: int) -> int:
 Size = Annotated[int, Field(ge=-1), AfterValidator(_not_zero)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class TensorInfo(_Strict):
+class TensorInfo(FrozenModel):
     """One input or output."""
 
     name: str
@@ -44,7 +41,7 @@ class TensorInfo(_Strict):
     """-1 where the size is open."""
 
 
-class EngineSidecar(_Strict):
+class EngineSidecar(FrozenModel):
     """What an engine contains, what it was built from and where it runs."""
 
     format_version: Literal[1] = 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from rcil.core.documents import comma_separated
 from rcil.core.errors import ConfigError, did_you_mean
+from rcil.model.architecture import FrozenModel
 from rcil_export.graph.shapes import InputShape, parse_shape
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
@@ -32,10 +34,8 @@ INTERFACE_KEY = "rcil.interface"
 Opset = Annotated[int, Field(ge=OPSETS[0], le=OPSETS[1])]
 
 
-class GraphInterface(BaseModel):
+class GraphInterface(FrozenModel):
     """Input, outputs and numbers of an exported graph; each kind of network has a subclass."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     shape: InputShape
     input: InputKind = DEFAULT_INPUT
@@ -98,7 +98,7 @@ class ClassifierInterface(GraphInterface):
 
 def parse_outputs(text: str) -> tuple[Output, ...]:
     """`mask,confidence` -> those names, checked."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = comma_separated(text)
     for name in names:
         if name not in OUTPUTS:
             raise ConfigError(

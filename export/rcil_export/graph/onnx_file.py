@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from rcil.core.errors import CheckpointError
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 from rcil.model.header import METADATA_KEY
 from rcil.model.metadata import Metadata
 from rcil_export.graph.description import Description, damaged, parse_description
@@ -72,5 +72,4 @@ def describe(document: onnx.ModelProto, metadata: Metadata, interface: GraphInte
 
 def write_onnx(path: Path, document: onnx.ModelProto) -> None:
     """Write a graph atomically; the same graph gives the same bytes."""
-    with replacing(path) as part:
-        part.write_bytes(document.SerializeToString(deterministic=True))
+    write_file(path, document.SerializeToString(deterministic=True))

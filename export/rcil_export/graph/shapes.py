@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from rcil.core.errors import ConfigError
+from rcil.model.architecture import FrozenModel
 
 MAX_PIXELS = 2**30
 """Pixels of the smallest batch that a graph takes, which every user of the graph must provide."""
@@ -16,10 +17,8 @@ DEFAULT_SIZE = (512, 512)
 SIDE = r"([1-9]\d{0,4})"
 
 
-class Extent(BaseModel):
+class Extent(FrozenModel):
     """One axis: smallest, usual and largest length."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     low: int = Field(ge=1)
     usual: int = Field(ge=1)
@@ -45,10 +44,8 @@ class Extent(BaseModel):
         return str(self.low) if self.fixed else f"{self.low}..{self.high}"
 
 
-class InputShape(BaseModel):
+class InputShape(FrozenModel):
     """Batch, height and width of the images that a graph takes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     batch: Extent
     height: Extent

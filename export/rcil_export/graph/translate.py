@@ -249,7 +249,6 @@ def _max_pool(translator: Translator, node: fx.Node, inputs: list[str], name: st
 
 
 def _enlarge(translator: Translator, node: fx.Node, inputs: list[str], name: str) -> str:
-    del node
     return translator.enlarge(inputs[0], inputs[1], name, translator.model.arch.head_width)
 
 

@@ -11,10 +11,11 @@ from typing import Literal, Self
 
 import onnx
 from onnx import helper
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from rcil import __version__
 from rcil.core.errors import CheckpointError, ConfigError
+from rcil.model.architecture import FrozenModel
 from rcil_export.graph.description import first_problem
 from rcil_export.graph.interface import Interface, Precision
 from rcil_export.graph.lint import check_graph
@@ -45,11 +46,11 @@ class CalibrationOptions:
             raise ConfigError(f"percentile {self.percentile} gives no range", "Choose one above 50, up to 100.")
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+class _Finite(FrozenModel):
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
-class RecordedImage(_Frozen):
+class RecordedImage(_Finite):
     """One image that the graph was measured on."""
 
     name: str
@@ -57,7 +58,7 @@ class RecordedImage(_Frozen):
     sha256: str
 
 
-class GeneratedImages(_Frozen):
+class GeneratedImages(_Finite):
     """Images that `generated_images` drew, which depend on these numbers alone."""
 
     count: int
@@ -67,7 +68,7 @@ class GeneratedImages(_Frozen):
     version: int = GENERATED_VERSION
 
 
-class ConversionRecord(_Frozen):
+class ConversionRecord(_Finite):
     """Everything that a conversion to fp16, bf16 or int8 depended on, apart from the fp32 graph."""
 
     format: Literal[1] = 1
@@ -78,11 +79,11 @@ class ConversionRecord(_Frozen):
     """int8 only, like the next three fields."""
     weight_bits: WeightBits | None = None
     calibration: CalibrationOptions | None = None
-    ranges: dict[str, Span] = {}
+    ranges: dict[str, Span] = Field(default_factory=dict)
     """Range of every value that can be quantised, by the value's name."""
-    magnitudes: dict[str, float] = {}
+    magnitudes: dict[str, float] = Field(default_factory=dict)
     """fp16 only: the largest magnitude of every value, by the value's name."""
-    sums: dict[str, float] = {}
+    sums: dict[str, float] = Field(default_factory=dict)
     """fp16 only: the largest sum of magnitudes that a node adds up, by the node's name."""
     images: tuple[RecordedImage, ...] | GeneratedImages
     """The images that the graph was measured on."""

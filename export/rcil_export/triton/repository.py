@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rcil.core.errors import ConfigError, GateError, RcilError, TrustError
-from rcil.core.files import building, replacing, sha256_of, working_in
+from rcil.core.files import building, sha256_of, working_in, write_file
 from rcil.core.signing import verify
 from rcil.model.metadata import Metadata
 from rcil_export.engine.flavour import TITLES
@@ -280,5 +280,4 @@ def _appearing(version: Path) -> Iterator[Path]:
 
 
 def _write(path: Path, text: str) -> None:
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
+    write_file(path, text)

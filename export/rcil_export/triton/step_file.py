@@ -9,9 +9,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from rcil.core.errors import ConfigError
+from rcil.model.architecture import FrozenModel
 from rcil.model.metadata import ClassInfo, Metadata
 from rcil_export.graph.description import read_described
 from rcil_export.graph.interface import INPUT_NAME, Interface, Output
@@ -32,11 +33,7 @@ class DType(Enum):
     FP32 = "TYPE_FP32"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Tensor(_Strict):
+class Tensor(FrozenModel):
     """One input or output."""
 
     name: str
@@ -49,7 +46,7 @@ class Tensor(_Strict):
         return f"{self.name} {self.dtype.name.lower()} [{sizes}]"
 
 
-class Signature(_Strict):
+class Signature(FrozenModel):
     """The tensors that clients send and receive."""
 
     image: Tensor
@@ -84,14 +81,14 @@ def _size(extent: Extent) -> int | None:
     return extent.low if extent.fixed else None
 
 
-class Description(_Strict):
+class Description(FrozenModel):
     """The description of the model, as the ONNX file holds it."""
 
     metadata: Metadata
     interface: Interface
 
 
-class StepFile(_Strict):
+class StepFile(FrozenModel):
     """What a client needs to interpret the masks of one version, and the exporter needs to add another."""
 
     model_config = ConfigDict(protected_namespaces=())

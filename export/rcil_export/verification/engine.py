@@ -38,7 +38,7 @@ def verify_engine(path: Path, graph: VerifiedGraph, findings: Findings, listen: 
         findings.wrong(path, "sidecar", SIDECAR, error.message)
         return
     built, why = _built(sidecar, graph, findings, listen)
-    expected = _expected(sidecar, engine, graph) | ({} if built is None else _from_build(built[0]))
+    expected = _expected(engine, graph) | ({} if built is None else _from_build(built[0]))
     stated = sidecar.model_dump(mode="json")
     told = compare_documents({key: stated[key] for key in expected}, expected)
     findings.add(beside, "sidecar", SIDECAR, "all fields follow from the engine and the graph", told)
@@ -58,7 +58,7 @@ def _bytes(where: str, delivered: bytes, fresh: bytes) -> Iterator[Difference]:
         yield Difference(where, *texts)
 
 
-def _expected(sidecar: EngineSidecar, engine: bytes, graph: VerifiedGraph) -> dict[str, Any]:
+def _expected(engine: bytes, graph: VerifiedGraph) -> dict[str, Any]:
     """Fields of the sidecar that follow from the engine and the graph alone."""
     document = graph.document.graph
     tensors = {

@@ -19,7 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 from rcil.core.errors import RcilError, first_line
 from rcil_export.certificate.difference import first_difference
 from rcil_export.certificate.graph import canonical, dims_of, type_and_dims
-from rcil_export.verification.report import ABSENT, Difference, compare_texts
+from rcil_export.graph.nodes import constants_of
+from rcil_export.verification.report import ABSENT, Difference, compare_documents, compare_texts
 
 COMPARED_APART = {"graph", "metadata_props", "opset_import", "producer_version"}
 """Fields of a model that are compared separately; the version of the producer is only reported."""
@@ -85,8 +86,7 @@ def structure_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto)
     """Differences by name, except for the numbers of constants with the same type and shape."""
     if not _share_names(delivered.graph, expected.graph):
         return []
-    wanted = {tensor.name: tensor for tensor in expected.graph.initializer}
-    found = {tensor.name: tensor for tensor in delivered.graph.initializer}
+    found, wanted = constants_of(delivered), constants_of(expected)
     forms = [
         Difference(name, *(_tensor_text(side[name]) if name in side else ABSENT for side in (found, wanted)))
         for name in dict.fromkeys([*wanted, *found])
@@ -176,10 +176,7 @@ def _opsets(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> Iterator[D
 
 def _leftovers(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> Iterator[Difference]:
     """Fields that the other comparisons ignore; an honest file has none of them."""
-    found, wanted = (dict(_extra_fields(side)) for side in (delivered, expected))
-    for where in dict.fromkeys([*wanted, *found]):
-        if found.get(where) != wanted.get(where):
-            yield Difference(where, found.get(where, ABSENT), wanted.get(where, ABSENT))
+    return compare_documents(dict(_extra_fields(delivered)), dict(_extra_fields(expected)))
 
 
 def _extra_fields(document: onnx.ModelProto) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,9 @@ from rcil.data.types import IGNORE
 SUFFIXES = {".jpg": ".jpg", ".jpeg": ".jpg", ".png": ".png"}
 """Image suffix in an export, in lower case -> suffix in a site folder."""
 
+SPLIT_NAMES = {"valid": "val"}
+"""Names of splits in exports -> those of site folders, where they differ."""
+
 _BACKGROUND = {"background", "_background_"}
 _IGNORED = {"ignore", "__ignore__", "void"}
 _MAX_COORDINATE = 1e6

@@ -20,19 +20,24 @@ from rcil.core.masks import Mask
 from rcil.core.palette import Colour
 from rcil.core.reading import DataError
 from rcil.data.converters.annotations import (
+    SPLIT_NAMES,
     Annotations,
     Picture,
     check_size,
     class_table,
     fill_polygon,
     find_image,
+    no_split,
     read_json,
     safe_path,
     split_names,
+    without_top,
 )
 from rcil.data.converters.shapes import expand_runs
 from rcil.data.types import IGNORE
 
+_ROBOFLOW = "_annotations.coco.json"
+"""Roboflow's file in the folder of each split."""
 _HINT = "Expected a COCO instances file, with images, annotations and categories."
 _RLE_HINT = "Export the annotation again."
 
@@ -74,7 +79,8 @@ class _File(_Entry):
 
 
 def read(source: Path, images: Path | None, split: str | None) -> Annotations:
-    """Read one json file, or every `annotations/instances_<split>.json` of a folder.
+    """Read one json file, or those of a folder: `annotations/instances_<split>.json`, Roboflow's
+    `<split>/_annotations.coco.json`, or a single json file.
 
     Class ids follow the category ids in rising order, whatever their gaps.
     """
@@ -93,7 +99,9 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
         categories = found
         classes, ids = class_table((categories[key] for key in sorted(categories)), path)
         values = {key: ids[label] for key, label in categories.items()}
-        folders = [images / name, images] if images else [base / "images" / name, base / "images", base / name]
+        subset = path.parent.name if path.name == _ROBOFLOW else path.stem.removeprefix("instances_")
+        roots = [images] if images else [base / "images", base]
+        folders = [*(root / part for root in roots for part in dict.fromkeys((name, subset))), *roots]
         pictures += _pictures(content, path, name, folders, values)
         colours |= {c.name.strip(): colour for c in content.categories if (colour := _colour(c.color))}
         skipped["annotations without a region"] += sum(not a.segmentation for a in content.annotations)
@@ -139,6 +147,12 @@ def _split_files(source: Path, split: str | None) -> dict[str, Path]:
     if source.is_file():
         return {split or "train": source}
     found = sorted((source / "annotations").glob("instances_*.json"))
+    if not found and (by_folder := sorted(source.glob(f"*/{_ROBOFLOW}"))):
+        no_split(split, "coco (folder)")
+        return {SPLIT_NAMES.get(path.parent.name, path.parent.name): path for path in by_folder}
+    single = [path for path in source.glob("*.json") if path.name != "prelabel.json"]
+    if not found and len(single) == 1:
+        return {split or "train": single[0]}
     if not found:
         raise DataError(f"no annotations/instances_<split>.json in {source}", "Or name the json file itself.")
     subsets = {path.stem.removeprefix("instances_"): path for path in found}
@@ -160,7 +174,7 @@ def _pictures(content: _File, path: Path, split: str, folders: list[Path], value
     for image in content.images:
         name = safe_path(image.file_name, path)
         draw = partial(_draw, f"{path}, {name}", (image.height, image.width), regions[image.id], values)
-        yield Picture(split, name, find_image(name, folders, path), draw)
+        yield Picture(split, without_top(name, "images"), find_image(name, folders, path), draw)
 
 
 def _draw(

@@ -14,12 +14,12 @@ _SAMPLED = 3
 """Number of JSON files that are looked at."""
 SIGNS = {
     "cvat": "annotations.xml, or labelmap.txt with SegmentationClass/",
-    "coco": "annotations/instances_*.json, or a JSON file with images, annotations and categories",
+    "coco": "annotations/instances_*.json, */_annotations.coco.json, or JSON with images, annotations and categories",
     "label-studio": "a JSON list of tasks with data and annotations or predictions",
     "via": "a JSON or CSV file with region attributes",
     "labelme": "JSON files with shapes",
     "roboflow": "_classes.csv next to *_mask.png",
-    "yolo": "labels/**/*.txt with data.yaml or classes.txt",
+    "yolo": "labels/**/*.txt or */labels/*.txt with data.yaml or classes.txt",
 }
 """What each format is recognised by."""
 
@@ -48,7 +48,7 @@ def _by_layout(folder: Path) -> list[str]:
         found.append("coco")
     if (folder / CLASSES).is_file() or any(folder.glob(f"*/{CLASSES}")):
         found.append("roboflow")
-    if any((folder / "labels").rglob("*.txt")):
+    if any((folder / "labels").rglob("*.txt")) or any(folder.glob("*/labels/*.txt")):
         found.append("yolo")
     return found
 
@@ -71,10 +71,11 @@ def _by_content(path: Path) -> str | None:
         return "cvat" if holds(b"<annotations") else None
     if suffix == ".csv":
         return "via" if holds(b"region_shape_attributes") else None
-    if holds(b'"shape_attributes"') or holds(b'"_via_img_metadata"'):
+    if holds(b'"shape_attributes"') or holds(b'"_via_img_metadata"') or holds(b'"data_format_version"'):
         return "via"
     if holds(b'"images"', b'"annotations"', b'"categories"'):
         return "coco"
-    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") and holds(b'"data"'):
+    listed = data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    if listed and (holds(b'"data"') or holds(b'"annotation_id"')):  # the second one is JSON-MIN, which lacks much
         return "label-studio"
     return "labelme" if holds(b'"shapes"') else None

@@ -1,4 +1,4 @@
-"""Label Studio's JSON export: brush strokes, polygons and rectangles, drawn in the order of the file.
+"""Label Studio's JSON export: brush strokes, polygons, rectangles and ellipses, drawn in the order of the file.
 
 The latest annotation of a task counts, unless it was cancelled. Tasks that nobody annotated are left out and counted;
 only if there is no annotation at all, predictions are read instead. Class ids follow `config.xml` or `labels.txt` next
@@ -35,12 +35,12 @@ from rcil.data.converters.annotations import (
     without_top,
 )
 from rcil.data.converters.cvat_xml import parse_colour, parse_xml
-from rcil.data.converters.shapes import rotated_box
+from rcil.data.converters.shapes import ellipse, rotated_box
 
 CONFIG = "config.xml"
 _HINT = "Export from Label Studio as JSON, not as JSON-MIN."
 _FIX = "Correct or delete the region in Label Studio and export again."
-_DRAWN = ("brushlabels", "polygonlabels", "rectanglelabels")
+_DRAWN = ("brushlabels", "polygonlabels", "rectanglelabels", "ellipselabels")
 _LABEL_KEYS = (*_DRAWN, "labels")
 _UPLOAD = re.compile(r"[0-9a-f]{8}-(.+)")
 """Label Studio prefixes the names of uploaded files."""
@@ -51,6 +51,7 @@ class _Entry(BaseModel):
 
 
 class _Result(_Entry):
+    id: str | None = None
     type: str
     value: dict[str, Any]
     width: int | None = Field(None, alias="original_width")
@@ -68,14 +69,29 @@ class _Result(_Entry):
 
     @property
     def kind(self) -> str:
-        """One of `_DRAWN`, also for regions of the plain tags Brush, Polygon and Rectangle; otherwise the type."""
-        plain = {"brush": _DRAWN[0], "polygon": _DRAWN[1], "rectangle": _DRAWN[2]}
-        return plain.get(self.type, self.type)
+        """One of `_DRAWN`, also for regions of the plain tags Brush, Polygon and so on; otherwise the type."""
+        plain = f"{self.type}labels"
+        return plain if plain in _DRAWN else self.type
 
 
 class _Annotation(_Entry):
     result: list[_Result]
     cancelled: bool = Field(False, alias="was_cancelled")
+
+    def joined(self) -> _Annotation:
+        """With the labels of the tag Labels, which stores them as a result of its own under the id of the region."""
+        names = {found.id: found.label for found in self.result if found.type == "labels" and found.id}
+        drawn = {found.id for found in self.result if found.kind in _DRAWN}
+        results = [
+            found
+            if found.label
+            else found.model_copy(update={"value": {**found.value, "labels": [names[found.id]]}})
+            if found.id in names
+            else found
+            for found in self.result
+            if found.type != "labels" or found.id not in drawn
+        ]
+        return self.model_copy(update={"result": results})
 
 
 class _Task(_Entry):
@@ -102,7 +118,7 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
     path = _json_file(source) if source.is_dir() else source
     tasks = read_json(path, _File, _HINT).root
     predicted = not any(task.latest(predicted=False) for task in tasks)
-    found = [(task, result) for task in tasks if (result := task.latest(predicted=predicted))]
+    found = [(task, result.joined()) for task in tasks if (result := task.latest(predicted=predicted))]
     if not found:
         raise DataError(f"{path} holds no annotations", _HINT)
     results = [result for _, annotation in found for result in annotation.result]
@@ -212,14 +228,14 @@ def _draw_result(mask: Mask, result: _Result, value: int, where: str) -> None:
             mask[decode_brush(rle, (height, width), where)] = value
             return
         if result.kind == "polygonlabels":
-            points = np.array(result.value["points"], np.float64).reshape(-1, 2)
+            points = np.array(result.value["points"], np.float64).reshape(-1, 2) * (width / 100, height / 100)
         else:
-            x, y, w, h = (float(result.value[key]) for key in ("x", "y", "width", "height"))
-            scale = width / 100, height / 100
-            corner = x * scale[0], y * scale[1]
+            round_one = result.kind == "ellipselabels"
+            sides = ("radiusX", "radiusY") if round_one else ("width", "height")
+            x, y, w, h = (float(result.value[key]) / 100 for key in ("x", "y", *sides))
+            x, y, w, h = x * width, y * height, w * width, h * height
             angle = float(result.value.get("rotation") or 0)
-            box = rotated_box(*corner, corner[0] + w * scale[0], corner[1] + h * scale[1], angle, corner)
-            points = box / scale
+            points = ellipse((x, y), (w, h), angle) if round_one else rotated_box(x, y, x + w, y + h, angle, (x, y))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{where}: the {result.type} is unreadable", _FIX) from error
-    fill_polygon(mask, np.floor(points * (width / 100, height / 100)), value, where)
+    fill_polygon(mask, np.floor(points), value, where)

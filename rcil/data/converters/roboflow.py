@@ -15,13 +15,19 @@ import numpy as np
 
 from rcil.core.masks import Mask, read_mask
 from rcil.core.reading import DataError, existing_folder, read_text
-from rcil.data.converters.annotations import Annotations, Picture, below, class_table, find_by_stem, no_split
+from rcil.data.converters.annotations import (
+    SPLIT_NAMES,
+    Annotations,
+    Picture,
+    below,
+    class_table,
+    find_by_stem,
+    no_split,
+)
 
 CLASSES = "_classes.csv"
 _HINT = "Export from Roboflow as 'Semantic Segmentation Masks'."
 _MASK = "_mask.png"
-_SPLITS = {"valid": "val"}
-"""Roboflow's names of splits -> those of site folders, where they differ."""
 
 
 def read(source: Path, images: Path | None, split: str | None) -> Annotations:
@@ -44,7 +50,7 @@ def read(source: Path, images: Path | None, split: str | None) -> Annotations:
     pictures = []
     for path in tables:
         inner = "" if path.parent == source else path.parent.name
-        own = _SPLITS.get(inner, inner) or split or "train"
+        own = SPLIT_NAMES.get(inner, inner) or split or "train"
         pictures += list(_pictures(path.parent, (images / inner) if images else path.parent, own, values))
     if not pictures:
         raise DataError(f"no *{_MASK} next to {tables[0]}", _HINT)

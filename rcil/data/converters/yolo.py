@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -17,34 +18,71 @@ import numpy.typing as npt
 from rcil.core.documents import yaml_entries
 from rcil.core.masks import Mask
 from rcil.core.reading import DataError, existing_folder, read_lines, read_text
-from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture, below, class_table, fill_polygon, no_split
+from rcil.data.converters.annotations import (
+    SPLIT_NAMES,
+    SUFFIXES,
+    Annotations,
+    Picture,
+    below,
+    class_table,
+    fill_polygon,
+    no_split,
+)
 
-_HINT = "Expected images/<split>/*, labels/<split>/*.txt, and the names in data.yaml or classes.txt."
+_HINT = (
+    "Expected images/<split>/* and labels/<split>/*.txt, or <split>/images and <split>/labels, and the names in "
+    "data.yaml or classes.txt."
+)
 _YAML_HINT = "Write them as 'names: [a, b]', as a list of '- a' lines or as '0: a' lines; or give classes.txt."
 _SLACK = 0.01
 """How far outside the image an outline may lie; more means that the numbers are not fractions."""
 
 
 def read(source: Path, images: Path | None, split: str | None) -> Annotations:
-    """Pair every image below `images/<split>` with its label file below `labels/<split>`."""
-    no_split(split, "yolo")
+    """Pair every image with the label file of the same name in the folder of its split."""
     names = _names(source)
     classes, ids = class_table(names, source)
     values = [ids[name.strip()] for name in names]
-    root = existing_folder(images or source / "images", _HINT)
-    pictures = tuple(
-        picture for folder in sorted(root.iterdir()) if folder.is_dir() for picture in _pictures(source, folder, values)
-    )
+    folders = _folders(source, images, split)
+    pictures = tuple(picture for folder in folders for picture in _pictures(folder, values))
     if not pictures:
-        raise DataError(f"no JPEG or PNG images in {root}/<split>", _HINT)
-    labels = {path.relative_to(source / "labels").with_suffix("") for path in (source / "labels").rglob("*.txt")}
-    seen = {Path(picture.split, picture.name).with_suffix("") for picture in pictures}
+        raise DataError(f"no JPEG or PNG images in {images or source}", _HINT)
+    labels = {path.with_suffix("") for folder in folders for path in folder.labels.rglob("*.txt")}
+    seen = {
+        folder.labels / path.relative_to(folder.images).with_suffix("")
+        for folder in folders
+        for path in _images(folder.images)
+    }
     if not labels & seen:
-        raise DataError(f"no label file in {source / 'labels'} belongs to an image in {root}", _HINT)
-    files = {path for folder in root.iterdir() if folder.is_dir() for path in folder.rglob("*") if path.is_file()}
+        raise DataError(f"no label file in {source} belongs to an image in {images or source}", _HINT)
+    files = sum(path.is_file() for folder in folders for path in folder.images.rglob("*"))
     skipped = Counter({"label files without an image": len(labels - seen)})
-    skipped["files that are neither JPEG nor PNG"] = len(files) - len(pictures)
+    skipped["files that are neither JPEG nor PNG"] = files - len(pictures)
     return Annotations(classes, pictures, dict(+skipped))
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """The images of a split, and their label files."""
+
+    split: str
+    images: Path
+    labels: Path
+
+
+def _folders(source: Path, images: Path | None, split: str | None) -> list[_Folder]:
+    """The three layouts: images/<split>, <split>/images as Roboflow has it, and images without splits."""
+    root = images or source / "images"
+    if images is None and not root.is_dir():
+        splits = sorted(folder for folder in source.iterdir() if (folder / "images").is_dir())
+        found = [_Folder(folder.name, folder / "images", folder / "labels") for folder in splits]
+    else:
+        splits = sorted(folder for folder in existing_folder(root, _HINT).iterdir() if folder.is_dir())
+        found = [_Folder(folder.name, folder, source / "labels" / folder.name) for folder in splits]
+    if not found and root.is_dir():
+        return [_Folder(split or "train", root, source / "labels")]
+    no_split(split, "yolo")
+    return [replace(folder, split=SPLIT_NAMES.get(folder.split, folder.split)) for folder in found]
 
 
 def yaml_names(text: str, source: Path) -> list[str]:
@@ -72,14 +110,16 @@ def _names(source: Path) -> list[str]:
     return names.split("\n")  # keep empty lines, which would shift the numbers; they are rejected as names
 
 
-def _pictures(source: Path, folder: Path, values: list[int]) -> Iterator[Picture]:
-    for image in sorted(folder.rglob("*")):
-        if image.suffix.lower() in SUFFIXES and image.is_file():
-            name = image.relative_to(folder)
-            below(folder, PurePosixPath(name.as_posix()), folder)
-            labels = source / "labels" / folder.name / name.with_suffix(".txt")
-            below(source / "labels", PurePosixPath(labels.relative_to(source / "labels").as_posix()), folder)
-            yield Picture(folder.name, PurePosixPath(name.as_posix()), image, partial(_draw, labels, values))
+def _images(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+
+
+def _pictures(folder: _Folder, values: list[int]) -> Iterator[Picture]:
+    for image in _images(folder.images):
+        name = PurePosixPath(image.relative_to(folder.images).as_posix())
+        below(folder.images, name, folder.images)
+        labels = below(folder.labels, name.with_suffix(".txt"), folder.images)
+        yield Picture(folder.split, name, image, partial(_draw, labels, values))
 
 
 def _draw(labels: Path, values: list[int], height: int, width: int) -> Mask:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.files import replacing
+from rcil.core.files import write_file
 from rcil.model.metadata import ClassInfo
 from rcil.report.html import document
 from rcil_serve.diff.findings import Findings, headline, percent
@@ -52,8 +52,7 @@ def write_page(
         facts: What was compared, by title.
         warnings: Warnings at the top of the page.
     """
-    with replacing(path) as part:
-        part.write_text(as_html(found, classes, facts, warnings), encoding="utf-8", errors="replace")
+    write_file(path, as_html(found, classes, facts, warnings).encode(errors="replace"))
 
 
 def as_html(found: Findings, classes: Sequence[ClassInfo], facts: Mapping[str, str], warnings: Sequence[str]) -> str:

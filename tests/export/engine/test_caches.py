@@ -59,10 +59,10 @@ def test_nothing_is_kept_on_request(tmp_path):
 
 
 def test_timings_that_cannot_be_written_are_no_error(tmp_path, monkeypatch, caplog):
-    def refuse(path):
+    def refuse(path, content):
         raise RcilError(f"cannot write {path}: Read-only file system", "")
 
-    monkeypatch.setattr(caches, "replacing", refuse)
+    monkeypatch.setattr(caches, "write_file", refuse)
     with caplog.at_level("INFO", logger="rcil"), timings_kept(Config(), tmp_path / "timing"):
         pass
     assert "Read-only file system" in caplog.text
@@ -110,10 +110,10 @@ def test_kernels_of_another_gpu_are_compiled_again(config, tmp_path, caplog):
 
 
 def test_kernels_that_cannot_be_written_are_no_error(config, tmp_path, monkeypatch, caplog):
-    def refuse(path):
+    def refuse(path, content):
         raise RcilError(f"cannot write {path}: Read-only file system", "")
 
-    monkeypatch.setattr(caches, "replacing", refuse)
+    monkeypatch.setattr(caches, "write_file", refuse)
     with caplog.at_level("INFO", logger="rcil"):
         RuntimeCache(config, tmp_path / "cache").save()
     assert "Read-only file system" in caplog.text

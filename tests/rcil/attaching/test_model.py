@@ -19,7 +19,7 @@ from rcil.cli.app import app
 from rcil.core.allowed_imports import _ALLOWED, allowing
 from rcil.core.errors import CheckpointError, ConfigError
 from rcil.model.header import read_header
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.run import run_task
 
 FACTORY, ARGS = "odd_networks:Plain", {"classes": 3}

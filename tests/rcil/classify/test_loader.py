@@ -5,7 +5,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rcil.classify import loader as module
 from rcil.classify.data import ImageFiles, load_data
 from rcil.classify.loader import Draw, as_planes, augmented, draw_batches, in_order, read_batches
 from rcil.classify.task import DataSection, TrainingSection
@@ -122,4 +121,4 @@ def test_workers_are_a_few_batches_ahead_and_no_more(files):
 
     reading = read_batches(files, draws(), workers=2)
     next(reading)
-    assert len(asked) <= 2 * module.BATCHES_AHEAD + 1
+    assert len(asked) <= 2 * 2 + 1  # two batches per worker

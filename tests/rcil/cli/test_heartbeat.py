@@ -121,7 +121,7 @@ def test_a_training_says_where_it_is(beats, clock, capsys, as_json):
         clock.now += 31
         beats[0].tick()
         for looked in ((5, 200), (200, 200)):
-            listen(Event(1, 1, 2, 10, 10, {}, looked=looked))
+            listen(Event(1, 1, 2, 10, 10, {}, processed=looked))
             clock.now += 31
             beats[0].tick()
     said = capsys.readouterr()

@@ -45,10 +45,10 @@ def test_a_look_at_whole_images_shows_on_the_bar_and_is_no_pace(capsys, monkeypa
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("FORCE_COLOR", "1")
     with progress() as listen:
-        listen(Event(1, 0, 2, 0, 5, {}, looked=(57, 200)))
+        listen(Event(1, 0, 2, 0, 5, {}, processed=(57, 200)))
     assert "0/10 processing whole images, 57 of 200" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
     with progress() as listen:
-        for event in (Event(1, 0, 2, 0, 5, {}, looked=(1, 2)), Event(1, 0, 2, 1, 5, {"ce": 1.0}, images=8)):
+        for event in (Event(1, 0, 2, 0, 5, {}, processed=(1, 2)), Event(1, 0, 2, 1, 5, {"ce": 1.0}, images=8)):
             listen(event)
     assert "images/s" not in capsys.readouterr().out, "one iteration is no pace, whatever was looked at before"
 

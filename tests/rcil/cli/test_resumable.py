@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rcil.cli.resumable import resume_command
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.run import run_task
 from tools.kill.train import differences
 

@@ -76,7 +76,8 @@ def test_rejected_and_resumed(call, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--crop", "100000"), ("--lr", "50"), ("--minutes", "0"), ("--batch", "1000000")]
+    ("option", "value"),
+    [("--crop", "100000"), ("--lr", "50"), ("--minutes", "0"), ("--batch", "1000000"), ("--seed", "9" * 20)],
 )
 def test_absurd_numbers(call, option, value):
     done = call(option, value)

@@ -232,6 +232,14 @@ def test_by_hand():
     assert confusion.matrix[2].tolist() == [1, 0, 1, 0]
 
 
+def test_a_class_that_no_mask_labels_has_no_iou():
+    """Its predictions are misses of the true class; an IoU of 0 would be the fault of the labels, not of the model."""
+    confusion = Confusion(3)
+    confusion.update(np.array([[0, 0, 1, 1]], np.uint8), np.array([[0, 2, 1, 1]], np.uint8))
+    assert confusion.iou[:2].tolist() == [1 / 2, 1]
+    assert math.isnan(confusion.iou[2])
+
+
 def test_means_leave_absent_classes_out():
     iou = np.array([0.5, np.nan, 1.0])
     assert mean_iou(iou, [0, 1, 2]) == 0.75

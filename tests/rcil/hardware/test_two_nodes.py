@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.run import run_task
 
 OVERRIDES = ["training.epochs=[1, 1]", "network.norm=abs", "training.lr=[0.01, 0.001]"]

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from rcil.core.errors import ConfigError
-from rcil.losses import local_pod, map_distances, pcd_maps, pcd_paper
+from rcil.losses import pcd_maps, pcd_paper
 
 
 @pytest.fixture
@@ -44,12 +44,6 @@ def test_identical_maps_have_no_distance_and_no_gradient(maps, kind):
     value.backward()
     assert value == 0
     assert all(m.grad is not None and (m.grad == 0).all() for m in new)
-
-
-def test_local_is_plops_local_pod(maps):
-    first, last = map_distances(*maps, kind="local")
-    expected = local_pod(*maps, classes=4, new_classes=1, factor=0.3, logits_factor=0.7)
-    torch.testing.assert_close(2 * (0.3 * first + 0.7 * last) / 2, expected)
 
 
 def test_unknown_kind(maps):

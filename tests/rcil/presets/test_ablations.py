@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from rcil.cli.app import app
 from rcil.methods import make_method
+from rcil.tasks.load import load_task
 from rcil.tasks.plan import make_plan
-from rcil.tasks.task import load_task
 
 FOLDER = Path(__file__).parents[3] / "docs" / "results" / "tasks"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -9,8 +9,8 @@ from rcil.data.datasets.cityscapes import CITIES
 from rcil.losses import PCD_FACTORS
 from rcil.methods import METHODS, make_method
 from rcil.presets import preset_names, preset_text
+from rcil.tasks.load import load_task
 from rcil.tasks.plan import make_plan
-from rcil.tasks.task import load_task
 from rcil.training.compare import cell_of
 from rcil.training.run import run_task
 

@@ -12,7 +12,7 @@ from rcil.cli.app import app
 from rcil.core.errors import ConfigError
 from rcil.report.pages import Source, comparison_curves, first_new, report_paths, write_comparison, write_report
 from rcil.report.plots import Curve, Panel, class_bars, confusion_plot, step_curves
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training import compare as module
 from rcil.training.compare import compare
 

@@ -52,6 +52,9 @@ def test_random_resized_crops_need_images_in_their_own_size(ask):
 def test_a_single_number_stands_for_both_of_a_pair(ask):
     request = ask("training.lr=0.5", "training.epochs=[7, 7]")
     assert (request.training.lr, request.training.epochs) == ((0.5, 0.5), (7, 7))
+    assert ask("training.lr=1e-3").training.lr == (0.001, 0.001), "text for YAML 1.1"
+    with pytest.raises(ConfigError, match=r"lr\.0: nan is not a number"):
+        ask("training.lr=nan")
 
 
 def test_minutes_and_epochs_exclude_each_other(old_model, site):

@@ -90,6 +90,9 @@ def test_sizes():
     assert "crop of 512" in small.message
     (tiny,) = size_problems([(31, 400), (600, 800)], 512, 1.0)
     assert tiny.message == "smaller than 32 pixels"
+    (absurd,) = size_problems([(180, 240)], 4096, 1.0)
+    assert absurd.severity == "error" and "largest image (240 pixels at scale 1)" in absurd.message
+    assert size_problems([], 4096, 1.0) == []
 
 
 def test_background_matters_to_fine_tuning_alone():

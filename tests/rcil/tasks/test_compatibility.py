@@ -6,7 +6,7 @@ import torch
 from rcil.core.errors import ConfigError
 from rcil.tasks import compatibility
 from rcil.tasks.compatibility import check_compatible
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.estimate import estimate
 from rcil.training.run import run_task
 

@@ -8,8 +8,9 @@ from sites import write_sample
 
 from rcil.core.errors import ConfigError
 from rcil.data.datasets.cityscapes import CITIES
+from rcil.tasks.load import load_task
 from rcil.tasks.plan import make_plan, resolve_domains, resolve_groups
-from rcil.tasks.task import ProtocolSection, load_task
+from rcil.tasks.task import ProtocolSection
 
 
 def test_steps_by_name(task_file):

@@ -4,8 +4,8 @@ import pytest
 
 from rcil.methods import METHODS
 from rcil.presets import preset_names
+from rcil.tasks.load import load_task
 from rcil.tasks.published import PUBLISHED, published_miou
-from rcil.tasks.task import load_task
 
 
 def test_every_row_is_a_method_on_a_preset():

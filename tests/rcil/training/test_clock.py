@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.run import run_task
 
 DAY = 86_400

@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 from rcil.core.errors import ConfigError
 from rcil.methods import METHODS, make_method
 from rcil.model.header import read_header
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training import compare as module
 from rcil.training import run
-from rcil.training.compare import as_markdown, compare, comparison_dry_run, last_step, summarise
+from rcil.training.compare import as_markdown, compare, comparison_dry_run, step_means, summarise
 from rcil.training.run import run_task
 
 RESULTS = {
@@ -30,9 +30,9 @@ RESULTS = {
 
 
 def test_classes_of_step_0_and_later_ones():
-    means = last_step(RESULTS, {"background", "ball"})
+    means = step_means(RESULTS["steps"][-1], {"background", "ball"})
     assert means == pytest.approx({"first": 0.7, "later": 0.2, "all": 1.6 / 3})
-    assert math.isnan(last_step(RESULTS, {"background", "ball", "cone", "ghost"})["later"])
+    assert math.isnan(step_means(RESULTS["steps"][-1], {"background", "ball", "cone", "ghost"})["later"])
 
 
 def test_mean_and_deviation():

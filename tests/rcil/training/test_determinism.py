@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from rcil.hardware.processes import WORKSPACE, deterministic
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.run import run_task
 
 

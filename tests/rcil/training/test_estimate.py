@@ -3,8 +3,8 @@ import torch
 
 from rcil.core.errors import ConfigError
 from rcil.nn import Segmenter
+from rcil.tasks.load import load_task
 from rcil.tasks.plan import make_plan
-from rcil.tasks.task import load_task
 from rcil.training import estimate as module
 from rcil.training.estimate import estimate
 

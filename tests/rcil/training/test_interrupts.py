@@ -8,7 +8,7 @@ import yaml
 
 import rcil.training.loop
 from rcil.core.interrupts import Interrupted, interruptible
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.run import run_task
 from rcil.training.state import read_state
 from tools.kill.train import differences

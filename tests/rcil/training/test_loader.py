@@ -1,3 +1,5 @@
+import os
+import signal
 from dataclasses import replace
 
 import cv2
@@ -8,12 +10,13 @@ from networks import small_arch
 from torch.utils.data import DataLoader
 
 from rcil.core.images import read_rgb
+from rcil.core.interrupts import Interrupted, interruptible
 from rcil.core.masks import read_mask
 from rcil.core.reading import DataError
 from rcil.inference import as_input
 from rcil.model.metadata import Metadata, class_table
+from rcil.tasks.load import load_task
 from rcil.tasks.plan import make_plan
-from rcil.tasks.task import load_task
 from rcil.training.augment import random_crop
 from rcil.training.loader import Crops, CropSettings, Share, batches, epoch_order, repeat_factors
 
@@ -49,6 +52,21 @@ def test_workers_and_the_starting_point_change_nothing(task_file):
     assert torch.equal(alone[1][0][0], resumed[0][0][0])
     other = list(batches(make_crops(task_file, step=1), epoch=1))
     assert not torch.equal(alone[0][0][0], other[0][0][0])
+
+
+def test_a_signal_waits_until_the_workers_are_started(task_file, monkeypatch):
+    """Python prints and ignores an exception that a signal raises while a process is forked."""
+    start, ends = DataLoader.__iter__, []
+
+    def interrupted(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        ends.append(start(self))
+        return ends[0]
+
+    monkeypatch.setattr(DataLoader, "__iter__", interrupted)
+    with pytest.raises(Interrupted), interruptible():
+        next(batches(make_crops(task_file), 0))
+    assert len(ends) == 1
 
 
 def test_processes_and_pieces_share_out_the_same_batches(task_file):

@@ -23,7 +23,8 @@ from rcil.methods import StepInfo, make_method
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
-from rcil.tasks.task import TrainingSection, load_task
+from rcil.tasks.load import load_task
+from rcil.tasks.task import TrainingSection
 from rcil.training import loop
 from rcil.training.loop import StepJob, _learn, _new_state, _placed
 from rcil.training.optimiser import make_schedule, parameter_groups

@@ -60,8 +60,11 @@ def test_too_much_is_refused_with_advice(monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda device: 3 * 2**30)
     check_memory(3 * 2**30, CPU, SETTINGS, 0)
     with pytest.raises(TrainingError, match=r"step 1 needs about 9.0 GiB on cpu and 3.0 GiB are free") as error:
-        check_memory(9 * 2**30, CPU, SETTINGS, 1)
-    assert "training.accumulate to 2" in error.value.hint
+        check_memory(9 * 2**30, CPU, SETTINGS.model_copy(update={"batch": 8}), 1)
+    assert error.value.hint == "Set training.accumulate to 4, or lower training.crop or training.batch."
+    with pytest.raises(TrainingError) as error:
+        check_memory(300 * 2**30, CPU, SETTINGS.model_copy(update={"batch": 8}), 1)
+    assert error.value.hint == "Lower training.crop or training.batch.", "no piece is small enough"
 
 
 def test_the_tighter_of_machine_and_container_counts(tmp_path):

@@ -11,8 +11,8 @@ from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
 from rcil.nn import build
+from rcil.tasks.load import load_task
 from rcil.tasks.plan import make_plan
-from rcil.tasks.task import load_task
 from rcil.training.estimate import estimate
 from rcil.training.run import first_network, run_task
 

@@ -20,8 +20,8 @@ from rcil.data.scan import data_digest
 from rcil.data.types import Sample
 from rcil.methods import METHODS
 from rcil.model.header import read_header
+from rcil.tasks.load import load_task
 from rcil.tasks.plan import make_plan
-from rcil.tasks.task import load_task
 from rcil.training import loop
 from rcil.training.run import run_task, spread
 
@@ -118,7 +118,7 @@ def test_a_run_interrupted_around_the_fitting_of_rows_ends_bit_identical(task_fi
     run_task(task, tmp_path / "whole")
 
     def interrupt(event):
-        moment = (event.step, event.epoch, event.looked is not None)
+        moment = (event.step, event.epoch, event.processed is not None)
         if moment == {"before": (1, 0, True), "during": (1, 1, False), "after": (1, 1, True)}[stage]:
             raise KeyboardInterrupt
 
@@ -135,8 +135,8 @@ def test_whole_images_are_counted_while_a_method_looks_at_them(task_file, tmp_pa
     run_task(load_task(task_file, ["method.name=rcil-plus"]), tmp_path / "run", listen=seen.append)
     looks = {}
     for event in seen:
-        if event.looked is not None:
-            looks.setdefault((event.step, event.epoch, event.iteration > 0), []).append(event.looked)
+        if event.processed is not None:
+            looks.setdefault((event.step, event.epoch, event.iteration > 0), []).append(event.processed)
     assert list(looks) == [(0, 1, True), (1, 0, False), (1, 1, True)]
     for counts in looks.values():
         assert counts == [(taken, len(counts)) for taken in range(1, len(counts) + 1)]
@@ -146,7 +146,7 @@ def test_whole_images_are_counted_while_a_method_looks_at_them(task_file, tmp_pa
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.run import run_task
 
 def kill(event):

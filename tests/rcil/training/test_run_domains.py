@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from rcil.model.header import read_header
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.run import run_task
 
 CLASSES = ["background", "ball", "cone"]

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from rcil.core.errors import TrainingError
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training import side_by_side as module
 from rcil.training.compare import compare
 from rcil.training.run import run_task

@@ -10,7 +10,7 @@ from networks import small_arch
 from rcil.core.errors import TrainingError
 from rcil.methods import make_method
 from rcil.nn import build
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training import loop, skipping
 from rcil.training.run import run_task
 from rcil.training.skipping import Skipped, Undo

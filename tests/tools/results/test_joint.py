@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rcil.tasks.task import TrainingSection, load_task
+from rcil.tasks.load import load_task
+from rcil.tasks.task import TrainingSection
 from tools.results.joint import page, plot, read_run, with_earlier
 
 PAGES = Path(__file__).parents[3] / "docs" / "results"

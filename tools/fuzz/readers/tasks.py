@@ -13,7 +13,7 @@ import yaml
 
 from rcil.classify.task import load_classify_task
 from rcil.methods import make_method
-from rcil.tasks.task import load_task
+from rcil.tasks.load import load_task
 from rcil.training.run_record import record_task
 from tools.fuzz.cases import Case, Reader
 from tools.fuzz.mutate import Raw, Tree, as_json, damaged, grown_wrong, odd_value

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import cv2
 import numpy as np
@@ -187,6 +188,30 @@ def test_other_image_formats_are_refused(root):
     path = write(root, content(images=[{"id": 5, "file_name": "a.bmp"}]))
     with pytest.raises(DataError, match=r"a\.bmp is neither JPEG nor PNG"):
         convert("coco", path, root / "site")
+
+
+def test_layouts_of_other_tools(root, tmp_path):
+    """Roboflow has a file in the folder of every split, Label Studio a single result.json next to images/."""
+    for split in ("train", "valid"):
+        folder = tmp_path / "roboflow" / split
+        folder.mkdir(parents=True)
+        shutil.copy(root / "images" / "a.jpg", folder / "a.jpg")
+        (folder / "_annotations.coco.json").write_text(json.dumps(content(region([BIG]))))
+    assert convert("auto", tmp_path / "roboflow", tmp_path / "one").images == {"train": 1, "val": 1}
+    (root / "annotations").rmdir()
+    images = [{"id": 5, "file_name": "images/a.jpg"}]
+    (root / "result.json").write_text(json.dumps(content(region([BIG]), images=images)))
+    assert convert("auto", root, tmp_path / "two", split="val").images == {"val": 1}
+    assert (tmp_path / "two/images/val/a.jpg").is_file()
+
+
+def test_images_in_the_folder_of_the_subset(root, tmp_path):
+    """CVAT has the images of no subset in images/default."""
+    (root / "images").rename(tmp_path / "default")
+    (root / "images").mkdir()
+    (tmp_path / "default").rename(root / "images/default")
+    write(root, content(region([BIG])), "instances_default.json")
+    assert convert("coco", root, root / "site").images == {"train": len(content()["images"])}
 
 
 def test_a_folder_without_subsets_fills_a_split(tmp_path):

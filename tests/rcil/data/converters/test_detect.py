@@ -24,6 +24,9 @@ COCO = {"images": [], "annotations": [], "categories": []}
         ({"x.csv": "filename,region_shape_attributes"}, "via"),
         ({"train/_classes.csv": "", "train/a_mask.png": ""}, "roboflow"),
         ({"labels/train/a.txt": "", "data.yaml": ""}, "yolo"),
+        ({"train/labels/a.txt": "", "data.yaml": ""}, "yolo"),
+        ({"min.json": '[{"image": "a.png", "annotation_id": 1}]'}, "label-studio"),
+        ({"via3.json": '{"project": {"data_format_version": "3.1.1"}}'}, "via"),
     ],
 )
 def test_every_format(tmp_path, files, expected):

@@ -56,6 +56,16 @@ def test_rectangles_turned_about_their_corner(read):
     np.testing.assert_array_equal(mask, box(3, 5, 3, 4))
 
 
+def test_ellipses_and_labels_in_results_of_their_own(read):
+    """The tags Ellipse and Labels give two results for a region, with one id."""
+    value = {"x": 50, "y": 50, "radiusX": 25, "radiusY": 100 / 6, "rotation": 0}  # centre 4, 3; radii 2 and 1
+    region = result("ellipse", value, label=None, id="r1")
+    summary, mask = read(task(region, result("labels", value, "wire", id="r1"), polygon([[0, 0], [1, 0], [1, 1]])))
+    assert summary.classes == ("background", "post", "wire") and summary.skipped == {}
+    assert mask[3, 2:6].tolist() == [2] * 4 and mask[2:4, 4].tolist() == [2] * 2
+    assert np.count_nonzero(mask == 2) < 3 * 5 and mask[0, 0] == 1
+
+
 def test_the_latest_annotation_that_was_not_cancelled_counts(read):
     versions = [
         {"result": [brush(box(0, 0, 0, 0))]},

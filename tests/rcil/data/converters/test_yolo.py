@@ -1,3 +1,5 @@
+import shutil
+
 import cv2
 import numpy as np
 import pytest
@@ -47,6 +49,23 @@ def test_names_from_a_text_file_and_what_is_left_out(root, tmp_path):
     assert summary.classes == ("background", "wire")
     assert summary.skipped == {"label files without an image": 1, "files that are neither JPEG nor PNG": 1}
     assert np.unique(read_mask(tmp_path / "site/masks/train/a.png")).tolist() == [0, 1]
+
+
+def test_layouts_of_other_tools(root, tmp_path):
+    """Roboflow has the split on top and calls it valid; Label Studio has no splits."""
+    flat = tmp_path / "flat"
+    for kind in ("images", "labels"):
+        (root / "valid").mkdir(exist_ok=True)
+        (root / kind / "train").rename(root / "valid" / kind)
+        (root / kind).rmdir()
+        shutil.copytree(root / "valid" / kind, flat / kind)
+    shutil.copy(root / "data.yaml", flat)
+    assert convert("auto", root, tmp_path / "one").images == {"val": 1}
+    assert convert("auto", flat, tmp_path / "two", split="test").images == {"test": 1}
+    one, two = (read_mask(tmp_path / place) for place in ("one/masks/val/a.png", "two/masks/test/a.png"))
+    assert np.unique(one).tolist() == [1, 2] and np.array_equal(one, two)
+    with pytest.raises(ConfigError, match="record their splits"):
+        convert("yolo", root, tmp_path / "three", split="val")
 
 
 def test_images_elsewhere(root, tmp_path):
