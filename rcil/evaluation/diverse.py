@@ -59,7 +59,7 @@ def choose(wishes: Sequence[Wish], thumbnails: NDArray[np.integer]) -> list[tupl
 def by_class_score(
     scores: NDArray[np.float64], sizes: NDArray[np.int64], name: str, *, worst: int, typical: int, best: int
 ) -> list[Wish]:
-    """Wishes for the worst, typical and best images of a class.
+    """Wishes for the worst, typical and best images of a class, each for at most a third of the images.
 
     Args:
         scores: IoU of the class in every image [N], 0 to 1; NaN where it does not occur.
@@ -78,6 +78,6 @@ def by_class_score(
 
     def wish(images: NDArray[np.intp], what: str, count: int) -> Wish:
         captions = [f"{what} for {name}: IoU {100 * scores[index]:.0f} %" for index in images]
-        return Wish([int(index) for index in images], captions, count)
+        return Wish([int(index) for index in images], captions, min(count, -(-len(images) // 3)))
 
     return [wish(order, "poor", worst), wish(reverse, "good", best), wish(middle, "typical", typical)]

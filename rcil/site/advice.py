@@ -41,6 +41,8 @@ class Run:
     groups: int
     labelled: Mapping[str, int]
     """Number of training images of every new class."""
+    options: tuple[str, ...] = ()
+    """Options of the command that another attempt needs too."""
 
 
 def next_steps(verdict: Verdict, run: Run) -> list[dict[str, Any]]:
@@ -115,7 +117,9 @@ def _export(run: Run) -> str:
 def _add_class(run: Run, suffix: str, *more: str) -> str:
     classes = [word for name in run.classes for word in ("--class", name)]
     output = run.output.with_name(f"{run.output.name}-{suffix}")
-    return _line("rcil", "add-class", "--from", run.model, "--data", run.data, *classes, "-o", output, *more)
+    return _line(
+        "rcil", "add-class", "--from", run.model, "--data", run.data, *classes, "-o", output, *run.options, *more
+    )
 
 
 def _line(*words: str | Path) -> str:

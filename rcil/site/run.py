@@ -313,8 +313,22 @@ def _run_facts(request: Request, ready: Ready, output: Path, forgetting: Forgett
     labelled = {name: images for name, (images, _) in ready.amounts.items()}
     return Run(
         *(request.model, request.data, request.classes, output, request.method.name, (height, width)),
-        *(source, forgetting.images, forgetting.groups, labelled),
+        *(source, forgetting.images, forgetting.groups, labelled, repeated_options(request)),
     )
+
+
+def repeated_options(request: Request) -> tuple[str, ...]:
+    """The options of the request that are no defaults and belong to another attempt too: scale and limits."""
+    default = Request(model=request.model, data=request.data, classes=request.classes)
+    given = {
+        "--scale": None if "scale" in request.derived else request.scale,
+        **{
+            f"--{name.replace('_', '-')}": value
+            for name in ("max_drop", "min_new", "max_background_drop")
+            if (value := getattr(request, name)) != getattr(default, name)
+        },
+    }
+    return tuple(word for option, value in given.items() if value is not None for word in (option, f"{value:g}"))
 
 
 def draw(pair: Pair, shown: Iterable[Shown], labelled: Collection[str], folder: Path) -> list[dict[str, str]]:

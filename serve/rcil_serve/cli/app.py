@@ -30,7 +30,10 @@ def overlay(
     model: Annotated[
         Path,
         typer.Option(
-            "-m", "--model", help="Checkpoint with the class names and colours.", autocompletion=files(*CHECKPOINTS)
+            "-m",
+            "--model",
+            help="Checkpoint or model.onnx with the class names and colours.",
+            autocompletion=files(*CHECKPOINTS, ".onnx"),
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The PNG to write.")],
@@ -48,13 +51,12 @@ def overlay(
     """
     from rcil.core.images import write_image
     from rcil.core.signing import verify
-    from rcil.model.header import read_header
-    from rcil_serve.images.overlay import draw_overlay
+    from rcil_serve.images.overlay import draw_overlay, read_class_table
 
     if trust:
         verify(model, trust)
-    classes = read_header(model).metadata.classes
-    write_image(output, draw_overlay(image, mask, classes, alpha, with_legend=with_legend))
+    drawn = draw_overlay(image, mask, read_class_table(model), alpha, with_legend=with_legend)
+    write_image(output, drawn)
     if as_json:
         print_json({"overlay": str(output)})
     else:

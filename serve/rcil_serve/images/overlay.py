@@ -13,10 +13,19 @@ from rcil.core.mask_classes import recorded_names
 from rcil.core.masks import Mask, decode_mask
 from rcil.core.reading import DataError, read_bytes
 from rcil.data.site import read_classes
+from rcil.model.header import read_header
 from rcil.model.metadata import ClassInfo
+from rcil_export.graph.description import parse_description, read_texts
 
 IGNORE = 255
 _HINT = "Pass the model that wrote the mask with --model, or a later step of it."
+
+
+def read_class_table(model: Path) -> tuple[ClassInfo, ...]:
+    """The classes of a checkpoint or of an exported graph."""
+    if model.suffix.lower() == ".onnx":
+        return parse_description(read_texts(model), model)[0].classes
+    return read_header(model).metadata.classes
 
 
 def draw_overlay(image: Path, mask: Path, classes: Sequence[ClassInfo], alpha: float, *, with_legend: bool) -> Image:

@@ -52,8 +52,8 @@ def test_a_class_that_was_not_learned():
     (step,) = advice("rejected", broken, ("ball", "old", "kept"))
     assert "--minutes" in step["text"] and "--epochs" not in step["text"]
     assert "training images now: cone: 7" in step["text"] and step["command"] == "rcil data check site"
-    _, free = advice("rejected", broken, run=replace(RUN, method="strict"))
-    assert free["command"].endswith("-o out/new-free") and "--strict" not in free["command"]
+    _, free = advice("rejected", broken, run=replace(RUN, method="strict", options=("--scale", "0.5")))
+    assert free["command"].endswith("-o out/new-free --scale 0.5") and "--strict" not in free["command"]
 
 
 def test_background():

@@ -21,7 +21,7 @@ from rcil.nn import build, fold
 from rcil.site import run as run_module
 from rcil.site import schedule
 from rcil.site.request import step_request
-from rcil.site.run import Display, add_class, data_digest, label_table
+from rcil.site.run import Display, add_class, data_digest, label_table, repeated_options
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +224,14 @@ def old_logits(path, images):
     with torch.no_grad():
         logits: torch.Tensor = load(path)[0](images, maps="before").logits_small
     return logits
+
+
+def test_another_attempt_has_the_same_limits_and_scale(ask):
+    request = ask(max_drop=7.5, min_new=0, scale=0.5)
+    assert repeated_options(request) == ("--scale", "0.5", "--max-drop", "7.5", "--min-new", "0")
+    derived = request.model_copy(update={"derived": {"scale": "from the checkpoint"}, "max_background_drop": 3})
+    assert repeated_options(derived)[-2:] == ("--max-background-drop", "3")
+    assert "--scale" not in repeated_options(derived)
 
 
 def test_strict_keeps_old_logits_to_the_bit(ask, done, old_model, tmp_path, images):

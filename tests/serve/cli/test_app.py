@@ -48,6 +48,15 @@ def test_overlay(files):
     assert drawn[0, 0].tolist() == [30, 20, 10], "colours stay in order"
 
 
+def test_overlay_with_an_exported_model(files):
+    write_model(files / "m.onnx")
+    done = serve("overlay", "image.png", "mask.png", "--model", "m.onnx", "-o", "out.png")
+    assert done.code == 0, done.err
+    (files / "m.onnx").write_bytes(b"broken")
+    done = serve("overlay", "image.png", "mask.png", "--model", "m.onnx", "-o", "other.png")
+    assert done.code == 3 and "m.onnx" in done.err and not (files / "other.png").exists()
+
+
 def test_legend_is_added_below(files):
     assert serve(*OVERLAY).code == 0
     assert cv2.imread(str(files / "out.png")).shape[0] > 40
