@@ -191,7 +191,7 @@ def careful(
     """
     if method != "rcil-plus" or not old or hidden < HIDDEN_SHARE * old or values("training.optimiser") != "adamw":
         return {}
-    reason = f"the images show few of {hidden} of the {old} old classes"
+    reason = f"few images show {hidden} of the {old} old classes"
     choices = {
         "training.lr": Choice([rate * CAREFUL_LR for rate in values("training.lr")], reason),
         "training.backbone_lr": Choice(values("training.backbone_lr") * CAREFUL_BACKBONE_LR, reason),

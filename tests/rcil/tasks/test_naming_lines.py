@@ -1,7 +1,7 @@
 import pytest
-from rcil.tasks.load import naming_lines
 
 from rcil.core.errors import ConfigError
+from rcil.tasks.load import naming_lines
 
 TASK = "name: x  # no 'buildng'\nprotocol:\n  steps: [[road-buildng, road], [buildng]]\n  split: buildng\n"
 
