@@ -166,20 +166,16 @@ class RcilPlus(Rcil):
             if self.refit:
                 self._refit(student, pixels, info)
             self.measured = measure_features(pixels, self.known, info.old if self.replay else 0)
-            if balanced and not self._replays(info):
+            if balanced and not self.replay:
                 balance_biases(student, pixels, (*balanced, *range(info.old if self.balance == "all" else 0)))
         return student
 
-    def _replays(self, info: StepInfo) -> bool:
-        """Whether features are drawn: in a step that adds classes, if the checkpoint has statistics."""
-        return self.replay and self.known is not None and info.new > 0 and info.old > 0
-
     def _refit(self, student: Network, pixels: Pixels, info: StepInfo) -> None:
-        """Fit all rows to the pixels, and to drawn features of old classes."""
-        if self._replays(info) and self.known is not None:
-            refit_classifier(student, with_drawn(pixels, self.known), pull=REPLAY_PULL)
-        else:
-            refit_classifier(student, pixels, pull=PULL)
+        """Fit all rows to the pixels, and with `replay` also to drawn features of old classes, close to the old rows."""
+        careful = self.replay and info.new > 0 and info.old > 0
+        if careful and self.known is not None:
+            pixels = with_drawn(pixels, self.known)
+        refit_classifier(student, pixels, pull=REPLAY_PULL if careful else PULL)
 
     def state_dict(self) -> dict[str, Any]:
         """The thresholds."""

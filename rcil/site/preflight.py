@@ -27,6 +27,7 @@ from rcil.site.request import Request
 from rcil.site.rules import (
     amount_problems,
     background_problems,
+    hidden_problems,
     model_problems,
     name_problems,
     new_classes,
@@ -78,7 +79,7 @@ class Ready:
     @property
     def hidden(self) -> tuple[str, ...]:
         """Old classes that few training images show."""
-        return tuple(name for name, images in self.shown.items() if images < MIN_SHOWN)
+        return hidden_classes(self.shown)
 
     @property
     def evaluation(self) -> tuple[str, tuple[Sample, ...]]:
@@ -218,6 +219,8 @@ def _with_images(
     for class_id, name in known_ids.items():
         shown[name] = max(shown.get(name, 0.0), sum(class_id in c.present for c in contents) / len(contents))
     evaluated = _labelled(scan(data, data.splits["val"]), known_ids) if data.splits.get("val") else labelled
+    hidden = hidden_classes(shown)
+    problems += hidden_problems(hidden, len(shown), metadata, request.method.name)
     held = _held_out(everything, contents, request)
     train, held_out = hold_out([c.sample for c in contents], held)
     norm_images = min(NORM_IMAGES, len(train)) if metadata.architecture.folded and method.needs_norms else 0
@@ -226,6 +229,11 @@ def _with_images(
         model, data, train, held_out, new, labelled, evaluated, amounts, shares, shown, crop, share, norm_images
     )
     return Preflight(tuple(problems), ready)
+
+
+def hidden_classes(shown: Mapping[str, float]) -> tuple[str, ...]:
+    """The classes that few images show."""
+    return tuple(name for name, images in shown.items() if images < MIN_SHOWN)
 
 
 def _held_out(everything: Sequence[MaskContent], contents: Sequence[MaskContent], request: Request) -> frozenset[str]:

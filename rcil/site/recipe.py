@@ -150,12 +150,14 @@ def _options(record: Record, method: str, optimiser: Optimiser, given: Mapping[s
 def recorded_training(metadata: Metadata, method: str) -> Record | None:
     """The last training that the checkpoint records; None if it was imported or its record cannot be used.
 
+    Careful steps do not count: they changed the settings of the training before them.
+
     Args:
         metadata: The description of the checkpoint.
         method: Name of the method whose learning rate is asked for: a task may have one for every method.
     """
     for entry in reversed(metadata.lineage):
-        if isinstance(entry.config.get("training"), Mapping):
+        if isinstance(entry.config.get("training"), Mapping) and not entry.config.get("careful"):
             return _as_record(entry, method)
     return None
 
@@ -177,6 +179,11 @@ def _as_record(entry: LineageEntry, method: str) -> Record | None:
         return None
 
 
+def is_hidden(hidden: int, old: int) -> bool:
+    """Whether the images show so few of the named old classes that a step must be careful."""
+    return old > 0 and hidden >= HIDDEN_SHARE * old
+
+
 def careful(
     derived: Mapping[str, str], values: Callable[[str], Any], method: str, hidden: int, old: int
 ) -> dict[str, Choice]:
@@ -189,7 +196,7 @@ def careful(
         hidden: Number of named old classes that few images show.
         old: Number of all named old classes.
     """
-    if method != "rcil-plus" or not old or hidden < HIDDEN_SHARE * old or values("training.optimiser") != "adamw":
+    if method != "rcil-plus" or not is_hidden(hidden, old) or values("training.optimiser") != "adamw":
         return {}
     reason = f"few images show {hidden} of the {old} old classes"
     choices = {
@@ -201,7 +208,7 @@ def careful(
     found = {key: choice for key, choice in choices.items() if key in derived}
     if values("method.options.replay") is None:
         found["method.options.replay"] = Choice(True, reason)
-    return found
+    return {"careful": Choice(True, reason), **found}
 
 
 def site_record(metadata: Metadata) -> Record:

@@ -67,6 +67,8 @@ class Request(FrozenModel):
     seed: Annotated[int, Field(ge=0, le=defaults.MAX_SEED)] = defaults.SEED
     minutes: Annotated[float, Field(gt=0, le=defaults.MAX_MINUTES)] | None = None
     """Time budget of the whole command; None: the default of the device."""
+    careful: bool | None = None
+    """Whether settings are those for images that show few old classes; see `rcil.site.recipe.careful`."""
     derived: dict[str, str] = Field(default_factory=dict)
     """Settings that the user did not give, as dotted keys, with the reason of each value."""
 
@@ -185,7 +187,7 @@ def resumed(output: Path, request: Request) -> Request:
     """
     try:
         recorded = Request.model_validate(_without_facts(parse_yaml((output / RECORD).read_text(encoding="utf-8"))))
-        keys = request.derived.keys() & recorded.derived.keys()
+        keys = {key for key in recorded.derived if key in request.derived or request.value(key) is None}
         return request.with_values({key: recorded.value(key) for key in keys}, recorded.derived)
     except (OSError, ValueError):
         return request  # there is no run, or one of another request, which `check_folder` reports

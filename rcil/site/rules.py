@@ -11,6 +11,7 @@ from rcil.core.palette import free_colour
 from rcil.data.check import FEW_IMAGES, FEW_PIXELS, Problem
 from rcil.data.types import ClassSpec
 from rcil.model.metadata import ClassInfo, Metadata
+from rcil.site.recipe import is_hidden
 
 MAX_CLASSES = 255
 """Class rows are bytes, and 255 means ignore."""
@@ -131,6 +132,17 @@ def size_problems(sizes: Sequence[tuple[int, int]], crop: int, scale: float) -> 
         text = f"smaller than half the crop of {crop} pixels, so that much of a crop is padding: use a smaller --crop"
         problems.append(Problem("warning", f"{small} of {len(sides)} images", text))
     return problems
+
+
+def hidden_problems(hidden: Sequence[str], old: int, metadata: Metadata, method: str) -> list[Problem]:
+    """A warning if the images show few old classes and the checkpoint does not know what their features look like."""
+    if metadata.features is not None or method != "rcil-plus" or not is_hidden(len(hidden), old):
+        return []
+    text = (
+        f"few images show {', '.join(hidden)}, and the checkpoint has no statistics of their features, so they may be "
+        "forgotten: add images that show them, use --strict, or fit statistics to labelled images with: rcil refit"
+    )
+    return [Problem("warning", "old classes", text)]
 
 
 def background_problems(shares: Mapping[str, float], method: str) -> list[Problem]:

@@ -2,8 +2,9 @@ import pytest
 
 from rcil.core.errors import ConfigError
 from rcil.model.metadata import LineageEntry, recorded
-from rcil.site.recipe import OPTIONS, derive, fitting_crop, recorded_training
-from rcil.site.request import Request, step_request
+from rcil.site.recipe import OPTIONS, careful, derive, fitting_crop, recorded_training
+from rcil.site.request import Request, record_request, resumed, step_request
+from rcil.site.schedule import with_care
 from rcil.tasks.task import Task
 
 ASKED = {"training": {}, "method": {"name": "rcil-plus", "options": {}}}
@@ -191,3 +192,47 @@ def test_the_request_knows_what_was_derived(old_model, site):
     assert "training.lr" in request.derived and "scale" in request.derived
     assert not {"training.crop", "training.momentum", "seed"} & request.derived.keys()
     assert Request.model_validate(request.model_dump(mode="json")) == request
+
+
+def careful_choices(request, hidden, old):
+    return {key: c.value for key, c in careful(request.derived, request.value, "rcil-plus", hidden, old).items()}
+
+
+def test_images_that_hide_old_classes_call_for_care(old_model, site):
+    request = step_request(old_model, site, ["cone"], method="rcil-plus", training={}, overrides=())
+    lr, gamma = request.value("training.lr"), request.value("method.options.gamma")
+    assert careful_choices(request, hidden=1, old=3) == {} == careful_choices(request, hidden=0, old=0)
+    found = careful_choices(request, hidden=2, old=4)
+    assert found == {
+        "careful": True,
+        "training.lr": [pytest.approx(0.3 * rate) for rate in lr],
+        "training.backbone_lr": pytest.approx(0.3 * request.value("training.backbone_lr")),
+        "method.options.gamma": pytest.approx(10 * gamma),
+        "method.options.replay": True,
+    }
+    assert careful(request.derived, request.value, "mib", 4, 4) == {}
+
+
+def test_given_values_stay_in_a_careful_step(old_model, site):
+    given = {"replay": False, "gamma": 0.5}
+    request = step_request(
+        old_model, site, ["cone"], method="rcil-plus", options=given, training={"lr": 0.002}, overrides=()
+    )
+    assert careful_choices(request, 4, 4).keys() == {"careful", "training.backbone_lr"}
+    request = with_care(request, 4, 4)
+    assert request.value("training.lr") == (0.002, 0.002) and request.careful
+    assert request.value("method.options.replay") is False and request.value("method.options.gamma") == 0.5
+
+
+def test_the_next_class_does_not_inherit_care(described):
+    """Otherwise a second careful step would be ten times slower than the first one."""
+    usual, slow = task(training={"lr": (0.001, 0.001)}), task(training={"lr": (0.0003, 0.0003)})
+    assert values(trained(described, usual, {**slow, "careful": True}))["training.lr"] == 0.001
+    assert values(trained(described, usual, {**slow, "careful": None}))["training.lr"] == 0.0003
+
+
+def test_a_careful_run_is_resumed_with_its_settings(old_model, site, tmp_path):
+    request = step_request(old_model, site, ["cone"], method="rcil-plus", training={}, overrides=())
+    begun = with_care(request, 4, 4)
+    record_request(tmp_path, begun)
+    assert resumed(tmp_path, request) == begun

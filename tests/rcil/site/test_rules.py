@@ -1,11 +1,14 @@
+import numpy as np
 import pytest
 from networks import small_arch
 
 from rcil.data.types import ClassSpec
+from rcil.model.features import FeatureStatistics
 from rcil.model.metadata import Metadata, class_table
 from rcil.site.rules import (
     amount_problems,
     background_problems,
+    hidden_problems,
     model_problems,
     name_problems,
     new_classes,
@@ -115,3 +118,14 @@ class TestModels:
         metadata = Metadata(architecture=small_arch(), classes=class_table([OLD]), rejected="car dropped 9 points")
         (warning,) = model_problems(tmp_path, metadata)
         assert warning.severity == "warning" and "car dropped 9 points" in warning.message
+
+
+def test_hidden_classes_without_statistics_are_a_warning(described):
+    metadata = described(["background", "ball", "cone"])
+    (problem,) = hidden_problems(["ball"], 2, metadata, "rcil-plus")
+    assert problem.severity == "warning" and "ball" in problem.message and "rcil refit" in problem.message
+    assert hidden_problems(["ball"], 3, metadata, "rcil-plus") == []
+    assert hidden_problems(["ball"], 2, metadata, "strict") == []
+    values = (np.ones((3, 2), np.float32), np.ones((3, 2), np.float32), np.eye(2, dtype=np.float32))
+    known = metadata.model_copy(update={"features": FeatureStatistics.of([9, 9, 9], *values)})
+    assert hidden_problems(["ball", "cone"], 2, known, "rcil-plus") == []
