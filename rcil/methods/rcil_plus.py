@@ -171,7 +171,7 @@ class RcilPlus(Rcil):
         return student
 
     def _refit(self, student: Network, pixels: Pixels, info: StepInfo) -> None:
-        """Fit all rows to the pixels, and with `replay` also to drawn features of old classes, close to the old rows."""
+        """Fit all rows to the pixels; with `replay` also to drawn features, and closer to the old rows."""
         careful = self.replay and info.new > 0 and info.old > 0
         if careful and self.known is not None:
             pixels = with_drawn(pixels, self.known)

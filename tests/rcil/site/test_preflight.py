@@ -93,7 +93,9 @@ def test_a_site_without_training_images(ask, tmp_path):
 
 
 def test_warnings_do_not_stop(ask, site):
-    found = preflight(ask("training.crop=512"))
+    (error,) = preflight(ask("training.crop=512")).errors
+    assert "more than twice as large" in error.message
+    found = preflight(ask("training.crop=160"))
     assert found.ready is not None
     assert "use a smaller --crop" in found.warnings[0].message
 
