@@ -22,7 +22,7 @@ from rcil.data.protocol import BACKGROUND
 from rcil.methods.pixels import Pixels
 from rcil.model.features import FeatureStatistics
 
-DRAWN, DRAWN_BACKGROUND, MAX_DRAWN = 5_000, 20_000, 150_000
+DRAWN, DRAWN_BACKGROUND, MAX_DRAWN = 15_000, 50_000, 150_000
 """Features drawn of every class, of background, which is more diverse, and of all classes together."""
 MIN_PIXELS = 200
 """A class with fewer pixels is not measured."""
