@@ -26,6 +26,8 @@ DRAWN, DRAWN_BACKGROUND, MAX_DRAWN = 15_000, 50_000, 150_000
 """Features drawn of every class, of background, which is more diverse, and of all classes together."""
 MIN_PIXELS = 200
 """A class with fewer pixels is not measured."""
+MAX_WIDTH = 1024
+"""With more features the correlation would take megabytes, and nothing is measured."""
 RIDGE = 1e-2
 """Pull of the linear map of the drift towards no drift, relative to the mean square of the features."""
 MIN_DEVIATION = 1e-3
@@ -44,13 +46,13 @@ class Statistics:
     correlation: Tensor
 
     @classmethod
-    def of(cls, stored: FeatureStatistics) -> Statistics:
+    def of(cls, stored: FeatureStatistics, device: torch.device) -> Statistics:
         """The tensors of stored statistics."""
-        return cls(stored.counts, *(torch.from_numpy(values) for values in stored.arrays()))
+        return cls(stored.counts, *(torch.from_numpy(values).to(device) for values in stored.arrays()))
 
 
 def measure_features(pixels: Pixels, known: FeatureStatistics | None = None, keep: int = 0) -> FeatureStatistics | None:
-    """Statistics of the features of all classes; None without pixels.
+    """Statistics of the features of all classes; None without pixels, or with too many features.
 
     Args:
         pixels: Pixels of the network.
@@ -58,53 +60,59 @@ def measure_features(pixels: Pixels, known: FeatureStatistics | None = None, kee
             pixels have `old_features`.
         keep: The first classes, of which only `known` is believed: what the old model sees of them may be mistakes.
     """
-    if not len(pixels.features):
+    width, classes = pixels.features.shape[1], pixels.targets.shape[1]
+    if not len(pixels.features) or width > MAX_WIDTH:
         return None
-    labels, (classes, width) = pixels.targets.argmax(dim=1), (pixels.targets.shape[1], pixels.features.shape[1])
-    earlier = Statistics.of(known) if known is not None and known.width == width else None
+    labels = pixels.targets.argmax(dim=1)
+    found = F.one_hot(labels, classes).sum(dim=0).tolist()
+    device = pixels.features.device
+    earlier = Statistics.of(known, device) if known is not None and known.width == width else None
     move = drift(pixels)
-    means, deviations, counts = torch.zeros(classes, width), torch.ones(classes, width), [0] * classes
+    means = list(torch.zeros(classes, width, device=device))
+    deviations, counts = list(torch.ones(classes, width, device=device)), [0] * classes
     correlations = [earlier.correlation] * sum(1 for count in earlier.counts[1:keep] if count) if earlier else []
     for row in range(classes):
-        found = pixels.features[labels == row].float().cpu()
-        if earlier is not None and row < len(earlier.counts) and (row < keep or len(found) < MIN_PIXELS):
+        if earlier is not None and row < len(earlier.counts) and (row < keep or found[row] < MIN_PIXELS):
             counts[row], deviations[row] = earlier.counts[row], earlier.deviations[row]
             means[row] = move(earlier.means[row][None])[0]
-        elif len(found) >= MIN_PIXELS:
-            counts[row], means[row] = len(found), found.mean(dim=0)
-            deviations[row] = found.std(dim=0, correction=0) + MIN_DEVIATION
+        elif found[row] >= MIN_PIXELS:
+            features = pixels.features[labels == row].float()
+            counts[row], means[row] = found[row], features.mean(dim=0)
+            deviations[row] = features.std(dim=0, correction=0) + MIN_DEVIATION
             if row != BACKGROUND:
-                normed = (found - means[row]) / deviations[row]
+                normed = (features - means[row]) / deviations[row]
                 correlations.append(normed.T @ normed / len(normed))
-    correlation = torch.stack(correlations).mean(dim=0) if correlations else torch.eye(width)
-    return FeatureStatistics.of(counts, means.numpy(), deviations.numpy(), correlation.numpy())
+    correlation = torch.stack(correlations).mean(dim=0) if correlations else torch.eye(width, device=device)
+    arrays = (torch.stack(means), torch.stack(deviations), correlation)
+    return FeatureStatistics.of(counts, *(values.cpu().numpy() for values in arrays))
 
 
 def with_drawn(pixels: Pixels, known: FeatureStatistics) -> Pixels:
     """The pixels, and features drawn from `known` with the class that they were drawn from.
 
     Drawn features are never below the smallest of the pixels, where an activation ends. The same call draws the same
-    features, in every process of a run.
+    features, in every process of a run: the random numbers are those of the CPU.
 
     Args:
         pixels: Pixels of a network; `old_features` moves the drawn ones to it.
         known: Statistics of the network before the step.
     """
     width, classes = pixels.features.shape[1], pixels.targets.shape[1]
-    stored = Statistics.of(known)
+    device = pixels.features.device
+    stored = Statistics.of(known, device)
     rows = [row for row, count in enumerate(stored.counts[:classes]) if count]
     if not len(pixels.features) or known.width != width or not rows:
         return pixels
-    root = torch.linalg.cholesky(stored.correlation + JITTER * torch.eye(width))
+    root = torch.linalg.cholesky(stored.correlation + JITTER * torch.eye(width, device=device))
     generator, move, least = torch.Generator().manual_seed(0), drift(pixels), pixels.features.min()
     share = min(1.0, MAX_DRAWN / (DRAWN_BACKGROUND + DRAWN * len(rows)))
     features, targets = [pixels.features], [pixels.targets]
     for row in rows:
         count = max(1, round(share * (DRAWN_BACKGROUND if row == BACKGROUND else DRAWN)))
-        noise = torch.randn(count, width, generator=generator) @ root.T
+        noise = torch.randn(count, width, generator=generator).to(device) @ root.T
         drawn = move(stored.means[row] + stored.deviations[row] * noise).to(pixels.features)
         features.append(drawn.maximum(least))
-        targets.append(F.one_hot(torch.full((count,), row), classes).to(pixels.targets))
+        targets.append(F.one_hot(torch.full((count,), row, device=device), classes).to(pixels.targets))
     return Pixels(torch.cat(features), torch.cat(targets))
 
 
@@ -116,8 +124,8 @@ def drift(pixels: Pixels) -> Callable[[Tensor], Tensor]:
     before, after = pixels.old_features, pixels.features
     if before is None or before.shape != after.shape or not len(before):
         return lambda features: features
-    before, after = before.double().cpu(), after.double().cpu()
+    before, after = before.double(), after.double()
     products = before.T @ before
-    pull = RIDGE * products.diagonal().mean() * torch.eye(len(products), dtype=torch.float64)
+    pull = RIDGE * products.diagonal().mean() * torch.eye(len(products)).to(products)
     change = torch.linalg.solve(products + pull, before.T @ (after - before))
     return lambda features: (features.double() + features.double() @ change).to(features)

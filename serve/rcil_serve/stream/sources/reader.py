@@ -130,7 +130,8 @@ class Reader:
             if not self.video.codec_context.has_b_frames:
                 _count_back(mine)
             yield from held
-        yield from packets
+        for packet in packets:  # `yield from` lets the StopIteration of an exhausted demuxer out
+            yield packet
 
     def _of_packet(self, packet: Any) -> Iterator[Any]:
         if self._clock is not None:
