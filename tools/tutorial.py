@@ -89,11 +89,12 @@ def parts(printed: Mapping[str, str], folder: Path) -> dict[str, list[str]]:
     """The generated parts of the page by name, as lines."""
     report = parse_json((folder / NEW / "report.json").read_text(encoding="utf-8"))
     changes = parse_json((folder / "changes" / "diff.json").read_text(encoding="utf-8"))
+    reason = report["reason"]
     recipe = line_with(printed, "rcil add-class", "scale ")
     return {
         "check": ["```text", line_with(printed, "rcil data check", "images: "), "```"],
         "recipe": ["```text", recipe, "```"],
-        "result": [*table(report), "", f"The verdict: **{report['verdict']}**. {report['reason'].capitalize()}."],
+        "result": [*table(report), "", f"The verdict: **{report['verdict']}**. {reason[:1].upper()}{reason[1:]}."],
         "changes": ["```text", changes["headline"], "```"],
     }
 
