@@ -165,7 +165,7 @@ class RcilPlus(Rcil):
             pixels = sample_pixels(student, teaches, images, with_old=self.replay)
             if self.refit:
                 self._refit(student, pixels, info)
-            self.measured = measure_features(pixels, self.known, info.old if self.replay else 0)
+            self.measured = measure_features(pixels, self.known, info.old if self.replay and info.new else 0)
             if balanced and not self.replay:
                 balance_biases(student, pixels, (*balanced, *range(info.old if self.balance == "all" else 0)))
         return student

@@ -75,7 +75,7 @@ def measure_features(pixels: Pixels, known: FeatureStatistics | None = None, kee
         if earlier is not None and row < len(earlier.counts) and (row < keep or found[row] < MIN_PIXELS):
             counts[row], deviations[row] = earlier.counts[row], earlier.deviations[row]
             means[row] = move(earlier.means[row][None])[0]
-        elif found[row] >= MIN_PIXELS:
+        elif row >= keep and found[row] >= MIN_PIXELS:
             features = pixels.features[labels == row].float()
             counts[row], means[row] = found[row], features.mean(dim=0)
             deviations[row] = features.std(dim=0, correction=0) + MIN_DEVIATION

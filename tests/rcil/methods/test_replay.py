@@ -84,6 +84,7 @@ def test_statistics_move_with_the_features():
     old_means, *_ = (torch.from_numpy(a) for a in measure_features(before).arrays())
     torch.testing.assert_close(means[:3], drift(seen)(old_means[:3]), rtol=2e-3, atol=2e-3)
     assert kept.counts[:3] == measure_features(before).counts[:3] and kept.counts[3] > MIN_PIXELS
+    assert measure_features(clusters([0, 1, 2]), None, keep=2).counts[:2] == (0, 0), "what is seen may be mistakes"
 
 
 def test_what_is_known_fills_in_for_classes_that_are_hardly_seen():
