@@ -129,6 +129,7 @@ def row(task: Task, found: dict[str, Any], reference: dict[str, Any]) -> dict[st
     return {
         **asdict(task),
         "images": amount["images"],
+        "minutes": found["recipe"].get("minutes", {}).get("value"),
         "iterations": iterations(found),
         "reference_iterations": iterations(reference),
         "seconds": found["seconds"],
@@ -161,7 +162,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "# `rcil add-class` without options",
         "",
         "Every row adds one class with `rcil add-class --from MODEL --data SITE --class NAME -o OUT` and no other "
-        "option. The training masks name only the new class. *All labels* is what complete masks of the same images "
+        "option, unless the row names one. The training masks name only the new class. *All labels* is what complete masks of the same images "
         "reach from the same checkpoint in the same minutes, without branches and cube distillation, with refitted "
         "rows as well; background takes the old model's probabilities in both. IoU in % and drops in points on the "
         "complete masks of the split `val`; drops are of named old classes. *Seconds* is the wall time of the whole "
@@ -185,7 +186,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         share, goals = "–" if each["share"] is None else f"{each['share']:.0%}", each["goals"]
         length = f"{each['iterations']} ({each['reference_iterations']})"
         lines.append(
-            f"| {each['name']} | {each['data']} | {each['images']} | {length} | {each['seconds']:.0f} "
+            f"| {_named(each)} | {each['data']} | {each['images']} | {length} | {each['seconds']:.0f} "
             f"| {each['cpu_seconds'] / each['seconds']:.1f} "
             f"| {each['iou']:.1f} | {each['reference_iou']:.1f} | {_marked(share, goals['share'])} "
             f"| {_marked(format(each['mean_drop'], '.1f'), goals['mean'])} "
@@ -193,6 +194,11 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
             f"| {each['verdict']} |"
         )
     return "\n".join([*lines, "", *_summary(rows), ""])
+
+
+def _named(row: dict[str, Any]) -> str:
+    """The class, with the time budget if it is not the default."""
+    return f"{row['name']} (`--minutes {row['minutes']:g}`)" if row.get("minutes") else str(row["name"])
 
 
 def _marked(text: str, met: bool) -> str:

@@ -30,9 +30,9 @@ def source(tmp_path):
     return read_site(tmp_path / "all", record=False)
 
 
-def report(iou, drops, seconds=61.4, verdict="accepted"):
+def report(iou, drops, seconds=61.4, verdict="accepted", minutes=None):
     """What `run` returns."""
-    settings = {"training.epochs": [4, 4], "training.epoch_images": 80, "training.batch": 8}
+    settings = {"minutes": minutes, "training.epochs": [4, 4], "training.epoch_images": 80, "training.batch": 8}
     return {
         "old_classes": [{"name": "background", "drop": 9.0}, *({"name": n, "drop": d} for n, d in drops.items())],
         "new_classes": [{"name": "cone", "iou": iou}],
@@ -66,14 +66,14 @@ def test_a_row_judges_named_classes_only():
 def test_the_page_says_which_goals_are_missed():
     rows = [
         row(Task("camvid", "car", 9), report(45.0, {"ball": 0.5}), report(50.0, {})),
-        row(Task("voc", "sofa", 9), report(20.0, {"ball": 3.4}, verdict="rejected"), report(50.0, {})),
+        row(Task("voc", "sofa", 9), report(20.0, {"ball": 3.4}, verdict="rejected", minutes=5.0), report(50.0, {})),
     ]
     text = page(rows)
     header, rule, *lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in (header, rule, *lines)} == {13}
     assert lines == [
         "| car | camvid | 5 | 40 (40) | 61 | 1.6 | 45.0 | 50.0 | 90% | 0.5 | 0.5 (ball) | accepted |",
-        "| sofa | voc | 5 | 40 (40) | 61 | 1.6 | 20.0 | 50.0 | **40%** | **3.4** | **3.4** (ball) | rejected |",
+        "| sofa (`--minutes 5`) | voc | 5 | 40 (40) | 61 | 1.6 | 20.0 | 50.0 | **40%** | **3.4** | **3.4** (ball) | rejected |",
     ]
     assert "- at least 80% of all labels: 1 of 2 tasks; missed by sofa" in text
     assert "- all three: 1 of 2 tasks (car)" in text
