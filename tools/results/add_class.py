@@ -162,7 +162,8 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "# `rcil add-class` without options",
         "",
         "Every row adds one class with `rcil add-class --from MODEL --data SITE --class NAME -o OUT` and no other "
-        "option, unless the row names one. The training masks name only the new class. *All labels* is what complete masks of the same images "
+        "option, unless the row names one. "
+        "The training masks name only the new class. *All labels* is what complete masks of the same images "
         "reach from the same checkpoint in the same minutes, without branches and cube distillation, with refitted "
         "rows as well; background takes the old model's probabilities in both. IoU in % and drops in points on the "
         "complete masks of the split `val`; drops are of named old classes. *Seconds* is the wall time of the whole "
