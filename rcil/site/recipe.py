@@ -45,9 +45,9 @@ the difference: after 100 iterations the class has twice the IoU that it has wit
 HIDDEN_SHARE = 0.5
 """With this share of hidden old classes or more, a step is careful."""
 CAREFUL_LR, CAREFUL_BACKBONE_LR, CAREFUL_GAMMA = 0.3, 0.3, 10.0
-"""Factors of the usual values in a careful step. With the usual ones, horses that are added to cats, cows, dogs and
-sheep with images of horses alone leave 13 of 70 points of the cats, and find fewer horses too: Adam changes all weights
-at the same pace, and norms adapt to a site where the old classes do not occur. docs/results/add-class.md."""
+"""Factors of the usual values in a careful step. With the usual ones, images of horses alone, added to cats, cows, dogs
+and sheep, leave 13 of 70 points of the cats, and find fewer horses too: Adam changes all weights at the same pace, and
+norms adapt to a site where the old classes do not occur."""
 MIN_CROP, CROP_MULTIPLE = 32, 16
 SCHEDULED = ("epochs", "epoch_images", "validate_images", "finishing_images")
 """Settings that `rcil.site.schedule` chooses, unless the number of epochs is given."""
