@@ -32,8 +32,6 @@ RIDGE = 1e-2
 """Pull of the linear map of the drift towards no drift, relative to the mean square of the features."""
 MIN_DEVIATION = 1e-3
 """Added to deviations, so that a constant feature stays one in half precision."""
-JITTER = 1e-3
-"""Added to the diagonal of correlations, which are stored in half precision."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,8 @@ def with_drawn(pixels: Pixels, known: FeatureStatistics) -> Pixels:
     rows = [row for row, count in enumerate(stored.counts[:classes]) if count]
     if not len(pixels.features) or known.width != width or not rows:
         return pixels
-    root = torch.linalg.cholesky(stored.correlation + JITTER * torch.eye(width, device=device))
+    values, vectors = torch.linalg.eigh(stored.correlation)  # rounded to halves, it may have eigenvalues below 0
+    root = vectors * values.clamp(min=0).sqrt()
     generator, move, least = torch.Generator().manual_seed(0), drift(pixels), pixels.features.min()
     share = min(1.0, MAX_DRAWN / (DRAWN_BACKGROUND + DRAWN * len(rows)))
     features, targets = [pixels.features], [pixels.targets]

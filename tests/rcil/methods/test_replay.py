@@ -102,6 +102,13 @@ def test_nothing_is_drawn_of_other_features():
     assert with_drawn(step, wider) is step and with_drawn(step, unknown) is step
 
 
+def test_a_correlation_that_is_none_is_no_traceback():
+    """Rounding gives eigenvalues a little below 0, and a damaged file any."""
+    odd = torch.ones(WIDTH, WIDTH).fill_diagonal_(0)
+    values = (torch.ones(2, WIDTH).numpy(), torch.ones(2, WIDTH).numpy(), odd.numpy())
+    assert torch.isfinite(with_drawn(clusters([0, 3]), FeatureStatistics.of([9, 9], *values)).features).all()
+
+
 def test_many_classes_do_not_exhaust_the_memory():
     values = (torch.ones(200, 3).numpy(), torch.ones(200, 3).numpy(), torch.eye(3).numpy())
     step = Pixels(torch.zeros(5, 3), torch.nn.functional.one_hot(torch.full((5,), 200), 201).float())
