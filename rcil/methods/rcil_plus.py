@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from rcil.core.errors import ConfigError
@@ -46,6 +47,9 @@ class RcilPlus(Rcil):
 
     taught: bool = True
     """Train background with the old model's probabilities, instead of both unbiased losses."""
+    reliable: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Weigh taught background by the old model's reliability, 1 - entropy / log |O|, and ignore it where that is below
+    this number; null weighs all background equally."""
     refit: bool = True
     """Refit all classifier rows to the current features: after step 0, and before and after every later step."""
     pseudo: bool = False
@@ -77,6 +81,8 @@ class RcilPlus(Rcil):
                     f"the options {one} and {other} exclude each other", f"Set {one} or {other} to false."
                 )
 
+        if self.reliable is not None and not self.taught:
+            raise ConfigError("the option reliable needs taught", "Set taught to true, or leave reliable out.")
         self.weighs_classes = not self.sigmoid  # type: ignore[misc]
 
     def set_training(self, model: Network) -> None:
@@ -132,7 +138,7 @@ class RcilPlus(Rcil):
             known = labels if named is None else named.where(named != UNNAMED, 0)
             return LossTerms(bce=sigmoid_step(new.logits, known, old.logits), **self.cube_terms(new, old))
         if self.taught and not info.domain:
-            ce = taught_cross_entropy(new.logits, labels, old.logits, weights=info.weights)
+            ce = taught_cross_entropy(new.logits, labels, old.logits, weights=info.weights, reliable=self.reliable)
             return LossTerms(ce=ce, **self.cube_terms(new, old))
         terms = super().terms(new, old, labels, info)
         if named is not None:

@@ -119,6 +119,17 @@ def test_taught_labels_stand_in_for_both_unbiased_losses():
         torch.testing.assert_close(terms[name], plain[name])
 
 
+def test_background_is_weighed_by_its_reliability():
+    method, _, new, old, labels = started(taught=True, reliable=0.2)
+    expected = losses.taught_cross_entropy(new.logits, labels, old.logits, reliable=0.2)
+    assert expected < losses.taught_cross_entropy(new.logits, labels, old.logits)
+    torch.testing.assert_close(method.terms(new, old, labels, INFO)["ce"], expected)
+    with pytest.raises(ConfigError, match="reliable needs taught"):
+        make_method("rcil-plus", **{**BARE, "reliable": 0.2})
+    with pytest.raises(ConfigError, match="reliable"):
+        make_method("rcil-plus", reliable=1.0)
+
+
 def test_a_domain_step_is_taught_by_its_labels():
     method, _, new, old, labels = started(taught=True)
     info, labels = StepInfo(old=4, new=0), labels.where(labels != 3, 2)
