@@ -148,7 +148,7 @@ class Method(ABC):
             previous: The network that the step started from; None in step 0.
             teacher: `previous`, folded; None in step 0 and for methods without a teacher.
             info: The step.
-            images: Some whole training images [N, 3, H, W] with their labels [N, H, W], read lazily.
+            images: Some whole training images [N, 3, H, W] with their labels [N, H, W], read anew in every iteration.
         """
         return student
 

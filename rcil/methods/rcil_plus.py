@@ -24,6 +24,7 @@ from rcil.methods.refit import PULL, REPLAY_PULL, refit_classifier
 from rcil.methods.replay import measure_features, with_drawn
 from rcil.nn import Maps, Network
 from rcil.nn.fuse import fuse
+from rcil.nn.regmean import check_layers, measure_fusion
 
 EXCLUSIVE = (
     ("taught", "pseudo"),
@@ -57,9 +58,12 @@ class RcilPlus(Rcil):
     the rest keeps the unbiased loss."""
     floor: float = 0.001
     """Smallest entropy threshold of the pseudo-labels."""
-    fuse: bool = True
-    """After the step, folded weights are (1 - b) old + b new with b = sqrt(|N| / |C|), 0.5 in a domain step (EWF). Not
-    for networks that have only been trained briefly from random weights, whose features are still changing."""
+    fuse: bool | Literal["regmean"] = True
+    """After the step, folded weights are (1 - b) old + b new with b = sqrt(|N| / |C|), 0.5 in a domain step (EWF);
+    `regmean` fuses every layer by what it reads, with b = 0.5. Not for networks that have only been trained briefly
+    from random weights, whose features are still changing."""
+    share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Weight b of the new network in `fuse`, in place of these."""
     freeze_rows: bool = False
     """Freeze the classifier rows of old classes."""
     fit_rows: bool = False
@@ -100,8 +104,10 @@ class RcilPlus(Rcil):
         return "sigmoid" if self.sigmoid else "plain"
 
     def begin(self, model: Network, new_classes: Sequence[str]) -> Network:
-        """RCIL's transition, with frozen old rows if requested."""
+        """RCIL's transition, with frozen old rows if requested; raises if the network cannot be fused as requested."""
         student = super().begin(model, new_classes)
+        if self.fuse == "regmean":
+            check_layers(student)
         if self.freeze_rows and new_classes:
             student.rows.train_rows(old=False, new=True)
         return student
@@ -162,8 +168,7 @@ class RcilPlus(Rcil):
     ) -> Network:
         """Fuse with the previous network, refit the rows, then balance the biases."""
         if self.fuse and previous is not None:
-            share = math.sqrt(info.new / info.classes) if info.new else 0.5
-            student = fuse(student, previous, share)
+            student = self._fused(student, previous, info, images)
         left_out = self.balance == "none" or info.domain or (previous is None and not self.refit)
         balanced = range(0) if left_out else range(info.old, info.classes)
         if self.refit or balanced:
@@ -175,6 +180,16 @@ class RcilPlus(Rcil):
             if balanced and not self.replay:
                 balance_biases(student, pixels, (*balanced, *range(info.old if self.balance == "all" else 0)))
         return student
+
+    def _fused(
+        self, student: Network, previous: Network, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+    ) -> Network:
+        """Both networks in one, by one share or by what every layer reads."""
+        if self.fuse == "regmean":
+            layers = measure_fusion(student, previous, (pictures for pictures, _ in images))
+            return fuse(student, previous, 0.5 if self.share is None else self.share, layers)
+        usual = math.sqrt(info.new / info.classes) if info.new else 0.5
+        return fuse(student, previous, usual if self.share is None else self.share)
 
     def _refit(self, student: Network, pixels: Pixels, info: StepInfo) -> None:
         """Fit all rows to the pixels; with `replay` also to drawn features, and closer to the old rows."""
