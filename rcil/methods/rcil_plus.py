@@ -22,6 +22,8 @@ from rcil.methods.plop import entropy_thresholds
 from rcil.methods.rcil import Rcil
 from rcil.methods.refit import PULL, REPLAY_PULL, refit_classifier
 from rcil.methods.replay import measure_features, with_drawn
+from rcil.methods.ridge import set_ridge_rows
+from rcil.model.features import RidgeSums
 from rcil.nn import Maps, Network
 from rcil.nn.fuse import fuse
 from rcil.nn.regmean import check_layers, measure_fusion
@@ -51,8 +53,9 @@ class RcilPlus(Rcil):
     reliable: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Weigh taught background by the old model's reliability, 1 - entropy / log |O|, and ignore it where that is below
     this number; null weighs all background equally."""
-    refit: bool = True
-    """Refit all classifier rows to the current features: after step 0, and before and after every later step."""
+    refit: bool | Literal["ridge"] = True
+    """Refit all classifier rows to the current features: after step 0, and before and after every later step. `ridge`
+    does so by ridge regression, whose sums over the pixels of all steps are kept in the checkpoint."""
     pseudo: bool = False
     """Background takes the old model's class where PLOP's entropy rule is certain of it, which can be background too;
     the rest keeps the unbiased loss."""
@@ -117,7 +120,7 @@ class RcilPlus(Rcil):
     ) -> None:
         """Fit the rows to the new classes, so that features are trained well from the first batch on."""
         if self.refit and info.new:
-            self._refit(student, sample_pixels(student, teacher, images), info)
+            self._refit(student, sample_pixels(student, teacher, images, with_old=self.refit == "ridge"), info)
             weight, bias = student.rows.rows()  # averaged, because processes may round differently
             count = self.sum_over_processes(torch.ones_like(bias[:1]))
             student.rows.set_rows(self.sum_over_processes(weight) / count, self.sum_over_processes(bias) / count)
@@ -172,11 +175,13 @@ class RcilPlus(Rcil):
         left_out = self.balance == "none" or info.domain or (previous is None and not self.refit)
         balanced = range(0) if left_out else range(info.old, info.classes)
         if self.refit or balanced:
-            teaches = None if info.domain else teacher
-            pixels = sample_pixels(student, teaches, images, with_old=self.replay)
-            if self.refit:
-                self._refit(student, pixels, info)
+            ridge = self.refit == "ridge"
+            asked = None if info.domain and not ridge else teacher
+            pixels = sample_pixels(student, asked, images, with_old=self.replay or ridge, teaches=not info.domain)
+            sums = self._refit(student, pixels, info) if self.refit else None
             self.measured = measure_features(pixels, self.known, info.old if self.replay and info.new else 0)
+            if self.measured is not None and sums is not None:
+                self.measured = self.measured.model_copy(update={"ridge": sums})
             if balanced and not self.replay:
                 balance_biases(student, pixels, (*balanced, *range(info.old if self.balance == "all" else 0)))
         return student
@@ -191,12 +196,19 @@ class RcilPlus(Rcil):
         usual = math.sqrt(info.new / info.classes) if info.new else 0.5
         return fuse(student, previous, usual if self.share is None else self.share)
 
-    def _refit(self, student: Network, pixels: Pixels, info: StepInfo) -> None:
-        """Fit all rows to the pixels; with `replay` also to drawn features, and closer to the old rows."""
+    def _refit(self, student: Network, pixels: Pixels, info: StepInfo) -> RidgeSums | None:
+        """Fit all rows to the pixels; with `replay` also to drawn features, and closer to the old rows.
+
+        Returns what a ridge regression wants to keep. If it kept something before, nothing needs to be drawn.
+        """
+        ridge = self.refit == "ridge"
         careful = self.replay and info.new > 0 and info.old > 0
-        if careful and self.known is not None:
+        if careful and self.known is not None and not (ridge and self.known.ridge is not None):
             pixels = with_drawn(pixels, self.known)
+        if ridge:
+            return set_ridge_rows(student, pixels, self.known)
         refit_classifier(student, pixels, pull=REPLAY_PULL if careful else PULL)
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """The thresholds."""
