@@ -79,6 +79,8 @@ class Method(ABC):
     """Whether the loss has class weights; losses of one sigmoid per class have none."""
     needs_norms: ClassVar[bool] = True
     """Whether a later step trains norms, so that it can only begin from a folded network once it has been unfolded."""
+    keeps_old: ClassVar[bool] = False
+    """Whether later steps leave the logits of old classes unchanged."""
     carries_over: ClassVar[bool] = False
     """Whether the method's state, which checkpoints do not contain, is carried over to later steps."""
 
