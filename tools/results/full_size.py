@@ -1,0 +1,94 @@
+"""The tables of full-size images. Each belongs to a task file in docs/results, which states everything but the methods.
+
+Steps, network and schedule stand in the task file, so that `rcil train` and `rcil compare` run the same cells. Options
+of methods stand there too; they were chosen on held-out images (the tables `*-settings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rcil.tasks.task import Task, TrainingSection
+from tools.results.cells import Changes, Table
+
+TASKS = Path(__file__).resolve().parents[2] / "docs" / "results"
+NAMES = {
+    "fine-tuning": "fine-tuning",
+    "LwF": "lwf",
+    "ILT": "ilt",
+    "MiB": "mib",
+    "SDR": "sdr",
+    "PLOP": "plop",
+    "RCIL": "rcil",
+    "RCIL+": "rcil-plus",
+    "joint": "joint",
+}
+REPEATED = ("MiB", "RCIL", "RCIL+")
+SMALLER = ("MiB", "RCIL", "RCIL+", "joint")
+DATA = {"voc": "voc-animals", "camvid": "camvid-whole"}
+
+
+def read_task(name: str) -> dict[str, Any]:
+    """The task file of a table, with the recipe that site data has by default."""
+    document: dict[str, Any] = yaml.safe_load((TASKS / f"{name}.yaml").read_text(encoding="utf-8"))
+    return {"recipe": "site", **document}
+
+
+def rows_of(document: Mapping[str, Any], titles: Sequence[str]) -> dict[str, Changes]:
+    """A row per method, with its options and rates. Joint training has as many iterations as all steps together."""
+    section, steps = document["method"], document["protocol"]["steps"]
+    options = {**section.get("others", {}), section["name"]: section.get("options", {})}
+    first, later = document["training"]["epochs"]
+    rows: dict[str, Changes] = {}
+    for title in titles:
+        name = NAMES[title]
+        rows[title] = {
+            "method": {"name": name, "options": options.get(name, {}), "lr": _own(section.get("lr", {}), name)}
+        }
+    if "joint" in rows:
+        rows["joint"] = {**rows["joint"], "training.epochs": [first + later * (len(steps) - 1), 1]}
+    return rows
+
+
+def _own(rates: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {name: rates[name]} if name in rates else {}
+
+
+def table_of(name: str, titles: Sequence[str], about: str, seeds: int = 1, **fields: Any) -> Table:
+    """The table of a task file; `fields` are further ones of `Table`."""
+    document = read_task(name)
+    return Table(
+        name=name,
+        title=document["name"],
+        about=f"{about} {seen(Task.model_validate(document).training)}",
+        data=DATA[name.split("-")[0]],
+        base={key: value for key, value in document.items() if key not in ("name", "method")},
+        rows=rows_of(document, titles),
+        replicas={f"seed {seed}": {"seed": seed} for seed in range(seeds)},
+        **{"folder": "", "detailed": True, "repeated": REPEATED, **fields},
+    )
+
+
+def seen(training: TrainingSection) -> str:
+    """How much every step sees, in words."""
+    images, (first, later) = training.epoch_images or 0, training.epochs
+    pixels = images * training.crop**2 / 1e6
+    return (
+        f"Step 0 has {first * images // training.batch} iterations of {training.batch} crops of {training.crop} pixels "
+        f"from full-size images ({first * pixels:.0f} million pixels), every later step "
+        f"{later * images // training.batch} ({later * pixels:.0f} million), and joint training as many as all steps "
+        "together."
+    )
+
+
+def full_size() -> Iterator[Table]:
+    """All tables of full-size images."""
+    main = "The methods of the paper, RCIL+ and joint training."
+    yield table_of("voc-animals-4-1", tuple(NAMES), main, 3)
+    yield table_of("camvid-6-1", tuple(NAMES), main, 3)
+    for name in ("voc-animals-4-1-disjoint", "voc-animals-4-4", "camvid-6-5"):
+        yield table_of(name, SMALLER, "The most important methods.")
