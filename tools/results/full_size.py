@@ -66,7 +66,7 @@ def table_of(name: str, titles: Sequence[str], about: str, seeds: int = 1, **fie
         title=document["name"],
         about=f"{about} {seen(Task.model_validate(document).training)}",
         data=DATA[name.split("-")[0]],
-        base={key: value for key, value in document.items() if key not in ("name", "method")},
+        base=_without_method(document),
         rows=rows_of(document, titles),
         replicas={f"seed {seed}": {"seed": seed} for seed in range(seeds)},
         **{"folder": "", "detailed": True, "repeated": REPEATED, **fields},
@@ -85,8 +85,44 @@ def seen(training: TrainingSection) -> str:
     )
 
 
+def settings() -> Iterator[Table]:
+    """Choose rates and weights of the methods on the held-out images of the first two later steps."""
+    document = read_task("voc-animals-4-1")
+    first = document["training"]["lr"][0]
+    rows: dict[str, Changes] = {}
+    for title, name, options, rate in (
+        ("MiB, weight 10", "mib", {"weight": 10}, None),
+        ("MiB, weight 100", "mib", {"weight": 100}, None),
+        ("MiB, weight 10, rate 0.001", "mib", {"weight": 10}, 0.001),
+        ("RCIL, lambda 1, gamma 0.001", "rcil", {"late": True, "distillation": 1, "gamma": 0.001}, None),
+        ("RCIL, lambda 4, gamma 0.003", "rcil", {"late": True, "distillation": 4, "gamma": 0.003}, None),
+        ("RCIL, lambda 10, gamma 0.01", "rcil", {"late": True, "distillation": 10, "gamma": 0.01}, None),
+        ("RCIL, lambda 1, gamma 0.001, rate 0.001", "rcil", {"late": True, "distillation": 1, "gamma": 0.001}, 0.001),
+    ):
+        changed = {"training.lr": [first, rate]} if rate else {}
+        rows[title] = {"method": {"name": name, "options": options}, **changed}
+    protocol = {**document["protocol"], "steps": document["protocol"]["steps"][:3]}
+    yield Table(
+        name="voc-animals-settings",
+        title="VOC animals: rates and weights",
+        about="Settings of the methods were chosen by the last column, on the first two later steps of 4-1.",
+        data="voc-animals",
+        base={**_without_method(document), "protocol": protocol},
+        rows=rows,
+        replicas={"seed 0": {"seed": 0}},
+        look="ablation",
+        held_out=True,
+        folder="",
+    )
+
+
+def _without_method(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key not in ("name", "method")}
+
+
 def full_size() -> Iterator[Table]:
     """All tables of full-size images."""
+    yield from settings()
     main = "The methods of the paper, RCIL+ and joint training."
     yield table_of("voc-animals-4-1", tuple(NAMES), main, 3)
     yield table_of("camvid-6-1", tuple(NAMES), main, 3)
