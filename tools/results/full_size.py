@@ -88,6 +88,7 @@ def seen(training: TrainingSection) -> str:
 def settings() -> Iterator[Table]:
     """Choose rates and weights of the methods on the held-out images of the first two later steps."""
     document = read_task("voc-animals-4-1")
+    section = document["method"]
     first = document["training"]["lr"][0]
     rows: dict[str, Changes] = {}
     for title, name, options, rate in (
@@ -98,6 +99,7 @@ def settings() -> Iterator[Table]:
         ("RCIL, lambda 4, gamma 0.003", "rcil", {"late": True, "distillation": 4, "gamma": 0.003}, None),
         ("RCIL, lambda 10, gamma 0.01", "rcil", {"late": True, "distillation": 10, "gamma": 0.01}, None),
         ("RCIL, lambda 1, gamma 0.001, rate 0.001", "rcil", {"late": True, "distillation": 1, "gamma": 0.001}, 0.001),
+        ("RCIL+", "rcil-plus", section["others"]["rcil-plus"], section["lr"]["rcil-plus"][1]),
     ):
         changed = {"training.lr": [first, rate]} if rate else {}
         rows[title] = {"method": {"name": name, "options": options}, **changed}
