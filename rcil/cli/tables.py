@@ -119,9 +119,9 @@ def _branches(rc: RC) -> str:
     if rc.norm_after:
         facts.append("one norm after the sum")
     elif rc.new == "merged":
-        facts.append("no norms")
+        facts.append("no norm in the new branch")
     if rc.stages != STAGES:
-        facts.append(f"only in {' '.join(rc.stages)}")
+        facts.append(f"only in {' and '.join(rc.stages)}")
     return f"two branches ({', '.join(facts)})"
 
 
