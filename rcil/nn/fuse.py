@@ -67,8 +67,11 @@ def _fused_block(new: RCConv, old: nn.Module, share: float) -> RCConv:
     """Fuse an RC block; `old` may be a single branch if the step added the second one."""
     merged = new.merged()
     was = old.merged() if isinstance(old, RCConv) else old
-    _write(merged, *_between(kernel_of(was), kernel_of(merged), share))
-    block = RCConv(merged, copy.deepcopy(merged), copy.deepcopy(new.mix), copy.deepcopy(new.act), frozen=new.frozen)
+    weight, bias = _between(kernel_of(was), kernel_of(merged), share)
+    norm, mix, act = copy.deepcopy((new.norm, new.mix, new.act))
+    conv = merged if norm is None else new.mixed()
+    set_kernel(conv if norm is None else ConvNorm(conv, norm), weight, bias)
+    block = RCConv(conv, copy.deepcopy(conv), mix, act, norm=norm, frozen=new.frozen)
     return block.train(new.training)
 
 
@@ -96,9 +99,3 @@ def _fused_sum(new: ConvSum, old: nn.Module, share: float) -> ConvSum:
 def _between(old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], share: float) -> tuple[Tensor, Tensor]:
     weight, bias = (torch.lerp(a.to(b.device), b, share) for a, b in zip(old, new, strict=True))
     return weight, bias
-
-
-def _write(conv: nn.Conv2d, weight: Tensor, bias: Tensor) -> None:
-    conv.weight.copy_(weight)
-    if conv.bias is not None:
-        conv.bias.copy_(bias)
