@@ -103,19 +103,90 @@ def settings() -> Iterator[Table]:
     ):
         changed = {"training.lr": [first, rate]} if rate else {}
         rows[title] = {"method": {"name": name, "options": options}, **changed}
-    protocol = {**document["protocol"], "steps": document["protocol"]["steps"][:3]}
     yield Table(
         name="voc-animals-settings",
         title="VOC animals: rates and weights",
         about="Settings of the methods were chosen by the last column, on the first two later steps of 4-1.",
         data="voc-animals",
-        base={**_without_method(document), "protocol": protocol},
+        base={**_without_method(document), "protocol": _first_steps(document)},
         rows=rows,
         replicas={"seed 0": {"seed": 0}},
         look="ablation",
         held_out=True,
         folder="",
     )
+
+
+def branches() -> Iterator[Table]:
+    """What the second branch is worth: RCIL without one of its parts, or with another form of the branch."""
+    document = read_task("voc-animals-4-1")
+    rcil = document["method"]["options"]
+    fixed = {**rcil, "mix": "fixed"}
+    variants = {
+        "RCIL": rcil,
+        "one branch": {**rcil, "parallel": False},
+        "no drop-path": fixed,
+        "no norm in the branch": {**rcil, "norms": "none"},
+        "no norm, no drop-path": {**fixed, "norms": "none"},
+        "old branch not frozen": {**rcil, "freeze": False},
+        "branches not merged": {**rcil, "merge": False},
+        "one norm after the sum": {**rcil, "norms": "after"},
+        "learnable eta": {**rcil, "mix": "learnable"},
+        "only in stage 4 and head": {**rcil, "stages": ["stage4", "head"]},
+        "from step 0 on": {**rcil, "late": False},
+    }
+    yield Table(
+        name="voc-animals-branches",
+        title="VOC animals, 4-1: what the second branch is worth",
+        about="RCIL with one change each. Without norm and drop-path, a branch is a conv with another learning rate. "
+        + seen(Task.model_validate(document).training),
+        data="voc-animals",
+        base=_without_method(document),
+        rows={title: {"method": {"name": "rcil", "options": options}} for title, options in variants.items()},
+        replicas={"seed 0": {"seed": 0}},
+        look="ablation",
+        held_out=True,
+        folder="",
+    )
+
+
+def additions() -> Iterator[Table]:
+    """RCIL+ with and without single additions, on the first two later steps."""
+    document = read_task("voc-animals-4-1")
+    section = document["method"]
+    plus, rates = section["others"]["rcil-plus"], section["lr"]["rcil-plus"]
+    variants = {
+        "RCIL+": plus,
+        "without drawn features": {**plus, "replay": False},
+        "without branches": {**plus, "parallel": False},
+        "fused by one share": {**plus, "fuse": True},
+        "fused by layer (RegMean)": {**plus, "fuse": "regmean"},
+        "ridge rows": {**plus, "refit": "ridge"},
+        "weighed by reliability": {**plus, "reliable": 0.0},
+        "unreliable background ignored": {**plus, "reliable": 0.5},
+    }
+    rows: dict[str, Changes] = {
+        title: {"method": {"name": "rcil-plus", "options": options}, "training.lr": rates}
+        for title, options in variants.items()
+    }
+    rows["DFT: frozen network, new rows only"] = {"method": {"name": "dft", "options": {}}, "training.lr": rates}
+    yield Table(
+        name="voc-animals-additions",
+        title="VOC animals: additions to RCIL+",
+        about="RCIL+ with one change each, chosen by the last column, on the first two later steps of 4-1.",
+        data="voc-animals",
+        base={**_without_method(document), "protocol": _first_steps(document)},
+        rows=rows,
+        replicas={"seed 0": {"seed": 0}},
+        look="ablation",
+        held_out=True,
+        folder="",
+    )
+
+
+def _first_steps(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The protocol without the steps after the second later one."""
+    return {**document["protocol"], "steps": document["protocol"]["steps"][:3]}
 
 
 def _without_method(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,3 +201,5 @@ def full_size() -> Iterator[Table]:
     yield table_of("camvid-6-1", tuple(NAMES), main, 3)
     for name in ("voc-animals-4-1-disjoint", "voc-animals-4-4", "camvid-6-5"):
         yield table_of(name, SMALLER, "The most important methods.")
+    yield from branches()
+    yield from additions()
