@@ -127,7 +127,7 @@ def branches() -> Iterator[Table]:
         "one branch": {**rcil, "parallel": False},
         "no drop-path": fixed,
         "no norm in the branch": {**rcil, "norms": "none"},
-        "no norm, no drop-path": {**fixed, "norms": "none"},
+        "neither norm nor drop-path": {**fixed, "norms": "none"},
         "old branch not frozen": {**rcil, "freeze": False},
         "branches not merged": {**rcil, "merge": False},
         "one norm after the sum": {**rcil, "norms": "after"},
