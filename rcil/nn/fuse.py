@@ -74,10 +74,10 @@ def _fused_block(new: RCConv, old: nn.Module, share: float, layer: LayerFusion |
     was = old.merged() if isinstance(old, RCConv) else old
     shifts = merged.bias is not None
     weight, bias = _between(kernel_of(was), kernel_of(merged), share, layer, shifts=shifts)
-    merged.weight.copy_(weight)
-    if merged.bias is not None:
-        merged.bias.copy_(bias)
-    block = RCConv(merged, copy.deepcopy(merged), copy.deepcopy(new.mix), copy.deepcopy(new.act), frozen=new.frozen)
+    norm, mix, act = copy.deepcopy((new.norm, new.mix, new.act))
+    conv = merged if norm is None else new.mixed()
+    set_kernel(conv if norm is None else ConvNorm(conv, norm), weight, bias)
+    block = RCConv(conv, copy.deepcopy(conv), mix, act, norm=norm, frozen=new.frozen)
     return block.train(new.training)
 
 

@@ -186,12 +186,19 @@ def _mixed(tensors: Tensors, arch: Architecture, unit: str) -> Kernel:
         )
     (old, old_bias), (new, new_bias) = (_branch(tensors, arch, f"{unit}.{side}") for side in ("old", "new"))
     eta = _share_of_old(tensors, arch.rc, unit, len(old))
-    return _by_row(eta, old) + _by_row(1 - eta, new), eta * old_bias + (1 - eta) * new_bias
+    weight, bias = _by_row(eta, old) + _by_row(1 - eta, new), eta * old_bias + (1 - eta) * new_bias
+    if arch.rc.norm_after:
+        scale, shift = _scale_and_shift(tensors, arch, f"{unit}.norm")
+        return _by_row(scale, weight), scale * bias + shift
+    return weight, bias
 
 
 def _branch(tensors: Tensors, arch: Architecture, branch: str) -> tuple[Array, Array]:
-    """A branch with a norm, or a branch that an earlier step merged into a conv with bias."""
+    """A branch with a norm, a branch that is a conv with bias, or one without either, where a norm follows the sum."""
     assert arch.rc is not None
+    if arch.rc.norm_after:
+        weight = tensors[f"{branch}.weight"]
+        return weight, np.zeros(len(weight))
     form = arch.rc.old if branch.endswith(".old") else arch.rc.new
     if form == "norm":
         return _normalised(tensors, arch, branch)
