@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from rcil.core.allowed_imports import allowing
 from rcil.core.errors import ConfigError
+from rcil.model.architecture import RC
 from rcil.nn import RCConv, begin_step, fold, regmean
 from rcil.nn.architectures.depthwise import DepthwiseConv2d
 from rcil.nn.attached.attach import attach_network
@@ -122,8 +123,13 @@ def folded_reads(model, images):
     return dict(folded.named_modules()), {name: torch.cat(parts) for name, parts in reads.items()}
 
 
-def test_every_layer_of_a_network():
-    old = at_step(small_arch("resnet18", width=4, head_width=8), 1).double()
+@pytest.mark.parametrize("after", [False, True], ids=["norms in the branches", "norm after the sum"])
+def test_every_layer_of_a_network(after):
+    old = at_step(small_arch("resnet18", width=4, head_width=8, rc=RC(norm_after=after)), 1).double()
+    for module in old.modules():  # `moved` switches no norm off either
+        if is_norm(module):
+            torch.nn.init.uniform_(module.weight, 0.5, 1.5)
+            torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
     new = moved(old)
     torch.manual_seed(0)
     images = [torch.randn(1, 3, 64, 96, dtype=torch.float64), torch.randn(2, 3, 64, 64, dtype=torch.float64)]
