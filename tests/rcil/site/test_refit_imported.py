@@ -2,6 +2,7 @@
 
 import cv2
 import numpy as np
+import pytest
 import torch
 from official_models import TINY
 from official_recipe import state_dict
@@ -65,6 +66,7 @@ def test_a_model_with_one_branch(tmp_path):
     assert [entry.source for entry in metadata.lineage] == ["import of plop.pth", "rcil refit"]
 
 
+@pytest.mark.slow
 def test_a_later_step_whose_old_classes_the_previous_model_predicts(tmp_path):
     """A checkpoint with two branches, one of them merged; the masks name the classes of the last step alone."""
     first, second = (imported(state_dict(TINY[f"keys_step{n}"]), tmp_path, f"step{n}") for n in (0, 1))
