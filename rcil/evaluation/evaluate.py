@@ -287,8 +287,9 @@ def as_report(
     certainty = [(None, None)] * confusion.classes if seen is None else seen.intervals()
     steps = [c.step for c in metadata.classes]
     latest = max(steps)
-    labelled = np.isin(BACKGROUND, id_table(data))
-    rows = range(0 if labelled else 1, len(steps))  # a void background is not a class
+    rows = range(len(steps))
+    if not np.isin(BACKGROUND, id_table(data)):  # a void background is not a class
+        iou[BACKGROUND], rows = np.nan, rows[1:]
     return EvalReport(
         images=images,
         classes=tuple(

@@ -19,6 +19,7 @@ from rcil.evaluation.evaluate import Confusion, evaluate, mean_iou, measure, row
 from rcil.inference import Model, as_input
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build, fold
+from rcil.training.compare import step_means
 
 STEPS = [["background", "cone"], ["ball"]]
 
@@ -63,6 +64,21 @@ def test_void_background_is_neither_judged_nor_averaged(site):
     assert report.confusion.sum() == 6 * 2 * 40 * 40, "only pixels of named classes count"
     assert report.all == pytest.approx(np.mean([c.iou for c in report.classes[1:]]))
     assert report.old == report.classes[1].iou
+
+
+def test_void_background_has_no_iou_while_later_classes_count_as_background(site):
+    class BeforeBall(Painter):
+        names = ("background", "cone")
+
+        def forward(self, x):
+            return super().forward(x)[:, :2]
+
+    known = Metadata(architecture=small_arch(), classes=class_table(STEPS[:1]))
+    void = with_void_background(site)
+    report = evaluate(Model(BeforeBall(), known), void, void.splits["val"])
+    assert report.classes[0].pixels == 6 * 40 * 40 and math.isnan(report.classes[0].iou)
+    means = step_means(report.as_document(), {"background", "cone"})
+    assert means["all"] == report.all == report.classes[1].iou
 
 
 def test_centre_crops_are_evaluated_at_their_own_size(site):
