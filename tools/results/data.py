@@ -23,6 +23,8 @@ TESTED = 3
 """Every third test frame is used."""
 SEQUENCES = ("0016E5", "0006R0", "0001TP")
 DATA_TITLES = {"camvid": "CamVid", "voc": "the animal subset of PASCAL VOC 2012"}
+FOLDERS = {"camvid-whole": " --camvid FOLDER", "voc-animals": " --voc FOLDER"}
+"""The options that name the whole images of a table."""
 SITE_DOMAINS = ("sunny", "rain", "night")
 
 

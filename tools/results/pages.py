@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,7 @@ def as_page(table: Table, document: dict[str, Any], *, pictured: bool) -> str:
     seeds = sorted({cell["seed"] for row in rows.values() for cell in row["cells"].values()})
     minutes = sum(cell["cpu_seconds"] for row in rows.values() for cell in row["cells"].values()) / 60
     lines = [f"# {table.title}", "", table.about, "", "```", document["command"], "```", ""]
-    lines.append(
-        f"Mean ± standard deviation in % over {len(table.replicas)} runs ({', '.join(table.replicas)}; seeds "
-        f"{', '.join(map(str, seeds))}), {minutes:.0f} core minutes in total."
-    )
+    lines.append(f"{_what(rows, seeds)}, {minutes:.0f} core minutes in total.")
     if document["missing"]:
         lines.append(f"**{document['missing']} cells are missing.**")
     lines += [
@@ -58,9 +56,20 @@ def as_page(table: Table, document: dict[str, Any], *, pictured: bool) -> str:
     return "\n".join(lines)
 
 
+def _what(rows: dict[str, Any], seeds: Sequence[int]) -> str:
+    """What the numbers of a table are: those of single runs, or means over several."""
+    replicas = list(dict.fromkeys(replica for row in rows.values() for replica in row["cells"]))
+    if len(replicas) == 1:
+        return f"IoU in % of one run per row (seed {seeds[0]})"
+    return (
+        f"Mean ± standard deviation in % over {len(replicas)} runs ({', '.join(replicas)}; seeds "
+        f"{', '.join(map(str, seeds))})"
+    )
+
+
 def _markdown(table: Table, rows: dict[str, Any]) -> list[str]:
-    """The table; rows with fewer runs than there are replicas state their number."""
-    replicas, held = len(table.replicas), table.held_out
+    """The table; incomplete rows state their number of runs."""
+    held = table.held_out
     filled = {key for row in rows.values() for key in COLUMNS if row[key]["mean"] is not None}
     columns = {key: title for key, title in COLUMNS.items() if key in filled}
     titles = ["", *columns.values(), *(["held-out, all"] if held else [])]
@@ -69,8 +78,8 @@ def _markdown(table: Table, rows: dict[str, Any]) -> list[str]:
         cells = [as_text(row[key]) for key in columns]
         if held:
             cells.append(as_text(row["held_out"]["all"]) if "held_out" in row else "-")
-        there = len(row["cells"])
-        title = name if there == replicas else f"{name} ({there} of {replicas} runs)"
+        there, wanted = len(row["cells"]), sum(table.has(name, replica) for replica in table.replicas)
+        title = name if there == wanted else f"{name} ({there} of {wanted} runs)"
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return lines
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rcil.training.compare import over_seeds, step_means
 from tools.results.cells import Cell, Table
+from tools.results.data import FOLDERS
 from tools.results.runner import Results, result_of
 
 
@@ -30,7 +31,7 @@ def summarise_table(
     return {
         "table": table.name,
         "title": table.title,
-        "command": f"python -m tools.results {table.name}",
+        "command": f"python -m tools.results {table.name}{FOLDERS.get(table.data, '')}",
         "seeds": len(table.replicas),
         "replicas": {name: dict(changes) for name, changes in table.replicas.items()},
         "steps": [[] for _ in range(max((len(row["curve"]) for row in rows.values()), default=0))],
