@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.documents import parse_json
-from rcil.core.files import replacing, write_file
+from rcil.core.files import copy_file, write_file
 from rcil.core.images import write_image
 from rcil.data.site import read_site
 from rcil.demo.picture import draw_grid, pick_scenes
@@ -116,8 +116,7 @@ def draw(folder: Path) -> None:
     models = {BEFORE: load(folder / DEPLOYED), AFTER: load(folder / NEW / "model.safetensors")}
     scenes = pick_scenes(data, "val", NEW, DOMAINS)
     write_image(DOCS / "tutorial.jpg", draw_grid(scenes, data, models), quality=QUALITY)
-    with replacing(DOCS / "tutorial-areas.png") as part:
-        shutil.copyfile(folder / "areas.png", part)
+    copy_file(folder / "areas.png", DOCS / "tutorial-areas.png")
 
 
 def main() -> None:

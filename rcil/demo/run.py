@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +14,7 @@ import numpy as np
 from rcil import defaults
 from rcil.core.documents import parse_yaml, write_json
 from rcil.core.errors import ConfigError
-from rcil.core.files import replacing, working_in, write_file
+from rcil.core.files import copy_file, working_in, write_file
 from rcil.core.images import write_image
 from rcil.core.log import Notify
 from rcil.core.masks import read_mask, write_mask
@@ -76,8 +75,7 @@ def _run(output: Path, how: dict[str, Any], say: Notify, watch: Watch, device: s
     site, deployed, taught = output / "site", output / "deployed.safetensors", output / NEW
     with _timed("site", stages):
         _make_site(output, site, how)
-        with replacing(deployed) as part:
-            shutil.copyfile(BASE, part)
+        copy_file(BASE, deployed)
     known = [c.name for c in read_header(deployed).metadata.classes[1:]]
     say(f"{deployed} knows {', '.join(known)}; it was never taught {NEW}, and its training images are gone")
     say(f"{site} is a new site; its training images have labels for {NEW} only, those of the split val for everything")
