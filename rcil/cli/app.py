@@ -63,8 +63,7 @@ def info(
     model: Annotated[
         Path,
         typer.Argument(
-            help="A checkpoint (.safetensors) or, with --chain, a delivered folder.",
-            autocompletion=files(*CHECKPOINTS),
+            help="A checkpoint (.safetensors) or, with --chain, a delivered folder.", autocompletion=files(*CHECKPOINTS)
         ),
     ],
     chain: Annotated[bool, typer.Option("--chain", help="Show every step: signer, data, method and losses.")] = False,

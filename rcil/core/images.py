@@ -113,8 +113,7 @@ def check_encoded(path: Path, data: bytes) -> None:
         raise DataError(f"{path} is not an image that can be decoded", _NO_IMAGE)
     if is_too_large(size):
         raise DataError(
-            f"{path} is {size[1]} x {size[0]} pixels",
-            f"The limit is {MAX_PIXELS // 10**6} megapixels: split it.",
+            f"{path} is {size[1]} x {size[0]} pixels", f"The limit is {MAX_PIXELS // 10**6} megapixels: split it."
         )
     if data.startswith(JPEG) and b"\xff\xd9" not in data[-1024:]:
         raise DataError(f"{path} is cut off: the end of the JPEG is missing", "Copy the file again.")

@@ -147,13 +147,7 @@ def find_images(folder: Path) -> dict[str, Path]:
 
 
 def _label(
-    model: Labeller,
-    name: str,
-    path: Path,
-    site: Path,
-    min_confidence: float,
-    scale: float,
-    overlays: bool,
+    model: Labeller, name: str, path: Path, site: Path, min_confidence: float, scale: float, overlays: bool
 ) -> dict[str, Any]:
     """Copy one image, write its mask and return the confidence of the model."""
     image = read_rgb(path)

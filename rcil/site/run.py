@@ -72,11 +72,7 @@ class Display:
 
 
 def add_class(
-    request: Request,
-    output: Path,
-    *,
-    resume: bool = False,
-    display: Display | None = None,
+    request: Request, output: Path, *, resume: bool = False, display: Display | None = None
 ) -> dict[str, Any]:
     """Check, train, compare with the old model and write all files; returns the content of `report.json`.
 

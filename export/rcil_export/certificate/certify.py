@@ -199,10 +199,7 @@ def _write_at_size(path: Path, document: onnx.ModelProto, shape: tuple[int, ...]
 
 def _not_replayed(precision: Precision) -> list[Item]:
     why = f"not proved: how {precision} was chosen is not on record, so the conversion cannot be repeated"
-    return [
-        Item("graph", GRAPH, None, why, SAME_NODES),
-        Item("weights", WEIGHTS, None, why, SAME_NUMBERS),
-    ]
+    return [Item("graph", GRAPH, None, why, SAME_NODES), Item("weights", WEIGHTS, None, why, SAME_NUMBERS)]
 
 
 def engine_item(

@@ -20,8 +20,7 @@ Triple = Annotated[
 
 def adopt(
     graph: Annotated[
-        Path,
-        typer.Argument(metavar="ONNX", help="An ONNX file of another program.", autocompletion=files(".onnx")),
+        Path, typer.Argument(metavar="ONNX", help="An ONNX file of another program.", autocompletion=files(".onnx"))
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")],
     names: Annotated[

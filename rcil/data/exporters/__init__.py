@@ -55,12 +55,7 @@ class ExportSummary:
 
 
 def export_site(
-    site: Path,
-    target: Path,
-    kind: str,
-    *,
-    polygons: bool = False,
-    progress: Progress = lambda done, total: None,
+    site: Path, target: Path, kind: str, *, polygons: bool = False, progress: Progress = lambda done, total: None
 ) -> ExportSummary:
     """Write the images and masks of a site folder for a labelling tool.
 

@@ -4,11 +4,7 @@ import pytest
 from delivered import deliver, save_checkpoint
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from rcil_export.certificate.difference import (
-    first_difference,
-    weight_differences,
-    with_weights_of,
-)
+from rcil_export.certificate.difference import first_difference, weight_differences, with_weights_of
 from rcil_export.certificate.graph import canonical, with_fixed_size
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape, parse_shape

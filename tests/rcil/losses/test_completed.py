@@ -2,13 +2,7 @@ import math
 
 import torch
 
-from rcil.losses import (
-    UNNAMED,
-    certain_labels,
-    completed_cross_entropy,
-    taught_cross_entropy,
-    unbiased_cross_entropy,
-)
+from rcil.losses import UNNAMED, certain_labels, completed_cross_entropy, taught_cross_entropy, unbiased_cross_entropy
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = torch.randn(2, 5, 6, 7, dtype=torch.float64, generator=GENERATOR)

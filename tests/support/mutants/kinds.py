@@ -48,11 +48,7 @@ MUTANTS: dict[str, Mutant] = {}
 
 
 def mutant(
-    family: Family,
-    kind: str,
-    forms: tuple[Form, ...] = FORMS,
-    unseen: tuple[Form, ...] = (),
-    seen_as: str = "",
+    family: Family, kind: str, forms: tuple[Form, ...] = FORMS, unseen: tuple[Form, ...] = (), seen_as: str = ""
 ) -> Callable[[Change], Change]:
     """Adds a function to the list under its name."""
 
