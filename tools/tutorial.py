@@ -24,6 +24,7 @@ from rcil.data.site import read_site
 from rcil.demo.picture import draw_grid, pick_scenes
 from rcil.demo.run import AFTER, BASE, BEFORE, DOMAINS, QUALITY
 from rcil.inference import load
+from tools.pages import filled
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "tutorial.md"
@@ -97,17 +98,6 @@ def parts(printed: Mapping[str, str], folder: Path) -> dict[str, list[str]]:
         "result": [*table(report), "", f"The verdict: **{report['verdict']}**. {reason[:1].upper()}{reason[1:]}."],
         "changes": ["```text", changes["headline"], "```"],
     }
-
-
-def filled(text: str, found: Mapping[str, Sequence[str]]) -> str:
-    """The page with new lines between the marks of every part."""
-    for name, lines in found.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-        before, middle, after = text.partition(begin)
-        if not middle or end not in after:
-            raise SystemExit(f"{PAGE} has no part '{name}'")
-        text = before + begin + "".join(f"{line}\n" for line in lines) + end + after.partition(end)[2]
-    return text
 
 
 def draw(folder: Path) -> None:

@@ -39,7 +39,7 @@ app.add_typer(presets_app)
 WeightFile = Annotated[
     Path,
     typer.Argument(
-        help="A weight file: official RCIL, PLOP, MiB, ImageNet ResNet or EfficientNet-lite0.",
+        help="A weight file: official RCIL, PLOP, MiB, ImageNet ResNet or EfficientNet-lite.",
         autocompletion=files(".pth", ".pt", ".tar", ".bin", ".safetensors"),
     ),
 ]

@@ -32,6 +32,7 @@ from rcil.core.signing import sign
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
+from tools.site.commands import leaves
 
 SCRIPTS = {
     name: get_command(module.app)
@@ -112,16 +113,9 @@ def words_of(command: str) -> list[str]:
     return [word.lstrip("@%") for word in COMMANDS[command].split()]
 
 
-def leaves(command: Any, path: str) -> dict[str, Any]:
-    """All commands below one by their names; groups that do something by themselves count."""
-    inner = getattr(command, "commands", {})
-    own = {path: command} if not inner or command.invoke_without_command else {}
-    return own | {name: leaf for word, below in inner.items() for name, leaf in leaves(below, f"{path} {word}").items()}
-
-
 def all_commands() -> dict[str, Any]:
     """The commands of the three scripts by name."""
-    return {name: leaf for script, top in SCRIPTS.items() for name, leaf in leaves(top, script).items()}
+    return {name: leaf for script, top in SCRIPTS.items() for name, leaf in leaves(top, script)}
 
 
 def make_world(root: Path) -> Path:

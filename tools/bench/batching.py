@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from serve_http import export, served
+from serve_http import export, serving
 
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import parse_shape, parse_size
@@ -92,8 +92,8 @@ def main() -> None:
         interface = Interface(shape=parse_shape(arguments.size, None, f"1:1:{arguments.batch}"))
         metadata = export(path, arguments.width, interface)
         addresses = {
-            "one by one": f"{stack.enter_context(served(single, arguments.threads))}/rcil",
-            "batched": f"{stack.enter_context(served(path, arguments.threads, arguments.batch))}/rcil",
+            "one by one": f"{stack.enter_context(serving(single, arguments.threads))[0]}/rcil",
+            "batched": f"{stack.enter_context(serving(path, arguments.threads, arguments.batch))[0]}/rcil",
         }
         if arguments.triton:
             options = {"queue": Queue(timeout_ms=60_000), "serving": Serving(threads=arguments.threads)}

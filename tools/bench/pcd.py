@@ -40,7 +40,7 @@ from rcil.core.log import resident_bytes, take_peak
 from rcil.losses import WINDOWS, channel_distance, spatial_distance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -145,11 +145,10 @@ def peak_mb(job: tuple[str, int, tuple[int, int, int], int]) -> float:
     return growth_mb(lambda: run(variant, new, old))
 
 
-def measure_memory(batch: int, shape: tuple[int, int, int], threads: int) -> dict[str, float]:
-    """Peak growth in MB of both variants, each in its own process."""
+def in_fresh_processes(measure: Callable[[Any], float], jobs: Sequence[Any]) -> list[float]:
+    """What a function returns for each job, each in its own process."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        jobs = [(variant, batch, shape, threads) for variant in VARIANTS]
-        return dict(zip(VARIANTS, pool.map(peak_mb, jobs, chunksize=1), strict=True))
+        return pool.map(measure, jobs, chunksize=1)
 
 
 def row(name: str, result: dict[str, Any]) -> str:
@@ -211,7 +210,8 @@ def main() -> None:
             name = "x".join(map(str, shape))
             results[name] = time_shape(arguments.batch, shape, arguments.rounds)
             if not arguments.no_memory:
-                results[name]["memory_mb"] = measure_memory(arguments.batch, shape, arguments.threads)
+                jobs = [(variant, arguments.batch, shape, arguments.threads) for variant in VARIANTS]
+                results[name]["memory_mb"] = dict(zip(VARIANTS, in_fresh_processes(peak_mb, jobs), strict=True))
             print(row(name, results[name]), flush=True)
         total = totals(list(results.values()))
         print(f"crop {crop}: plain {total['plain_ms']:.0f} ms, fast {total['fast_ms']:.0f} ms, {total['speedup']:.1f}x")

@@ -68,13 +68,6 @@ def export(path: Path, width: int, interface: Interface) -> Metadata:
 
 
 @contextmanager
-def served(model: Path, threads: int, max_batch: int = 1) -> Iterator[str]:
-    """Serve the model in another process; yields its address."""
-    with serving(model, threads, max_batch) as (address, _):
-        yield address
-
-
-@contextmanager
 def serving(model: Path, threads: int, max_batch: int = 1) -> Iterator[tuple[str, int]]:
     """Serve the model in another process; yields its address and the number of the process."""
     log = model.with_suffix(".log")
@@ -181,7 +174,7 @@ def main() -> None:
             concurrently(path, arguments)
             return
         backend = open_backend(path, "cpu", arguments.threads)
-        with served(path, arguments.threads) as address, httpx.Client(base_url=f"http://{address}") as uploads:
+        with serving(path, arguments.threads) as (address, _), httpx.Client(base_url=f"http://{address}") as uploads:
             client = InferenceServerClient(address, network_timeout=600)
             wanted = [InferRequestedOutput("mask", binary_data=True)]
 

@@ -30,7 +30,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import multiprocessing
 import statistics
 import subprocess
 import tempfile
@@ -254,9 +253,8 @@ def main() -> None:
     report["research_over_here"] = medians["research"] / medians["here"]
     report["here_over_plain"] = medians["here"] / medians["plain"]
     if not arguments.no_memory:
-        with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-            jobs = [(name, arguments) for name in steps]
-            report["peak_mb"] = dict(zip(steps, pool.map(peak_mb, jobs, chunksize=1), strict=True))
+        peaks = pcd_bench.in_fresh_processes(peak_mb, [(name, arguments) for name in steps])
+        report["peak_mb"] = dict(zip(steps, peaks, strict=True))
     for name, result in report["variants"].items():
         memory = f", peak {report['peak_mb'][name]:.0f} MB" if "peak_mb" in report else ""
         print(f"{name:>9}: {result['median_ms']:8.0f} ± {result['iqr_ms']:.0f} ms{memory}")

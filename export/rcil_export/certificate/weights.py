@@ -24,7 +24,7 @@ Kernel = tuple[Array, Array | None]
 """Weight [O, I/groups, kh, kw] and bias [O] of a conv."""
 EPS = 1e-5
 LITE_BACKBONE_EPS = 1e-3
-"""EfficientNet-lite0 has TensorFlow's eps in its backbone; heads always have torch's."""
+"""EfficientNet-lites have TensorFlow's eps in their backbones; heads always have torch's."""
 
 
 class Tensors:
