@@ -131,6 +131,13 @@ def decoded(data: bytes | bytearray) -> Image | None:
     return None
 
 
+def scaled(image: Image, factor: float) -> Image:
+    """The image at a multiple of its size, at least one pixel; shrinking averages pixels to avoid aliasing."""
+    size = max(1, round(image.shape[1] * factor)), max(1, round(image.shape[0] * factor))
+    how = cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(image, size, interpolation=how), np.uint8)
+
+
 def write_image(path: Path, pixels: Image, *, quality: int = 95) -> None:
     """Write RGB [H, W, 3] or grey [H, W] atomically, in the format of the suffix; `quality` is for JPEG."""
     write_file(path, encoded(path, pixels, quality=quality))

@@ -16,7 +16,7 @@ from rcil.core.documents import write_json
 from rcil.core.drawing import drawable, fitted, grid
 from rcil.core.errors import ConfigError, RunError, did_you_mean
 from rcil.core.files import check_writable, copy_file
-from rcil.core.images import Image, write_image
+from rcil.core.images import Image, scaled, write_image
 from rcil.core.log import DryRun, Progress
 from rcil.core.reading import DataError, creating, require_free
 from rcil.hardware.devices import choose_device
@@ -136,7 +136,7 @@ def _score(source: Folder | Video, every: int, models: list[Model], scale: float
     rows: list[tuple[int, float, float, float]] = []
     descriptors: list[NDArray[np.float16]] = []
     for done, frame in enumerate(source.frames(every), 1):
-        small = _resized(frame.image, scale)
+        small = scaled(frame.image, scale)
         uncertainty, confidence, classes = _look(models[0], small)
         disagreement = _disagreement(models, classes, small) if len(models) == 2 else 0.0
         shares = np.bincount(classes.ravel(), minlength=len(models[0].classes)) / classes.size
@@ -150,16 +150,6 @@ def _score(source: Folder | Video, every: int, models: list[Model], scale: float
         raise RunError("the model computes numbers that are not finite", "Check it with `rcil eval`.")
     uncertain, confident, disputed = table[:, 1:].T.astype(np.float32)
     return _Scores(table[:, 0].astype(np.int64), uncertain, confident, disputed, np.stack(descriptors))
-
-
-def _resized(image: Image, scale: float) -> Image:
-    """The image as the network sees it."""
-    if scale == 1:
-        return image
-    size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
-    return np.asarray(
-        cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR), np.uint8
-    )
 
 
 @torch.no_grad()
