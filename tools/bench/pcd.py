@@ -24,16 +24,14 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import platform
 import statistics
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from ratios import paired, record
+from ratios import options_of, paired, record, write_numbers
 from torch.nn import functional as F
 
 from rcil.core.log import resident_bytes, take_peak
@@ -175,14 +173,13 @@ def crop_seconds(report: dict[str, Any], crop: int) -> tuple[list[float], list[f
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
     parser.add_argument("--batch", type=int, default=4, help="samples per map (default 4)")
     parser.add_argument("--rounds", type=int, default=3, help="plain runs per shape, each with 3 fast ones (default 3)")
     parser.add_argument("--crops", type=int, nargs="+", choices=sorted(SHAPES), default=sorted(SHAPES))
     parser.add_argument("--quick", action="store_true", help="crop 256 only, one round")
     parser.add_argument("--no-memory", action="store_true", help="skip the memory measurement")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.crops, arguments.rounds = [256], 1
@@ -217,8 +214,7 @@ def main() -> None:
         print(f"crop {crop}: plain {total['plain_ms']:.0f} ms, fast {total['fast_ms']:.0f} ms, {total['speedup']:.1f}x")
         report["crops"][str(crop)] = {"shapes": results, "total": total}
     record("pcd", {f"plain / fast, crop {crop}": paired(*crop_seconds(report, crop)) for crop in arguments.crops})
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_numbers(arguments.json, report)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ import cv2
 import numpy as np
 import torch
 from pcd import growth_mb, in_fresh_processes, summary
-from ratios import Ratio, record
+from ratios import Ratio, options_of, record, write_numbers
 
 from rcil.checkpoint.file import save
 from rcil.data import scan
@@ -260,13 +259,12 @@ def growth(first: dict[str, float], last: dict[str, float]) -> Ratio:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"all by default: {', '.join(SECTIONS)}")
     parser.add_argument("--backbone", default="efficientnet_lite0")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5, help="rounds after one warm-up (default 5)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     report = {name: SECTIONS[name](arguments) for name in arguments.sections or SECTIONS}
@@ -284,8 +282,7 @@ def main() -> None:
             if isinstance(value, dict)
         },
     )
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_numbers(arguments.json, report)
 
 
 if __name__ == "__main__":
