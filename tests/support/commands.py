@@ -137,7 +137,7 @@ def make_world(root: Path) -> Path:
     make_clip(root / "clip.mp4", 4)
     _write_pictures(root)
     _write_tasks(root)
-    _write_coco(root)
+    write_coco(root / "coco.json", root / "photos", "cone")
     torch.save(state_dict(TINY["keys_step0"]), root / "weights.pth")
     done = call("rcil-export onnx", str(root / "model.safetensors"), "-o", str(root / "fixed.onnx"), "--size", "64x96")
     assert done.code == 0, done.err
@@ -149,17 +149,16 @@ def _write_pictures(root: Path) -> None:
     cv2.imwrite(str(root / "mask.png"), np.ones((40, 60), np.uint8))
 
 
-def _write_coco(root: Path) -> None:
-    names = sorted(path.name for path in (root / "photos").iterdir())
-    box = [5, 5, 20, 5, 20, 20, 5, 20]
+def write_coco(path: Path, photos: Path, label: str) -> None:
+    """A box of one class in every image of a folder."""
+    names = sorted(photo.name for photo in photos.iterdir())
+    box = {"category_id": 1, "segmentation": [[5, 5, 20, 5, 20, 20, 5, 20]], "iscrowd": 0}
     document = {
         "images": [{"id": i, "file_name": name, "width": 96, "height": 64} for i, name in enumerate(names)],
-        "categories": [{"id": 1, "name": "cone"}],
-        "annotations": [
-            {"id": i, "image_id": i, "category_id": 1, "segmentation": [box], "iscrowd": 0} for i in range(len(names))
-        ],
+        "categories": [{"id": 1, "name": label}],
+        "annotations": [{"id": i, "image_id": i, **box} for i in range(len(names))],
     }
-    (root / "coco.json").write_text(json.dumps(document))
+    path.write_text(json.dumps(document))
 
 
 def _write_tasks(root: Path) -> None:
