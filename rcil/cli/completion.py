@@ -12,7 +12,8 @@ Completer = Callable[[str], list[str]]
 CHECKPOINTS = (".safetensors",)
 DEPLOYED = (".onnx", ".engine", ".plan")
 METHODS = (
-    "fine-tuning", "ilt", "joint", "lwf", "lwf-mc", "mib", "plop", "rcil", "rcil-official", "rcil-plus", "sdr", "strict"
+    "dft", "fine-tuning", "ilt", "joint", "lwf", "lwf-mc", "mib", "plop", "rcil", "rcil-official", "rcil-plus", "sdr",
+    "strict",
 )  # fmt: skip
 
 

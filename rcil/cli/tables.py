@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rcil.cli.console import print_json
 from rcil.model.adopted import AdoptedGraph
-from rcil.model.architecture import Architecture
+from rcil.model.architecture import STAGES, Architecture
 
 if TYPE_CHECKING:
     from rcil.data.check import CheckReport, Problem
@@ -113,8 +113,16 @@ def _network_facts(arch: AnyArchitecture) -> dict[str, str]:
 
 def _branches(rc: RC) -> str:
     """The state of both branches of the RC blocks."""
-    state = "merged" if rc.old == "merged" else "two norms"
-    return f"two branches ({rc.mix}, old branch {state}{', frozen' if rc.frozen else ''})"
+    facts = [rc.mix, "old branch merged" if rc.old == "merged" else "old branch not merged"]
+    if rc.frozen:
+        facts.append("frozen")
+    if rc.norm_after:
+        facts.append("one norm after the sum")
+    elif rc.new == "merged":
+        facts.append("no norm in the new branch")
+    if rc.stages != STAGES:
+        facts.append(f"only in {' and '.join(rc.stages)}")
+    return f"two branches ({', '.join(facts)})"
 
 
 def _swatch(colour: tuple[int, int, int]) -> Text:

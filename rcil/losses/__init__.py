@@ -5,7 +5,13 @@ One file per family. All are evaluated in float32 under autocast and for half-pr
 
 from __future__ import annotations
 
-from rcil.losses.completed import UNNAMED, certain_labels, completed_cross_entropy, taught_cross_entropy
+from rcil.losses.completed import (
+    UNNAMED,
+    certain_labels,
+    completed_cross_entropy,
+    reliability,
+    taught_cross_entropy,
+)
 from rcil.losses.distill import encoder_mse, knowledge_distillation
 from rcil.losses.icarl import binary_cross_entropy, sigmoid_distillation, sigmoid_step
 from rcil.losses.maps import fold_new_channels
@@ -63,6 +69,7 @@ __all__ = [
     "pcd_paper",
     "prototype_matching",
     "pseudo_labels",
+    "reliability",
     "repulsion",
     "resize_labels",
     "sigmoid_distillation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -57,6 +58,7 @@ def taught_cross_entropy(
     *,
     ignore_index: int = 255,
     weights: Tensor | None = None,
+    reliable: float | None = None,
     reduction: Reduction = "mean_all",
 ) -> Tensor:
     """Cross entropy with the labels where they name a class, and with the old model's probabilities elsewhere.
@@ -71,6 +73,8 @@ def taught_cross_entropy(
         old_logits: The teacher's logits [N, O, H, W], O <= C.
         ignore_index: Label of the pixels without loss.
         weights: Weight of every class [C] in the loss; None weighs all pixels equally.
+        reliable: Multiply the loss of background by the old model's `reliability`, and ignore background of which it is
+            below this number; None uses all background equally.
         reduction: See `reduce_pixels`.
     """
     old_classes = old_logits.shape[1]
@@ -79,8 +83,22 @@ def taught_cross_entropy(
     valid = labels != ignore_index
     labels = labels.where(valid, labels.new_zeros(())).long()
     named = F.nll_loss(log_probabilities, labels, reduction="none")
-    taught = -(old_logits.softmax(dim=1) * log_probabilities[:, :old_classes]).sum(dim=1)
+    probabilities = old_logits.softmax(dim=1)
+    taught = -(probabilities * log_probabilities[:, :old_classes]).sum(dim=1)
+    if reliable is not None:
+        trust = reliability(probabilities)
+        taught = taught * trust.where(trust >= reliable, 0.0)
     return reduce_pixels(weigh_pixels(named.where(labels != 0, taught), labels, weights), valid, reduction)
+
+
+@full_precision
+def reliability(probabilities: Tensor) -> Tensor:
+    """1 - entropy / log C [N, H, W] of class probabilities [N, C, H, W]: 1 where certain, 0 where all are equal.
+
+    A single class is certain.
+    """
+    entropy: Tensor = torch.special.entr(probabilities).sum(dim=1)
+    return (1 - entropy / math.log(max(probabilities.shape[1], 2))).clamp(0, 1)
 
 
 @torch.no_grad()

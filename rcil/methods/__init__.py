@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rcil.core.errors import ConfigError, did_you_mean
 from rcil.methods.base import LossTerms, Method, StepInfo
+from rcil.methods.dft import Dft
 from rcil.methods.fine_tuning import FineTuning, Joint
 from rcil.methods.lwf import Ilt, Lwf, LwfMc
 from rcil.methods.mib import Mib
@@ -34,6 +35,7 @@ METHODS: dict[str, type[Method]] = {
     "rcil-official": RcilOfficial,
     "rcil-plus": RcilPlus,
     "strict": Strict,
+    "dft": Dft,
 }
 
 

@@ -79,6 +79,8 @@ class Method(ABC):
     """Whether the loss has class weights; losses of one sigmoid per class have none."""
     needs_norms: ClassVar[bool] = True
     """Whether a later step trains norms, so that it can only begin from a folded network once it has been unfolded."""
+    keeps_old: ClassVar[bool] = False
+    """Whether later steps leave the logits of old classes unchanged."""
     carries_over: ClassVar[bool] = False
     """Whether the method's state, which checkpoints do not contain, is carried over to later steps."""
 
@@ -148,7 +150,7 @@ class Method(ABC):
             previous: The network that the step started from; None in step 0.
             teacher: `previous`, folded; None in step 0 and for methods without a teacher.
             info: The step.
-            images: Some whole training images [N, 3, H, W] with their labels [N, H, W], read lazily.
+            images: Some whole training images [N, 3, H, W] with their labels [N, H, W], read anew in every iteration.
         """
         return student
 

@@ -109,6 +109,7 @@ def sample_pixels(
     images: Iterable[tuple[Tensor, Tensor]],
     *,
     with_old: bool = False,
+    teaches: bool = True,
 ) -> Pixels:
     """Pixels of all images, with the student's features in evaluation mode.
 
@@ -117,6 +118,7 @@ def sample_pixels(
         teacher: Predicts background pixels; None if background is labelled. It is moved to the student's device.
         images: At least one batch of normalised images [N, 3, H, W] and labels [N, H, W].
         with_old: Also return the teacher's features.
+        teaches: Whether the teacher predicts background; if not, it is asked for its features only.
     """
     device = next(student.parameters()).device
     student.eval()
@@ -129,7 +131,8 @@ def sample_pixels(
             there = pictures.to(device)
             features = student.rows.features(student(there, maps="after").inputs)
             old = None if teacher is None else teacher(there, maps="after")
-            found = pick_pixels(features, labels, None if old is None else old.logits, len(student.names))
+            predicted = old.logits if old is not None and teaches else None
+            found = pick_pixels(features, labels, predicted, len(student.names))
             if with_old and teacher is not None and old is not None:
                 known = pick_pixels(teacher.rows.features(old.inputs), labels, None, len(student.names))
                 found = replace(found, old_features=known.features)

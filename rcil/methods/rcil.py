@@ -14,12 +14,13 @@ from rcil.losses import PCD_FACTORS, WINDOWS, pcd_maps, pcd_official
 from rcil.losses.pooling import PoolKind
 from rcil.methods.base import LossTerms, Method, StepInfo, with_branches
 from rcil.methods.mib import unbiased_terms
-from rcil.model.architecture import RC, BranchWeight, DropChance, MixKind
+from rcil.model.architecture import RC, STAGES, BranchWeight, DropChance, MixKind, Stages
 from rcil.nn import Maps, Network, begin_step
 from rcil.nn.network import MapKind, RowStart
 from rcil.nn.step import remix
 
 MapName = Literal["stage1", "stage2", "stage3", "stage4", "decoder", "logits"]
+NormPlace = Literal["branch", "none", "after"]
 SpatialPool = Literal["average", "none", "global", "max", "strip"]
 PAPER_MAPS: tuple[MapName, ...] = ("stage1", "stage2", "stage3", "stage4", "decoder")
 
@@ -58,6 +59,11 @@ class Rcil(Method):
     """Drop-path: the probability that a channel uses only the old branch, and also that it uses only the new branch."""
     old_weight: BranchWeight = 0.5
     """Weight of the old branch if the mix is fixed."""
+    norms: NormPlace = "branch"
+    """Norms of the RC blocks. `branch`: each branch has its own, until it is merged. `none`: from step 1 on the new
+    branch is a conv with bias that has absorbed its norm. `after`: one norm follows the sum of branches (QARepVGG)."""
+    stages: Stages = STAGES
+    """The stages with RC blocks; the convs of the others have one branch."""
     late: bool = False
     """Train step 0 without branches and add them in step 1, both as copies of the trained convs. A deployed network can
     start like this, and all methods of a comparison share one step 0."""
@@ -68,7 +74,13 @@ class Rcil(Method):
         return self._branches() if self.parallel and not self.late else None
 
     def _branches(self) -> RC:
-        return RC(mix=self.mix, drop=self.drop, old_weight=self.old_weight)
+        return RC(
+            mix=self.mix,
+            drop=self.drop,
+            old_weight=self.old_weight,
+            norm_after=self.norms == "after",
+            stages=self.stages,
+        )
 
     def begin(self, model: Network, new_classes: Sequence[str]) -> Network:
         """The transition of the paper or of an ablation; branches are added to a network without them first.
@@ -77,6 +89,7 @@ class Rcil(Method):
         """
         if self.parallel:
             model = with_branches(model, self._branches())
+            self._check_form(model.arch.rc)
         elif model.arch.rc is not None:
             raise ConfigError(
                 "the option parallel: false needs a network without branches, but this one has two in every block",
@@ -89,11 +102,27 @@ class Rcil(Method):
             merge=self.merge,
             freeze=self.freeze,
             preserve=self.preserve,
+            absorb=self.norms == "none",
         )
         if self.parallel:
             mixing = {name: getattr(self, name) for name in ("mix", "drop", "old_weight")}
             remix(student, **{name: value for name, value in mixing.items() if value != getattr(Rcil, name)})
         return student
+
+    def _check_form(self, rc: RC | None) -> None:
+        """Raise if the network has branches of another form than the options ask for."""
+        assert rc is not None
+        hint = "Leave out the option, or start from a network without branches, for example its folded form."
+        if self.norms == "after" and not rc.norm_after:
+            raise ConfigError("norms: after needs branches without norms, but those of this network have norms", hint)
+        if self.norms == "none" and rc.norm_after:
+            raise ConfigError("norms: none needs norms in the branches, but this network has one after their sum", hint)
+        if self.stages not in (STAGES, rc.stages):
+            raise ConfigError(
+                f"branches were asked for in {', '.join(self.stages)}, but this network has them in "
+                f"{', '.join(rc.stages)}",
+                hint,
+            )
 
     def terms(self, new: Maps, old: Maps | None, labels: Tensor, info: StepInfo) -> LossTerms:
         """MiB's terms and PCD; a domain step has only cross entropy and PCD."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from rcil.core.errors import ConfigError
@@ -21,8 +22,11 @@ from rcil.methods.plop import entropy_thresholds
 from rcil.methods.rcil import Rcil
 from rcil.methods.refit import PULL, REPLAY_PULL, refit_classifier
 from rcil.methods.replay import measure_features, with_drawn
+from rcil.methods.ridge import set_ridge_rows
+from rcil.model.features import RidgeSums
 from rcil.nn import Maps, Network
 from rcil.nn.fuse import fuse
+from rcil.nn.regmean import check_layers, measure_fusion
 
 EXCLUSIVE = (
     ("taught", "pseudo"),
@@ -46,16 +50,23 @@ class RcilPlus(Rcil):
 
     taught: bool = True
     """Train background with the old model's probabilities, instead of both unbiased losses."""
-    refit: bool = True
-    """Refit all classifier rows to the current features: after step 0, and before and after every later step."""
+    reliable: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Weigh taught background by the old model's reliability, 1 - entropy / log |O|, and ignore it where that is below
+    this number; null weighs all background equally."""
+    refit: bool | Literal["ridge"] = True
+    """Refit all classifier rows to the current features: after step 0, and before and after every later step. `ridge`
+    does so by ridge regression, whose sums over the pixels of all steps are kept in the checkpoint."""
     pseudo: bool = False
     """Background takes the old model's class where PLOP's entropy rule is certain of it, which can be background too;
     the rest keeps the unbiased loss."""
     floor: float = 0.001
     """Smallest entropy threshold of the pseudo-labels."""
-    fuse: bool = True
-    """After the step, folded weights are (1 - b) old + b new with b = sqrt(|N| / |C|), 0.5 in a domain step (EWF). Not
-    for networks that have only been trained briefly from random weights, whose features are still changing."""
+    fuse: bool | Literal["regmean"] = True
+    """After the step, folded weights are (1 - b) old + b new with b = sqrt(|N| / |C|), 0.5 in a domain step (EWF);
+    `regmean` fuses every layer by what it reads, with b = 0.5. Not for networks that have only been trained briefly
+    from random weights, whose features are still changing."""
+    share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Weight b of the new network in `fuse`, in place of these."""
     freeze_rows: bool = False
     """Freeze the classifier rows of old classes."""
     fit_rows: bool = False
@@ -77,6 +88,8 @@ class RcilPlus(Rcil):
                     f"the options {one} and {other} exclude each other", f"Set {one} or {other} to false."
                 )
 
+        if self.reliable is not None and not self.taught:
+            raise ConfigError("the option reliable needs taught", "Set taught to true, or leave reliable out.")
         self.weighs_classes = not self.sigmoid  # type: ignore[misc]
 
     def set_training(self, model: Network) -> None:
@@ -94,8 +107,10 @@ class RcilPlus(Rcil):
         return "sigmoid" if self.sigmoid else "plain"
 
     def begin(self, model: Network, new_classes: Sequence[str]) -> Network:
-        """RCIL's transition, with frozen old rows if requested."""
+        """RCIL's transition, with frozen old rows if requested; raises if the network cannot be fused as requested."""
         student = super().begin(model, new_classes)
+        if self.fuse == "regmean":
+            check_layers(student)
         if self.freeze_rows and new_classes:
             student.rows.train_rows(old=False, new=True)
         return student
@@ -105,7 +120,7 @@ class RcilPlus(Rcil):
     ) -> None:
         """Fit the rows to the new classes, so that features are trained well from the first batch on."""
         if self.refit and info.new:
-            self._refit(student, sample_pixels(student, teacher, images), info)
+            self._refit(student, sample_pixels(student, teacher, images, with_old=self.refit == "ridge"), info)
             weight, bias = student.rows.rows()  # averaged, because processes may round differently
             count = self.sum_over_processes(torch.ones_like(bias[:1]))
             student.rows.set_rows(self.sum_over_processes(weight) / count, self.sum_over_processes(bias) / count)
@@ -132,7 +147,7 @@ class RcilPlus(Rcil):
             known = labels if named is None else named.where(named != UNNAMED, 0)
             return LossTerms(bce=sigmoid_step(new.logits, known, old.logits), **self.cube_terms(new, old))
         if self.taught and not info.domain:
-            ce = taught_cross_entropy(new.logits, labels, old.logits, weights=info.weights)
+            ce = taught_cross_entropy(new.logits, labels, old.logits, weights=info.weights, reliable=self.reliable)
             return LossTerms(ce=ce, **self.cube_terms(new, old))
         terms = super().terms(new, old, labels, info)
         if named is not None:
@@ -156,26 +171,44 @@ class RcilPlus(Rcil):
     ) -> Network:
         """Fuse with the previous network, refit the rows, then balance the biases."""
         if self.fuse and previous is not None:
-            share = math.sqrt(info.new / info.classes) if info.new else 0.5
-            student = fuse(student, previous, share)
+            student = self._fused(student, previous, info, images)
         left_out = self.balance == "none" or info.domain or (previous is None and not self.refit)
         balanced = range(0) if left_out else range(info.old, info.classes)
         if self.refit or balanced:
-            teaches = None if info.domain else teacher
-            pixels = sample_pixels(student, teaches, images, with_old=self.replay)
-            if self.refit:
-                self._refit(student, pixels, info)
+            ridge = self.refit == "ridge"
+            asked = None if info.domain and not ridge else teacher
+            pixels = sample_pixels(student, asked, images, with_old=self.replay or ridge, teaches=not info.domain)
+            sums = self._refit(student, pixels, info) if self.refit else None
             self.measured = measure_features(pixels, self.known, info.old if self.replay and info.new else 0)
+            if self.measured is not None and sums is not None:
+                self.measured = self.measured.model_copy(update={"ridge": sums})
             if balanced and not self.replay:
                 balance_biases(student, pixels, (*balanced, *range(info.old if self.balance == "all" else 0)))
         return student
 
-    def _refit(self, student: Network, pixels: Pixels, info: StepInfo) -> None:
-        """Fit all rows to the pixels; with `replay` also to drawn features, and closer to the old rows."""
+    def _fused(
+        self, student: Network, previous: Network, info: StepInfo, images: Iterable[tuple[Tensor, Tensor]]
+    ) -> Network:
+        """Both networks in one, by one share or by what every layer reads."""
+        if self.fuse == "regmean":
+            layers = measure_fusion(student, previous, (pictures for pictures, _ in images))
+            return fuse(student, previous, 0.5 if self.share is None else self.share, layers)
+        usual = math.sqrt(info.new / info.classes) if info.new else 0.5
+        return fuse(student, previous, usual if self.share is None else self.share)
+
+    def _refit(self, student: Network, pixels: Pixels, info: StepInfo) -> RidgeSums | None:
+        """Fit all rows to the pixels; with `replay` also to drawn features, and closer to the old rows.
+
+        Returns what a ridge regression wants to keep. If it kept something before, nothing needs to be drawn.
+        """
+        ridge = self.refit == "ridge"
         careful = self.replay and info.new > 0 and info.old > 0
-        if careful and self.known is not None:
+        if careful and self.known is not None and not (ridge and self.known.ridge is not None):
             pixels = with_drawn(pixels, self.known)
+        if ridge:
+            return set_ridge_rows(student, pixels, self.known)
         refit_classifier(student, pixels, pull=REPLAY_PULL if careful else PULL)
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """The thresholds."""

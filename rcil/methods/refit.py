@@ -30,6 +30,7 @@ PULL = 1e-3
 REPLAY_PULL = 0.1
 """The same where features of old classes are drawn: they are an approximation, the rows were fitted to real ones."""
 ITERATIONS = 100
+DIVERGED = "the features of the network have diverged", "Lower training.lr and start again."
 
 
 def fitted_rows(
@@ -43,8 +44,7 @@ def fitted_rows(
     mean, deviation = features.mean(dim=0) * has_bias, features.std(dim=0, correction=0) + 1e-6
     inputs = (features - mean) / deviation
     start = torch.cat((weight.flatten(1) * deviation, (bias + weight.flatten(1) @ mean)[:, None]), dim=1)
-    importance = targets @ targets.mean(dim=0).clamp(min=MIN_SHARE) ** -BALANCE
-    importance = importance / importance.mean()
+    importance = importance_of(targets)
     rows = start.clone().requires_grad_()
     optimiser = torch.optim.LBFGS([rows], max_iter=ITERATIONS, history_size=20, line_search_fn="strong_wolfe")
 
@@ -59,11 +59,15 @@ def fitted_rows(
         with torch.enable_grad():
             optimiser.step(loss)  # type: ignore[no-untyped-call]
     except RuntimeError as error:  # a step overflowed
-        raise TrainingError(
-            "the features of the network have diverged", "Lower training.lr and start again."
-        ) from error
+        raise TrainingError(*DIVERGED) from error
     kernel = rows.detach()[:, :-1] / deviation
     return kernel[:, :, None, None], rows.detach()[:, -1] - kernel @ mean
+
+
+def importance_of(targets: Tensor) -> Tensor:
+    """Weight of each pixel [P] by the shares of its classes, for targets [P, C]; the mean is 1."""
+    importance = targets @ targets.mean(dim=0).clamp(min=MIN_SHARE) ** -BALANCE
+    return importance / importance.mean()
 
 
 @torch.no_grad()

@@ -22,17 +22,20 @@ class Strict(Method):
     """Unbiased cross entropy on new classifier rows over a frozen network.
 
     The logits of the old classes stay bit-identical: norms keep their statistics, branches are not merged, and the
-    background row is not shared. The new classes can only use existing features. A folded network stays folded.
+    background row, of which new rows start as copies, is not shared. The new classes can only use existing features. A
+    folded network stays folded.
     """
 
     needs_teacher: ClassVar[bool] = False
     needs_norms: ClassVar[bool] = False
+    keeps_old: ClassVar[bool] = True
     rows: ClassVar[RowStart] = "background"
 
     def begin(self, model: Network, new_classes: Sequence[str]) -> Network:
-        """The old network, frozen, with rows for the new classes that are copies of the background row."""
+        """The old network, frozen, with rows for the new classes."""
         if not new_classes:
-            raise ConfigError("method 'strict' has nothing to train without a new class", "Choose another method.")
+            name = type(self).__name__.lower()
+            raise ConfigError(f"method '{name}' has nothing to train without a new class", "Choose another method.")
         student = copy.deepcopy(model)
         student.grow(new_classes, self.rows)
         student.requires_grad_(False).eval()

@@ -5,9 +5,17 @@ No torch here: `rcil info` and serving read architectures without it.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 LiteBackbone = Literal["efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"]
 Backbone = Literal["resnet18", "resnet34", "resnet50", "resnet101"] | LiteBackbone
@@ -17,6 +25,8 @@ BranchForm = Literal["norm", "merged"]
 MixKind = Literal["drop_path", "fixed", "learnable"]
 DropChance = Annotated[float, Field(gt=0, le=0.5)]
 BranchWeight = Annotated[float, Field(ge=0, le=1)]
+Stage = Literal["stage1", "stage2", "stage3", "stage4", "head"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
 Channels = Annotated[int, Field(ge=1, le=8192)]
 """The limit keeps a damaged file from allocating all memory."""
 Depth = Annotated[int, Field(ge=1, le=1000)]
@@ -36,8 +46,17 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+def _in_order(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Each stage once, from the input to the output."""
+    return tuple(stage for stage in STAGES if stage in stages)
+
+
+Stages = Annotated[tuple[Stage, ...], Field(min_length=1), AfterValidator(_in_order)]
+"""Parts of a network."""
+
+
 class RC(FrozenModel):
-    """How the two branches of every RC block are mixed, and in which state they are."""
+    """Where the RC blocks are, how their two branches are mixed, and in which state they are."""
 
     mix: MixKind = "drop_path"
     """Branch weights: random per channel during training, one fixed weight, or a learned weight per channel."""
@@ -48,9 +67,24 @@ class RC(FrozenModel):
     old: BranchForm = "norm"
     """`norm`: conv + norm; `merged`: one conv with bias, the sum of both branches of the step before."""
     new: BranchForm = "norm"
-    """`merged` after a function-preserving start, which copies the merged conv here."""
+    """`merged`: one conv with bias, which a step started from the merged conv or by absorbing the norm."""
     frozen: bool = False
     """Whether the old branch takes no gradient and stays in evaluation mode."""
+    norm_after: bool = False
+    """Whether one norm follows the sum of both branches. The branches then have no norms; their forms only tell what
+    they are copies of."""
+    stages: Stages = STAGES
+    """The stages that have RC blocks; the others have one branch, which is trained as in a plain network."""
+
+    @model_serializer(mode="wrap")
+    def _without_later_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out fields that earlier files do not have if they are at their defaults."""
+        document: dict[str, Any] = dump(self)
+        if not self.norm_after:
+            document.pop("norm_after", None)
+        if self.stages == STAGES:
+            document.pop("stages", None)
+        return document
 
 
 class NetworkShape(FrozenModel):

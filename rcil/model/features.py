@@ -6,6 +6,7 @@ Neither torch nor numpy is needed to read a description, so `rcil info` starts w
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -18,12 +19,57 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float32]
+    Wide = NDArray[np.float64]
 
 STORED = "<f2"
+SUMS = "<f8"
 EXPONENT = 0x7C
 """The bits of the exponent in the high byte of a half: all of them are set in infinity and NaN only."""
 LARGEST = 65504.0
 """The largest number of `STORED`."""
+
+
+class RidgeSums(FrozenModel):
+    """Sums over the pixels of all steps, from which ridge regression finds the rows; see `rcil.methods.ridge`.
+
+    Arrays are stored as fp64 in base64, some hundreds of kilobytes: the smallest eigenvalues of the products are many
+    orders of magnitude below the largest, and rounding to fp32 would bury them.
+    """
+
+    products: str
+    """Upper triangle of the products of all pairs of inputs, the features and a 1 [(D + 1) (D + 2) / 2]."""
+    targets: str
+    """Products of inputs and targets [D + 1, C]."""
+
+    @classmethod
+    def of(cls, products: Wide, targets: Wide) -> RidgeSums:
+        """Store arrays [D + 1, D + 1] and [D + 1, C]."""
+        import numpy as np
+
+        upper = products[np.triu_indices(len(products))]
+        texts = (base64.b64encode(values.astype(SUMS).tobytes()).decode("ascii") for values in (upper, targets))
+        return cls(**dict(zip(("products", "targets"), texts, strict=True)))
+
+    def arrays(self) -> tuple[Wide, Wide]:
+        """The arrays that were stored."""
+        import numpy as np
+
+        upper, flat = (np.frombuffer(base64.b64decode(text), SUMS) for text in (self.products, self.targets))
+        inputs = math.isqrt(2 * len(upper))
+        products = np.zeros((inputs, inputs))
+        products[np.triu_indices(inputs)] = upper
+        return products + np.triu(products, 1).T, flat.reshape(inputs, -1)
+
+    def check(self, width: int, classes: int) -> None:
+        """Raise unless the arrays are finite and have the sizes for so many features and classes."""
+        inputs = width + 1
+        for name, numbers in (("products", inputs * (inputs + 1) // 2), ("targets", inputs * classes)):
+            values = memoryview(base64.b64decode(getattr(self, name), validate=True))
+            if values.nbytes != 8 * numbers:
+                raise ValueError(f"{name} are not {numbers} numbers")
+            pairs = zip(values[7::8], values[6::8], strict=True)
+            if any(high & 0x7F == 0x7F and low & 0xF0 == 0xF0 for high, low in pairs):  # all bits of the exponent
+                raise ValueError(f"{name} are not finite")
 
 
 class FeatureStatistics(FrozenModel):
@@ -43,6 +89,8 @@ class FeatureStatistics(FrozenModel):
     """Standard deviations within each class [C, D]."""
     correlation: str
     """Correlation of the features within classes [D, D], the same for all classes."""
+    ridge: RidgeSums | None = None
+    """Kept if the rows are those of ridge regression."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -52,6 +100,8 @@ class FeatureStatistics(FrozenModel):
                 raise ValueError(f"{name} are not {rows} x {self.width} numbers")
             if any(high & EXPONENT == EXPONENT for high in halves[1::2]):
                 raise ValueError(f"{name} are not finite")
+        if self.ridge is not None:
+            self.ridge.check(self.width, len(self.counts))
         return self
 
     @classmethod

@@ -157,7 +157,8 @@ class Metadata(FrozenModel):
         """The metadata as a checkpoint stores it, with `features` unless they are those of fewer classes."""
         if self.features is None or len(self.features.counts) != len(self.classes):
             return self.model_dump_json()
-        return json.dumps({**self.model_dump(mode="json"), "features": self.features.model_dump()}, ensure_ascii=False)
+        features = self.features.model_dump(exclude_none=True)
+        return json.dumps({**self.model_dump(mode="json"), "features": features}, ensure_ascii=False)
 
     @property
     def names_by_step(self) -> list[list[str]]:

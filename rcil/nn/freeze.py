@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from rcil.nn.network import Network
-from rcil.nn.units.convnorm import ConvNorm, kernel_of, set_kernel
+from rcil.nn.units.convnorm import kernel_of, set_kernel
 from rcil.nn.units.rc import RCConv
 
 
@@ -17,9 +16,11 @@ def freeze_stages(model: Network, count: int) -> None:
     The new branches take over the merged kernels, so that the frozen stages compute what they did before the step. A
     channel that its norm has switched off keeps its kernel, which is multiplied by less than `MIN_SCALE`.
     """
+    rc = model.arch.rc
+    is_merged = rc is not None and rc.old == "merged"
     for part in model.early(count):
         for block in part.modules():
-            if isinstance(block, RCConv) and isinstance(block.new, ConvNorm) and isinstance(block.old, nn.Conv2d):
+            if isinstance(block, RCConv) and is_merged:
                 set_kernel(block.new, *kernel_of(block.old))
         part.requires_grad_(False)
 

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rcil.nn.fold import replace_modules
 from rcil.nn.network import Network
+from rcil.nn.regmean import Kernel, LayerFusion
 from rcil.nn.units.convnorm import ConvNorm, ConvSum, add_shift, kernel_of, set_before_norm, set_kernel
 from rcil.nn.units.rc import RCConv
 
 
 @torch.no_grad()
-def fuse(new: Network, old: Network, share: float) -> Network:
+def fuse(new: Network, old: Network, share: float, closed_form: Mapping[str, LayerFusion] | None = None) -> Network:
     """A network whose folded backbone and head are (1 - share) * old + share * new; the classifier is `new`'s.
 
     Both branches of every RC block become the fused conv, so that the next step starts from the fused function. Norms
@@ -28,7 +30,10 @@ def fuse(new: Network, old: Network, share: float) -> Network:
         new: The network after a step, not folded.
         old: The network before the step; only the state or presence of its branches may differ.
         share: Weight of the new network; 1 gives the function of `new`.
+        closed_form: From `measure_fusion`: convs are fused by what they read. The rest, which only attached networks
+            have, is interpolated.
     """
+    layers = closed_form or {}
     before = dict(old.named_modules())
     units: set[str] = set()
 
@@ -37,11 +42,11 @@ def fuse(new: Network, old: Network, share: float) -> Network:
             units.add(f"{name}.")
         match module:
             case RCConv():
-                return _fused_block(module, before[name], share)
+                return _fused_block(module, before[name], share, layers.get(name))
             case ConvNorm():
-                return _fused_unit(module, before[name], share)
+                return _fused_unit(module, before[name], share, layers.get(name))
             case ConvSum():
-                return _fused_sum(module, before[name], share)
+                return _fused_sum(module, before[name], share, layers.get(name))
         return None
 
     fused = replace_modules(new, visit)
@@ -63,42 +68,47 @@ def _fuse_rest(fused: Network, old: Network, share: float, units: tuple[str, ...
             value.copy_(torch.lerp(was.to(value), value, share))
 
 
-def _fused_block(new: RCConv, old: nn.Module, share: float) -> RCConv:
+def _fused_block(new: RCConv, old: nn.Module, share: float, layer: LayerFusion | None) -> RCConv:
     """Fuse an RC block; `old` may be a single branch if the step added the second one."""
     merged = new.merged()
     was = old.merged() if isinstance(old, RCConv) else old
-    _write(merged, *_between(kernel_of(was), kernel_of(merged), share))
-    block = RCConv(merged, copy.deepcopy(merged), copy.deepcopy(new.mix), copy.deepcopy(new.act), frozen=new.frozen)
+    shifts = merged.bias is not None
+    weight, bias = _between(kernel_of(was), kernel_of(merged), share, layer, shifts=shifts)
+    norm, mix, act = copy.deepcopy((new.norm, new.mix, new.act))
+    conv = merged if norm is None else new.mixed()
+    set_kernel(conv if norm is None else ConvNorm(conv, norm), weight, bias)
+    block = RCConv(conv, copy.deepcopy(conv), mix, act, norm=norm, frozen=new.frozen)
     return block.train(new.training)
 
 
-def _fused_unit(new: ConvNorm, old: nn.Module, share: float) -> ConvNorm:
+def _fused_unit(new: ConvNorm, old: nn.Module, share: float, layer: LayerFusion | None) -> ConvNorm:
     unit = copy.deepcopy(new)
-    weight, bias = _between(kernel_of(old), kernel_of(new), share)
-    set_kernel(unit, weight, bias)
+    set_kernel(unit, *_between(kernel_of(old), kernel_of(new), share, layer))
     return unit
 
 
-def _fused_sum(new: ConvSum, old: nn.Module, share: float) -> ConvSum:
-    """Fuse two convs that share a norm: both folded kernels and the folded bias are interpolated."""
+def _fused_sum(new: ConvSum, old: nn.Module, share: float, layer: LayerFusion | None) -> ConvSum:
+    """Fuse two convs that share a norm, as one folded conv over both maps."""
     assert isinstance(old, ConvSum)
     unit = copy.deepcopy(new)
     assert unit.norm is not None
-    was, now = old.fold(), new.fold()
-    for side in ("left", "right"):
-        weight, _ = _between(kernel_of(getattr(was, side)), kernel_of(getattr(now, side)), share)
-        set_before_norm(getattr(unit, side), unit.norm, weight)
-    _, bias = _between(kernel_of(was.left), kernel_of(now.left), share)
-    add_shift(unit.norm, bias - kernel_of(unit.fold().left)[1])
+    weight, bias = _between(_side_by_side(old), _side_by_side(new), share, layer)
+    sizes = [unit.left.in_channels, unit.right.in_channels]
+    for conv, kernel in zip((unit.left, unit.right), torch.split(weight, sizes, dim=1), strict=True):
+        set_before_norm(conv, unit.norm, kernel)
+    add_shift(unit.norm, bias - _side_by_side(unit)[1])
     return unit
 
 
-def _between(old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], share: float) -> tuple[Tensor, Tensor]:
-    weight, bias = (torch.lerp(a.to(b.device), b, share) for a, b in zip(old, new, strict=True))
-    return weight, bias
+def _side_by_side(unit: ConvSum) -> Kernel:
+    """Both folded kernels as one [O, A + B, 1, 1], and their bias [O]."""
+    folded = unit.fold()
+    (left, bias), (right, _) = kernel_of(folded.left), kernel_of(folded.right)
+    return torch.cat((left, right), dim=1), bias
 
 
-def _write(conv: nn.Conv2d, weight: Tensor, bias: Tensor) -> None:
-    conv.weight.copy_(weight)
-    if conv.bias is not None:
-        conv.bias.copy_(bias)
+def _between(old: Kernel, new: Kernel, share: float, layer: LayerFusion | None, *, shifts: bool = True) -> Kernel:
+    weight, bias = (was.to(now.device) for was, now in zip(old, new, strict=True))
+    if layer is not None:
+        return layer((weight, bias), new, share, shifts=shifts)
+    return torch.lerp(weight, new[0], share), torch.lerp(bias, new[1], share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from typing import overload
 
@@ -101,5 +102,6 @@ class Segmenter(Network):
 
 
 def single_branch(key: str) -> str:
-    """The state-dict key of a conv or norm in the network without RC."""
-    return key.replace(".old.", ".").replace(".new.", ".")
+    """The state-dict key of a conv or norm in the network without RC; branches without norms are bare convs."""
+    bare = re.sub(r"\.(old|new)\.(weight|bias)$", r".conv.\2", key)
+    return bare.replace(".old.", ".").replace(".new.", ".")

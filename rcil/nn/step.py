@@ -26,6 +26,7 @@ def begin_step(
     merge: bool = True,
     freeze: bool = True,
     preserve: bool = False,
+    absorb: bool = False,
 ) -> Network:
     """The network at the start of the next step; `model` is not changed and can serve as the teacher.
 
@@ -36,9 +37,10 @@ def begin_step(
         merge: Merge both branches of every RC block into its old branch (the paper). Off for ablations.
         freeze: Freeze the old branches (the paper). Off for ablations.
         preserve: Also start the new branches from the merged convs, so that the function of the network is preserved.
+        absorb: Train the new branches without norms, which their convs absorb. Off in the paper.
     """
     _check_norms(model)
-    how = {"merge": merge, "freeze": freeze, "preserve": preserve}
+    how = {"merge": merge, "freeze": freeze, "preserve": preserve, "absorb": absorb}
     student = next_branches(model, **how)
     if new_classes:
         student.grow(new_classes, rows)
@@ -51,13 +53,15 @@ def begin_step(
     return student
 
 
-def next_branches(module: M, *, merge: bool = True, freeze: bool = True, preserve: bool = False) -> M:
+def next_branches(
+    module: M, *, merge: bool = True, freeze: bool = True, preserve: bool = False, absorb: bool = False
+) -> M:
     """A copy of any network with every RC block at the start of its next step; see `RCConv.next_step`."""
 
     def visit(_: str, part: nn.Module) -> nn.Module | None:
         if not isinstance(part, RCConv):
             return None
-        return part.next_step(merge=merge, freeze=freeze, preserve=preserve)
+        return part.next_step(merge=merge, freeze=freeze, preserve=preserve, absorb=absorb)
 
     return replace_modules(module, visit)
 
@@ -74,14 +78,16 @@ def remix(model: Network, **changes: object) -> None:
     model.arch = arch
 
 
-def next_architecture(arch: A, *, merge: bool = True, freeze: bool = True, preserve: bool = False) -> A:
+def next_architecture(
+    arch: A, *, merge: bool = True, freeze: bool = True, preserve: bool = False, absorb: bool = False
+) -> A:
     """The architecture after `next_branches`; that of a plain network does not change."""
     if arch.rc is None:
         return arch
     changes: dict[str, object] = {"frozen": freeze}
     if merge:
         changes["old"] = "merged"
-    if preserve:
+    if preserve or absorb:
         changes["new"] = "merged"
     return arch.replace(rc={**arch.rc.model_dump(), **changes})
 

@@ -11,6 +11,8 @@ from typing import Any
 from rcil.evaluation.bootstrap import scenes
 from rcil.site.verdict import Verdict
 
+KEEPS_OLD = ("strict", "dft")
+"""Methods with `keeps_old`, duplicated here so that advice does not import torch."""
 STRIDE = 16
 """Exported heights and widths are multiples of this."""
 
@@ -85,9 +87,9 @@ def _improve(verdict: Verdict, run: Run) -> Iterator[Step]:
             "Objects that the masks leave out are learned as background; look for them on the contact sheet:",
             _line("rcil", "data", "check", run.data),
         )
-        if run.method == "strict":
+        if run.method in KEEPS_OLD:
             yield Step(
-                "--strict can use existing features only. Let the network learn new ones:", _add_class(run, "free")
+                f"{run.method} can use existing features only. Let the network learn new ones:", _add_class(run, "free")
             )
     if broken["background"]:
         yield Step(

@@ -39,9 +39,10 @@ docs/results/small/ablation-lambda-gamma.md. Fusing with the old weights takes a
 of the old ones: cars, added to six classes of CamVid with 120 images, reach 63.6 instead of 66.8 IoU with it, while the
 old classes lose 0.3 instead of 0.4 points on average."""
 STRICT_LR: dict[Optimiser, float] = {"sgd": 0.02, "adamw": 0.01}
-"""Learning rates of `strict`. It trains a single linear layer over fixed features, which bears larger steps than a
-network and needs them: its new row starts as a copy of the background row. tests/rcil/methods/test_strict_rate.py shows
-the difference: after 100 iterations the class has twice the IoU that it has with 0.001."""
+"""Learning rates of `strict` and `dft`. They train a single linear layer over fixed features, which bears larger steps
+than a network and needs them: a new row of `strict` starts as a copy of the background row. There,
+tests/rcil/methods/test_strict_rate.py shows the difference: after 100 iterations the class has twice the IoU that it
+has with 0.001."""
 HIDDEN_SHARE = 0.5
 """With this share of hidden old classes or more, a step is careful."""
 CAREFUL_LR, CAREFUL_BACKBONE_LR, CAREFUL_GAMMA = 0.3, 0.3, 10.0
@@ -123,8 +124,8 @@ def _optimisation(record: Record, optimiser: Optimiser, epochs: Any, method: str
     found["lr"] = Choice(source.lr or source.training.lr[LATER], source.reason)
     length = epochs[-1] if isinstance(epochs, list | tuple) and epochs else epochs
     found["warmup"] = Choice(source.warmup * (length if isinstance(length, int) else 1), source.reason)
-    if method == "strict":
-        reason = "strict trains only new classifier rows"
+    if METHODS[method].keeps_old:
+        reason = f"{method} trains only new classifier rows"
         found |= {"lr": Choice(STRICT_LR[optimiser], reason), "classifier_lr": Choice(1.0, reason)}
     return found
 

@@ -125,7 +125,7 @@ def limits_text(report: dict[str, Any]) -> str:
     limits = Limits(*(report[key] for key in ("max_drop", "min_new", "max_background_drop", "strict")))
     old = f"Old classes may lose at most {limits.max_drop:g} points (--max-drop)"
     if limits.strict:
-        old = "--strict leaves the logits of old classes unchanged, so that they have no limit"
+        old = "the method leaves the logits of old classes unchanged, so that they have no limit"
     new = f"new classes need an IoU of at least {limits.min_new:g} % (--min-new)"
     background = "background has no limit (--max-background-drop)"
     if limits.max_background_drop is not None:

@@ -26,7 +26,7 @@ from rcil.data.site import read_site
 from rcil.data.types import IGNORE, Sample, SegmentationData
 from rcil.hardware.processes import ALONE, Processes, deterministic, join, report_once
 from rcil.inference import Model
-from rcil.methods import Method, StepInfo, make_method
+from rcil.methods import METHODS, Method, StepInfo, make_method
 from rcil.model.header import read_header
 from rcil.model.metadata import LineageEntry, Metadata, recorded
 from rcil.nn import Network, unfold
@@ -286,8 +286,8 @@ def label_table(data: SegmentationData, metadata: Metadata) -> NDArray[np.uint8]
 
 def limits_of(request: Request) -> Limits:
     """The limits of the gate."""
-    strict = request.method.name == "strict"
-    return Limits(request.max_drop, request.min_new, request.max_background_drop, strict)
+    keeps_old = METHODS[request.method.name].keeps_old
+    return Limits(request.max_drop, request.min_new, request.max_background_drop, keeps_old)
 
 
 def judged(metadata: Metadata, forgetting: Forgetting, verdict: Verdict) -> Metadata:

@@ -63,7 +63,7 @@ class Costs:
     looked: float
     """One whole image before or after the training."""
     looks: int
-    """How often the method looks at whole images: before the training, after it, or both."""
+    """How often the method looks at whole images, before the training and after it."""
     fitted: float
     """What the method fits to whole images, before and after the training, per image."""
     validated: float

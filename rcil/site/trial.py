@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
@@ -105,17 +105,23 @@ def _looking(
 ) -> tuple[int, float, float]:
     """How often the method looks at whole images, and the seconds per image of each look and of all that it then fits.
 
-    Methods look at them before the training, after it, both or never.
+    Methods look at them before the training, after it once or twice, or never.
     """
     numbers, device = looked_at(len(job.crops), IMAGES)[:IMAGES], job.processes.device
     looks, looked, fitted = 0, [0.0], 0.0
 
-    def whole(times: list[float]) -> Iterator[Batch]:
-        for number in numbers:
-            begun = time.perf_counter()
-            yield job.crops.whole(number, job.scale)
-            _synchronise(device)
-            times.append(time.perf_counter() - begun)
+    @dataclass(frozen=True)
+    class Whole:
+        """Whole images, read anew in every iteration, and the times that reading and first use of each take."""
+
+        times: list[float]
+
+        def __iter__(self) -> Iterator[Batch]:
+            for number in numbers:
+                begun = time.perf_counter()
+                yield job.crops.whole(number, job.scale)
+                _synchronise(device)
+                self.times.append(time.perf_counter() - begun)
 
     def start(images: Iterable[Batch]) -> None:
         if old is not None:
@@ -126,9 +132,10 @@ def _looking(
 
     for call in (start, finish):
         times: list[float] = []
-        seconds = _seconds(partial(call, whole(times)), device)
+        seconds = _seconds(partial(call, Whole(times)), device)
         if times:
-            looks, looked, fitted = looks + 1, times, fitted + (seconds - sum(times)) / len(times)
+            fitted += (seconds - sum(times)) / len(numbers)
+            looks, looked = looks + len(times) // len(numbers), times
     return looks, median(looked), fitted
 
 

@@ -127,7 +127,7 @@ def train_step(job: StepJob, student: Network, previous: Model | None, method: M
     if saved.exists():
         state.load(saved)
     elif old is not None:
-        method.start(student, old, job.info, _whole(job, listen, Event(job.index, 0, epochs, 0, iterations, {})))
+        method.start(student, old, job.info, WholeImages(job, listen, Event(job.index, 0, epochs, 0, iterations, {})))
         method.prepare(_seen_by(old, method, job, share), job.info, student)
     position = state.position
     undo = Undo(student, method) if settings.precision == "fp16" else None
@@ -166,13 +166,13 @@ def train_step(job: StepJob, student: Network, previous: Model | None, method: M
                     state.save(saved)
     processes.wait()
     before = None if previous is None else previous.network
-    return method.finish(load(best)[0].to(processes.device), before, old, job.info, _whole(job, listen, _end(job)))
+    return method.finish(load(best)[0].to(processes.device), before, old, job.info, WholeImages(job, listen, _end(job)))
 
 
 def finish_first_step(job: StepJob, trained: Network, method: Method, listen: Listener) -> Network:
     """The network of step 0, finished by the method, where another run has trained it."""
     method.sum_over_processes = job.processes.sum
-    return method.finish(trained.to(job.processes.device), None, None, job.info, _whole(job, listen, _end(job)))
+    return method.finish(trained.to(job.processes.device), None, None, job.info, WholeImages(job, listen, _end(job)))
 
 
 def _end(job: StepJob) -> Event:
@@ -389,12 +389,23 @@ def _images(job: StepJob, epoch: int, share: Share) -> Iterator[Tensor]:
             yield _moved(*piece, job)[0]
 
 
-def _whole(job: StepJob, listen: Listener, now: Event) -> Iterator[Batch]:
-    """Yield evenly spread whole training images; `listen` is told how many were taken."""
-    numbers = looked_at(len(job.crops), job.settings.finishing_images)
-    for taken, number in enumerate(numbers, 1):
-        yield job.crops.whole(number, job.scale)
-        listen(replace(now, processed=(taken, len(numbers))))
+@dataclass(frozen=True)
+class WholeImages:
+    """Evenly spread whole training images with their labels, read anew in every iteration.
+
+    `listen` is told how many were taken.
+    """
+
+    job: StepJob
+    listen: Listener
+    now: Event
+
+    def __iter__(self) -> Iterator[Batch]:
+        job = self.job
+        numbers = looked_at(len(job.crops), job.settings.finishing_images)
+        for taken, number in enumerate(numbers, 1):
+            yield job.crops.whole(number, job.scale)
+            self.listen(replace(self.now, processed=(taken, len(numbers))))
 
 
 def looked_at(count: int, wanted: int) -> range:

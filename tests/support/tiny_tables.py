@@ -1,4 +1,4 @@
-"""Tables of docs/results/small made so small that each runs in seconds; they learn nothing."""
+"""Tables of docs/results made so small that each runs in seconds; they learn nothing."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ TRAINING = {
     "workers": 0,
     "held_out": 0.4,
 }
+CLASSES = {
+    "camvid": CAMVID_CLASSES,
+    "site": SITE_CLASSES,
+    "voc": ("cat", "chair", "cow", "dog", "horse", "person", "sheep", "sofa"),
+}
 
 
 def tiny(table: Table, rows: int, steps: int | None = None) -> Table:
@@ -38,12 +43,14 @@ def tiny(table: Table, rows: int, steps: int | None = None) -> Table:
     for row in kept.values():
         row.pop("training.epochs", None)
     base = {"network": NETWORK, "training": TRAINING}
+    if protocol := table.base.get("protocol"):
+        base["protocol"] = {**protocol, "steps": protocol["steps"][:steps]}
     return replace(table, base=base, rows=kept, replicas={name: cut}, pictures=())
 
 
 def tiny_data(folder: Path, domains: tuple[str, ...]) -> None:
     """Images of 48x48 with a square of a single class each, so that every setting finds some for every step."""
-    classes = CAMVID_CLASSES if folder.name.startswith("camvid") else SITE_CLASSES
+    classes = CLASSES[folder.name.split("-")[0]]
     recorded = {}
     for split, count in (("train", 6), ("val", 1)):
         for class_id in range(1, len(classes) + 1):

@@ -1,4 +1,4 @@
-"""Fill the tables of docs/results/small: `make results`, or `python -m tools.results [TABLE ...]`.
+"""Fill the tables of docs/results: `make results`, or `python -m tools.results [TABLE ...]`.
 
 Every cell is a run in its own folder. The command can be interrupted at any time: finished cells stay, and an
 unfinished cell continues. Cells that the pages already contain are not run again unless `--again` is given.
@@ -27,10 +27,9 @@ def main() -> int:
     parser.add_argument("--replicas", type=int, metavar="N", help="run only the first N seeds or orders")
     parser.add_argument("--runs", type=Path, default=Path("results"), help="folder of data and runs (results)")
     parser.add_argument("--camvid", type=Path, help="folder with CamVid: images/, masks/, classes.txt")
+    parser.add_argument("--voc", type=Path, help="folder with animals of PASCAL VOC, in the same layout")
     parser.add_argument("--workers", type=int, default=2, help="concurrent cells, one thread each (2)")
-    parser.add_argument(
-        "--pages", type=Path, default=Path("docs/results/small"), help="folder for the pages (%(default)s)"
-    )
+    parser.add_argument("--pages", type=Path, default=Path("docs/results"), help="folder for the pages (%(default)s)")
     parser.add_argument("--again", action="store_true", help="also run cells that the pages already contain")
     parser.add_argument("--only-pages", action="store_true", help="run nothing, only write the pages of finished cells")
     arguments = parser.parse_args()
@@ -42,7 +41,7 @@ def main() -> int:
     data, runs = arguments.runs / "data", arguments.runs / "runs"
     try:
         for name in () if arguments.only_pages else dict.fromkeys(table.data for table in chosen):
-            prepare(name, data, arguments.camvid)
+            prepare(name, data, arguments.camvid, arguments.voc)
     except RcilError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -60,14 +59,15 @@ def main() -> int:
             if (rows is None or cell.row in rows) and cell.replica in replicas[cell.table]
         ]
         failed = run_cells(wanted, runs, arguments.workers, lambda text: print(text, flush=True), published)
-    arguments.pages.mkdir(parents=True, exist_ok=True)
     for table in chosen:
+        pages = arguments.pages / table.folder
+        pages.mkdir(parents=True, exist_ok=True)
         document = summarise_table(table, cells[table.name], runs, published)
         if document["rows"]:
             publishable = table.data.startswith("site")  # images of CamVid are not published
-            draw_pictures(table, cells[table.name], runs, arguments.pages if publishable else arguments.runs)
-            write_table(table, document, arguments.pages)
-            print(f"{arguments.pages / table.name}.md: {document['missing']} cells missing")
+            draw_pictures(table, cells[table.name], runs, pages if publishable else arguments.runs)
+            write_table(table, document, pages)
+            print(f"{pages / table.name}.md: {document['missing']} cells missing")
     return 1 if failed else 0
 
 

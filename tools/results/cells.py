@@ -19,7 +19,7 @@ Look = Literal["methods", "ablation", "grid"]
 
 @dataclass(frozen=True)
 class Table:
-    """One page of docs/results/small."""
+    """One page of docs/results or of a folder in it."""
 
     name: str
     title: str
@@ -36,6 +36,16 @@ class Table:
     """Whether to measure also on the held-out images, on which options are chosen."""
     pictures: tuple[str, ...] = ()
     """Rows whose masks are shown as images."""
+    folder: str = "small"
+    """Folder of the page in docs/results; empty for docs/results itself."""
+    repeated: tuple[str, ...] | None = None
+    """Rows that run with all replicas, while the others run with the first one only; None: all rows."""
+    detailed: bool = False
+    """Whether the page also shows the IoU of every class."""
+
+    def has(self, row: str, replica: str) -> bool:
+        """Whether the row runs with the replica."""
+        return self.repeated is None or row in self.repeated or replica == next(iter(self.replicas))
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,8 @@ def cells_of(table: Table, data: Path) -> Iterator[Cell]:
     """
     for replica, first in table.replicas.items():
         for row, second in table.rows.items():
+            if not table.has(row, replica):
+                continue
             document = {"recipe": "paper", **json.loads(json.dumps(table.base))}
             for key, value in {"name": table.title, "data.root": str(data / table.data), **first, **second}.items():
                 _set(document, key.split("."), value)

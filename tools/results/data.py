@@ -22,34 +22,41 @@ The tests use tiles too, so that the dilated convs of the head see the same cont
 TESTED = 3
 """Every third test frame is used."""
 SEQUENCES = ("0016E5", "0006R0", "0001TP")
+DATA_TITLES = {"camvid": "CamVid", "voc": "the animal subset of PASCAL VOC 2012"}
 SITE_DOMAINS = ("sunny", "rain", "night")
 
 
-def prepare(name: str, target: Path, camvid: Path | None) -> Path:
-    """Create the data called `name` in the folder `target`, unless it exists."""
+def prepare(name: str, target: Path, camvid: Path | None, voc: Path | None = None) -> Path:
+    """Create the data called `name` in the folder `target`, unless it exists. Whole images are linked, not copied."""
     folder = target / name
     if folder.is_dir():
         return folder
     makers: dict[str, Callable[[Path], None]] = {
-        "camvid": lambda part: cut_camvid(_given(camvid), part),
-        "camvid-sequences": lambda part: camvid_by_sequence(_given(camvid), part),
+        "camvid": lambda part: cut_camvid(_given("camvid", camvid), part),
+        "camvid-sequences": lambda part: camvid_by_sequence(_given("camvid", camvid), part),
+        "camvid-whole": lambda part: part.symlink_to(_given("camvid", camvid).resolve()),
+        "voc-animals": lambda part: part.symlink_to(_given("voc", voc).resolve()),
         "site": lambda part: _site(part, ("sunny",)),
         "site-domains": lambda part: _site(part, SITE_DOMAINS),
     }
     part = target / f".{name}.part"
+    if part.is_symlink():
+        part.unlink()
     shutil.rmtree(part, ignore_errors=True)
+    target.mkdir(parents=True, exist_ok=True)
     makers[name](part)
     part.rename(folder)
     return folder
 
 
-def _given(camvid: Path | None) -> Path:
-    if camvid is None or not (camvid / "classes.txt").is_file():
+def _given(option: str, folder: Path | None) -> Path:
+    if folder is None or not (folder / "classes.txt").is_file():
+        title = DATA_TITLES[option]
         raise ConfigError(
-            f"CamVid is not in {camvid}" if camvid else "no folder with CamVid was given",
-            "Give --camvid DIR with images/{train,val}, masks/{train,val} and classes.txt.",
+            f"{title} is not in {folder}" if folder else f"no folder with {title} was given",
+            f"Give --{option} DIR with images/{{train,val}}, masks/{{train,val}} and classes.txt.",
         )
-    return camvid
+    return folder
 
 
 def _site(folder: Path, domains: tuple[str, ...]) -> None:

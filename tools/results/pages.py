@@ -1,8 +1,9 @@
-"""The page of a table: Markdown, JSON and a plot in docs/results/small."""
+"""The page of a table: Markdown, JSON and a plot."""
 
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +45,22 @@ def as_page(table: Table, document: dict[str, Any], *, pictured: bool) -> str:
         lines.append(f"**{document['missing']} cells are missing.**")
     lines += [
         "",
-        *_markdown(rows, len(table.replicas), held=table.held_out),
+        *_markdown(table, rows),
         "",
         f"![{table.title}]({table.name}.png)",
         "",
     ]
+    if table.detailed:
+        lines += ["IoU of every class after the last step:", "", *_of_classes(rows), ""]
     if pictured:
         lines += [f"![Masks of the methods]({table.name}-images.jpg)", ""]
     lines += [f"The results of every class after every step are in [{table.name}.json]({table.name}.json).", ""]
     return "\n".join(lines)
 
 
-def _markdown(rows: dict[str, Any], replicas: int, *, held: bool) -> list[str]:
-    """The table; incomplete rows state their number of runs."""
+def _markdown(table: Table, rows: dict[str, Any]) -> list[str]:
+    """The table; rows with fewer runs than there are replicas state their number."""
+    replicas, held = len(table.replicas), table.held_out
     filled = {key for row in rows.values() for key in COLUMNS if row[key]["mean"] is not None}
     columns = {key: title for key, title in COLUMNS.items() if key in filled}
     titles = ["", *columns.values(), *(["held-out, all"] if held else [])]
@@ -69,6 +73,22 @@ def _markdown(rows: dict[str, Any], replicas: int, *, held: bool) -> list[str]:
         title = name if there == replicas else f"{name} ({there} of {replicas} runs)"
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return lines
+
+
+def _of_classes(rows: dict[str, Any]) -> list[str]:
+    """A table of the IoU of every class, as the mean over runs."""
+    names = list(dict.fromkeys(name for row in rows.values() for name in _last_step(row)))
+    lines = ["| " + " | ".join(["", *names]) + " |", "|" + "---|" * (len(names) + 1)]
+    for title, row in rows.items():
+        lines.append(f"| {title} | " + " | ".join(_last_step(row).get(name, "-") for name in names) + " |")
+    return lines
+
+
+def _last_step(row: dict[str, Any]) -> dict[str, str]:
+    """IoU in % by class after the last step of all runs of a row, without classes that have none."""
+    runs = [cell["steps"][-1] for cell in row["cells"].values()]
+    known = {name: [run[name] for run in runs if run[name] is not None] for name in runs[0]}
+    return {name: f"{100 * statistics.fmean(values):.1f}" for name, values in known.items() if values}
 
 
 def _plot(table: Table, document: dict[str, Any]) -> bytes:

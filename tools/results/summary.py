@@ -15,7 +15,7 @@ from tools.results.runner import Results, result_of
 def summarise_table(
     table: Table, cells: Sequence[Cell], runs: Path, published: Results | None = None
 ) -> dict[str, Any]:
-    """Content of `docs/results/small/NAME.json`: every finished cell, and each row over its replicas.
+    """Content of `NAME.json`: every finished cell, and each row over its replicas.
 
     Rows without a finished cell are omitted; `missing` counts the unfinished cells.
     """
@@ -40,11 +40,11 @@ def summarise_table(
 
 
 def published_cells(pages: Path) -> dict[str, dict[str, Any]]:
-    """Cells of all pages in a folder by id, with rounded numbers."""
+    """Cells of all pages in a folder and the folders in it by id, with rounded numbers."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted(pages.glob("*.json")):
+    for path in sorted(pages.rglob("*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
-        rows = document["rows"] if "table" in document else {}  # other pages are written by other commands
+        rows = document.get("rows", {}) if "table" in document else {}  # other pages are written by other commands
         for cell in (cell for row in rows.values() for cell in row["cells"].values()):
             held = {"held_out": cell["held_out"]} if "held_out" in cell else {}
             steps = [_as_step(classes) for classes in cell["steps"]]

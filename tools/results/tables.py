@@ -11,6 +11,7 @@ from typing import Any
 
 from tools.results.cells import Changes, Look, Table
 from tools.results.data import SEQUENCES, SITE_DOMAINS
+from tools.results.full_size import full_size
 from tools.results.settings import (
     ALL_AT_ONCE,
     BASES,
@@ -268,5 +269,5 @@ def beyond() -> Iterator[Table]:
 
 
 TABLES: Mapping[str, Table] = {
-    table.name: table for table in (*weights(), *beyond(), *comparisons(), *by_domain(), *ablations())
+    table.name: table for table in (*weights(), *beyond(), *comparisons(), *by_domain(), *ablations(), *full_size())
 }

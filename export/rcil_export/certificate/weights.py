@@ -154,8 +154,10 @@ def _kernel(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
         raise CheckpointError(
             f"the checkpoint has no conv for {unit}", "Check that the checkpoint's description is that of its network."
         )
-    old, new = (_branch(tensors, arch, f"{unit}.{side}") for side in ("old", "new"))
-    return _mixed(tensors, arch.rc, unit, old, new)
+    mixed = _mixed(tensors, arch.rc, unit, *(_branch(tensors, arch, f"{unit}.{side}") for side in ("old", "new")))
+    if not arch.rc.norm_after:
+        return mixed
+    return _absorbed(tensors, mixed, unit, _eps(arch, unit), inplace=arch.norm != "batch")
 
 
 def _is_sequence(tensors: Tensors, layer: str) -> bool:
@@ -176,8 +178,10 @@ def _mixed(tensors: Tensors, rc: RC, unit: str, old: Kernel, new: Kernel) -> Ker
 
 
 def _branch(tensors: Tensors, arch: Architecture, branch: str) -> Kernel:
-    """A branch with a norm, or a branch that an earlier step merged into a conv with bias."""
+    """A branch with a norm, a branch that is a conv with bias, or one without either, where a norm follows the sum."""
     assert arch.rc is not None
+    if arch.rc.norm_after:
+        return tensors[f"{branch}.weight"], None
     form = arch.rc.old if branch.endswith(".old") else arch.rc.new
     if form == "norm":
         return _normalised(tensors, branch, _eps(arch, branch), inplace=arch.norm != "batch")
@@ -198,9 +202,14 @@ def _eps(arch: Architecture, unit: str) -> float:
 
 def _normalised(tensors: Tensors, unit: str, eps: float, *, inplace: bool = False) -> Kernel:
     """A conv followed by its norm."""
+    return _absorbed(tensors, _plain(tensors, f"{unit}.conv"), unit, eps, inplace=inplace)
+
+
+def _absorbed(tensors: Tensors, kernel: Kernel, unit: str, eps: float, *, inplace: bool) -> Kernel:
+    """A kernel followed by the norm of a unit."""
+    weight, bias = kernel
     scale, shift = _scale_and_shift(tensors, f"{unit}.norm", eps, inplace=inplace)
-    bias = tensors.get(f"{unit}.conv.bias")
-    return _by_row(scale, tensors[f"{unit}.conv.weight"]), shift if bias is None else shift + scale * bias
+    return _by_row(scale, weight), shift if bias is None else shift + scale * bias
 
 
 def _summand(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:

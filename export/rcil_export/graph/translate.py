@@ -152,15 +152,17 @@ class Translator:
         return self.nodes.add("BatchNormalization", [x, *constants], name, epsilon=0.0)
 
     def both_branches(self, block: RCConv, x: str, name: str) -> str:
-        """An RC block that is not folded: new + eta * (old - new), then its activation."""
+        """An RC block that is not folded: new + eta * (old - new), then its norm and its activation, if it has them."""
         old, new = (
             self._module(branch, x, f"{name}.{key}") for key, branch in (("old", block.old), ("new", block.new))
         )
-        anchor = block.new.conv if isinstance(block.new, ConvNorm) else block.new
-        eta = block.mix.expected(anchor.weight).detach().view(1, -1, 1, 1)
+        eta = block.mix.expected(block.anchor.weight).detach().view(1, -1, 1, 1)
         difference = self.nodes.add("Sub", [old, new], f"{name}.difference")
         share = self.nodes.add("Mul", [difference, self.nodes.constant(f"{name}.eta", _float32(eta))], f"{name}.share")
-        mixed = self.nodes.add("Add", [new, share], name if block.act is None else f"{name}.mixed")
+        ends = block.norm is None and block.act is None
+        mixed = self.nodes.add("Add", [new, share], name if ends else f"{name}.mixed")
+        if block.norm is not None:
+            mixed = self.norm(block.norm, mixed, name if block.act is None else f"{name}.norm")
         return mixed if block.act is None else self._module(block.act, mixed, name)
 
     def cosine(self, head: FoldedCosine, x: str, name: str) -> str:

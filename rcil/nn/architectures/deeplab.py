@@ -31,7 +31,7 @@ class DeepLabHead(nn.Module):
 
     def __init__(self, arch: Architecture, channels: Sequence[int]) -> None:
         super().__init__()
-        layers, width, inputs = Layers.of(arch), arch.head_width, channels[-1]
+        layers, width, inputs = Layers.of(arch, "head"), arch.head_width, channels[-1]
         convs = [nn.Conv2d(inputs, width, 1, bias=False)]
         convs += [DilatedConv2d(inputs, width, 3, padding=r, dilation=r, bias=False) for r in RATES[arch.output_stride]]
         self.paths = nn.ModuleList(layers.rc_conv(conv, "leaky") for conv in convs)
@@ -60,7 +60,7 @@ class DeepLabPlusHead(nn.Module):
 
     def __init__(self, arch: Architecture, channels: Sequence[int]) -> None:
         super().__init__()
-        layers, width, skip = Layers.of(arch), arch.head_width, arch.skip_width
+        layers, width, skip = Layers.of(arch, "head"), arch.head_width, arch.skip_width
         self.aspp = DeepLabHead(arch, channels)
         self.slope = arch.slope
         self.skip = layers.plain(PointwiseConv2d(channels[0], skip, 1, bias=False), "leaky")

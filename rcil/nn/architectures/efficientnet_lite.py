@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from rcil.model.architecture import STAGES
 from rcil.nn.architectures.depthwise import DepthwiseConv2d
 from rcil.nn.architectures.stages import StageMaps
 from rcil.nn.units.convnorm import SameConv2d
@@ -97,9 +98,9 @@ class EfficientNetLite(nn.Module):
 
     def __init__(self, arch: Architecture) -> None:
         super().__init__()
-        layers = Layers.of(arch, eps=NORM_EPS)
         rows = lite_rows(arch.backbone)
         self.stage_channels = tuple(rows[end][-1] for end in STAGE_ENDS)
+        layers = Layers.of(arch, "stage1", eps=NORM_EPS)
         self.stem = layers.plain(conv(3, STEM, 3, 2), "relu6" if arch.stem_activation else None)
         self.stages = nn.ModuleList()
         inputs, reached, dilation = STEM, 2, 1
@@ -108,6 +109,7 @@ class EfficientNetLite(nn.Module):
             if stride == 2 and reached == arch.output_stride:
                 stride, dilation = 1, dilation * 2
             reached *= stride
+            layers = Layers.of(arch, STAGES[len(self.stages)], eps=NORM_EPS)
             for position in range(repeats):
                 blocks.append(
                     InvertedResidual(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rcil.model.architecture import STAGES
 from rcil.nn.architectures.stages import StageMaps
 from rcil.nn.units.layers import AnyLayers, Layers
 
@@ -71,16 +72,15 @@ class ResNet(nn.Module):
 
     def __init__(self, arch: Architecture) -> None:
         super().__init__()
-        layers = Layers.of(arch)
         block = Bottleneck if arch.bottleneck else BasicBlock
         self.slope = arch.slope
         stem = nn.Conv2d(3, arch.width, 7, stride=2, padding=3, bias=False)
-        self.stem = layers.plain(stem, "leaky" if arch.stem_activation else None)
+        self.stem = Layers.of(arch, "stage1").plain(stem, "leaky" if arch.stem_activation else None)
         self.stages = nn.ModuleList()
         self.stage_channels = tuple(arch.width * 2**index * block.expansion for index in range(4))
         inputs = arch.width
         for index, (count, dilation) in enumerate(zip(arch.stage_blocks, DILATIONS[arch.output_stride], strict=True)):
-            width = arch.width * 2**index
+            width, layers = arch.width * 2**index, Layers.of(arch, STAGES[index])
             blocks = nn.ModuleList()
             for position in range(count):
                 stride = 2 if position == 0 and index > 0 and dilation == 1 else 1

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rcil.core.errors import ConfigError, RcilError, first_line
-from rcil.model.architecture import RC
+from rcil.model.architecture import RC, STAGES
 from rcil.model.attached import AttachedArchitecture, Unit
 from rcil.nn.attached.builders import build_module
 from rcil.nn.attached.outputs import pick
@@ -182,6 +182,7 @@ class AttachedNetwork(Network):
 
     def branched(self, rc: RC) -> AttachedNetwork:
         """See `Network.branched`."""
+        check_form(rc)
         branched = duplicate(self, {})
         branched.arch = self.arch.replace(rc=rc.model_dump())
         for unit in self.arch.units:
@@ -244,6 +245,20 @@ class AttachedNetwork(Network):
         for name, part in zip(self.arch.classifier, self.rows.parts, strict=True):
             bias = tensors.get(f"{name}.bias")
             part.set_rows(tensors[f"{name}.weight"][list(order)], None if bias is None else bias[list(order)])
+
+
+def check_form(rc: RC) -> None:
+    """Raise for forms of RC blocks that exist in our own networks only."""
+    if rc.norm_after:
+        raise ConfigError(
+            "networks of other libraries cannot have one norm after the sum of two branches",
+            "Choose norms: branch or norms: none.",
+        )
+    if rc.stages != STAGES:
+        raise ConfigError(
+            "networks of other libraries have branches in all their stages",
+            "Leave out the option stages.",
+        )
 
 
 def pad_to(x: Tensor, multiple: int) -> Tensor:

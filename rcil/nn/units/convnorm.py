@@ -111,8 +111,16 @@ MIN_SCALE = 1e-3
 
 
 @torch.no_grad()
-def set_kernel(unit: ConvNorm, weight: Tensor, bias: Tensor) -> None:
-    """Make conv and norm together compute this kernel and bias in evaluation mode; statistics and scale stay."""
+def set_kernel(unit: ConvNorm | nn.Conv2d, weight: Tensor, bias: Tensor) -> None:
+    """Make a conv, with its norm, compute this kernel and bias in evaluation mode; statistics and scale stay.
+
+    A conv without norm and bias ignores the bias.
+    """
+    if not isinstance(unit, ConvNorm):
+        unit.weight.copy_(weight)
+        if unit.bias is not None:
+            unit.bias.copy_(bias)
+        return
     set_before_norm(unit.conv, unit.norm, weight)
     add_shift(unit.norm, bias - kernel_of(unit)[1])
 

@@ -14,7 +14,7 @@ from rcil.nn.units.plain import Activation, PlainLayers, with_bias
 from rcil.nn.units.rc import RCConv, make_mix
 
 if TYPE_CHECKING:
-    from rcil.model.architecture import RC, Architecture, BranchForm, NormKind
+    from rcil.model.architecture import RC, Architecture, BranchForm, NormKind, Stage
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,16 @@ class Layers:
     eps: float = 1e-5
 
     @classmethod
-    def of(cls, arch: Architecture, *, eps: float = 1e-5) -> AnyLayers:
-        """The conventions of `arch`; a folded network has neither norms nor a second branch."""
-        return PlainLayers(arch.slope) if arch.folded else cls(arch.norm, arch.slope, arch.rc, eps)
+    def of(cls, arch: Architecture, stage: Stage, *, eps: float = 1e-5) -> AnyLayers:
+        """The conventions of a stage of `arch`; a folded network has neither norms nor a second branch."""
+        if arch.folded:
+            return PlainLayers(arch.slope)
+        has_rc = arch.rc is not None and stage in arch.rc.stages
+        return cls(arch.norm, arch.slope, arch.rc if has_rc else None, eps)
 
     def plain(self, conv: nn.Conv2d, act: Activation | None = None) -> ConvNorm:
         """Conv -> norm -> activation, one branch."""
-        slope = self.slope if act == "leaky" else None
-        return ConvNorm(conv, self.norm_over(conv.out_channels, slope=slope), self._activation(act, after_norm=True))
+        return ConvNorm(conv, self._norm_before(act, conv.out_channels), self._activation(act, after_norm=True))
 
     def rc_conv(self, conv: nn.Conv2d, act: Activation | None = None) -> RCConv | ConvNorm:
         """An RC block if the network has RC, otherwise `plain`; the second conv has its own random weights."""
@@ -42,11 +44,13 @@ class Layers:
             return self.plain(conv, act)
         other = copy.deepcopy(conv)
         other.reset_parameters()
+        after = self.rc.norm_after
         return RCConv(
-            self._branch(conv, self.rc.old),
-            self._branch(other, self.rc.new),
+            conv if after else self._branch(conv, self.rc.old),
+            other if after else self._branch(other, self.rc.new),
             make_mix(self.rc, conv.out_channels),
-            self._activation(act, after_norm=False),
+            self._activation(act, after_norm=after),
+            norm=self._norm_before(act, conv.out_channels) if after else None,
             frozen=self.rc.frozen,
         )
 
@@ -57,6 +61,10 @@ class Layers:
     def norm_over(self, channels: int, *, slope: float | None = None) -> nn.Module:
         """A norm with this network's conventions; `slope` as in `make_norm`."""
         return make_norm(self.norm, channels, eps=self.eps, slope=slope)
+
+    def _norm_before(self, act: Activation | None, channels: int) -> nn.Module:
+        """The norm in front of an activation, which inplace-ABN contains."""
+        return self.norm_over(channels, slope=self.slope if act == "leaky" else None)
 
     def _branch(self, conv: nn.Conv2d, form: BranchForm) -> ConvNorm | nn.Conv2d:
         if form == "norm":

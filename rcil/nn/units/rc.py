@@ -2,7 +2,8 @@
 
 Paper: Representation Compensation Networks for Continual Semantic Segmentation (CVPR 2022).
 `old` holds what earlier steps learned and `new` is trained: x = eta * old + (1 - eta) * new, per channel, before the
-activation.
+activation. One norm after the sum can take the place of the norms in the branches
+(QARepVGG, https://arxiv.org/abs/2212.01593).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rcil.nn.units.convnorm import ConvNorm, LikeConv, conv_like, has_shift, kernel_of, with_activation
+from rcil.nn.units.norms import affine_of, fuses_activation
 from rcil.nn.units.sparse_mix import can_skip, mix_sparsely
 
 if TYPE_CHECKING:
@@ -97,13 +99,14 @@ def make_mix(rc: RC, channels: int) -> Mix:
 
 
 class RCConv(LikeConv):
-    """Two branches of the same geometry, mixed per channel, then the activation.
+    """Two branches of the same geometry, mixed per channel, then a norm if there is one, then the activation.
 
     Args:
         old: Conv + norm at step 0; from step 1 on one conv with bias, merged from both branches of the previous step.
-        new: Conv + norm that is trained (a bare conv after a function-preserving start).
+        new: Conv + norm that is trained, or a conv with bias (see `next_step`).
         mix: How the branches are weighted.
-        act: Applied to the mixed map.
+        act: Applied to the mixed map, or after its norm.
+        norm: A norm of the mixed map; both branches are then convs without norms. It is trained in every step.
         frozen: The old branch takes no gradient and never enters training mode.
     """
 
@@ -114,12 +117,14 @@ class RCConv(LikeConv):
         mix: Mix,
         act: nn.Module | None = None,
         *,
+        norm: nn.Module | None = None,
         frozen: bool = False,
     ) -> None:
         super().__init__()
         self.old = old
         self.new = new
         self.mix = mix
+        self.norm = norm
         self.act = act
         self.frozen = frozen
         if frozen:
@@ -132,7 +137,11 @@ class RCConv(LikeConv):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] -> [N, C', H', W']."""
-        mixed = self._sparsely(x) if self._skips(x) else self._densely(x)
+        mixed: Tensor = self._sparsely(x) if self._skips(x) else self._densely(x)
+        if self.norm is not None:
+            mixed = self.norm(mixed)
+            if fuses_activation(self.norm):
+                return mixed
         return mixed if self.act is None else self.act(mixed)
 
     def _densely(self, x: Tensor) -> Tensor:
@@ -159,17 +168,30 @@ class RCConv(LikeConv):
             self.old.eval()
         return self
 
-    @torch.no_grad()
     def merged(self) -> nn.Conv2d:
-        """One new conv that equals both branches at the expected eta, without the activation.
+        """One new conv that equals the block at the expected eta, without the activation.
 
-        It has a bias, unless neither branch has a bias or a norm.
+        It has a bias, unless there is no norm and neither branch has a bias.
         """
+        weight, bias = self._mixed_kernel()
+        if self.norm is not None:
+            scale, shift = affine_of(self.norm)
+            weight = weight * scale.view(-1, 1, 1, 1)
+            bias = shift if bias is None else bias * scale + shift
+        return conv_like(self.anchor, weight, bias)
+
+    def mixed(self) -> nn.Conv2d:
+        """One new conv that equals the sum of the branches at the expected eta, before the norm if one follows it."""
+        return conv_like(self.anchor, *self._mixed_kernel())
+
+    @torch.no_grad()
+    def _mixed_kernel(self) -> tuple[Tensor, Tensor | None]:
+        """Kernel [O, I/groups, kh, kw] and bias [O] of `mixed`, in float64."""
         (w_old, b_old), (w_new, b_new) = kernel_of(self.old), kernel_of(self.new)
         eta = self.mix.expected(w_new)  # in float64, so that rounding of the branches does not show in the sum
         column = eta.view(-1, 1, 1, 1)
         bias = eta * b_old + (1 - eta) * b_new if has_shift(self.old) or has_shift(self.new) else None
-        return conv_like(self.anchor, column * w_old + (1 - column) * w_new, bias)
+        return column * w_old + (1 - column) * w_new, bias
 
     def fold(self) -> nn.Module:
         """The merged conv, followed by the activation if there is one."""
@@ -179,21 +201,32 @@ class RCConv(LikeConv):
         """Replace the mix by the one of `rc`; a learned mix is reset."""
         self.mix = make_mix(rc, self.anchor.out_channels).to(self.anchor.weight).train(self.training)
 
-    def next_step(self, *, merge: bool = True, freeze: bool = True, preserve: bool = False) -> RCConv:
+    def next_step(
+        self, *, merge: bool = True, freeze: bool = True, preserve: bool = False, absorb: bool = False
+    ) -> RCConv:
         """A new block at the start of the next step.
+
+        A norm after the sum is not merged: it goes on with its weights and statistics, which belong to the merged conv
+        as they did to both branches, so that the old branch and the norm compute together what the block did. The old
+        conv is frozen, and the norm is trained on.
 
         Args:
             merge: Merge both branches into the old branch; otherwise the old branch stays the same.
             freeze: Freeze the old branch.
             preserve: Also start the new branch as a copy of the merged conv, so that the block computes the same as
                 before for every eta. Otherwise the new branch continues from its own weights.
+            absorb: Train the new branch without its norm: its conv absorbs the norm and gets a bias, and the branch
+                computes what it did. An old branch that is not merged keeps its norm.
         """
-        merged = self.merged()
-        old = merged if merge else copy.deepcopy(self.old)
-        new = copy.deepcopy(merged if preserve else self.new)
+        sum_of_both = self.mixed()
+        old = sum_of_both if merge else copy.deepcopy(self.old)
+        new = copy.deepcopy(sum_of_both if preserve else self.new)
+        if absorb and isinstance(new, ConvNorm):
+            new = conv_like(new.conv, *kernel_of(new))
         mix = copy.deepcopy(self.mix)
         if merge and isinstance(mix, LearnableMix):
             nn.init.zeros_(mix.logit)  # the merged conv contains the learned mix
         old.requires_grad_(True)
-        block = RCConv(old, new, mix, copy.deepcopy(self.act), frozen=freeze)
+        norm, act = copy.deepcopy((self.norm, self.act))
+        block = RCConv(old, new, mix, act, norm=norm, frozen=freeze)
         return block.train(self.training)

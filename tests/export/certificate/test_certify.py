@@ -7,12 +7,16 @@ import numpy as np
 import onnx
 import pytest
 from delivered import by_key, deliver, save_checkpoint
+from exports import described
 from mutants.editing import constant, edit, expand_depthwise, insert, stored
 from onnx import helper
+from torch import nn
 
+from rcil.checkpoint.file import save
 from rcil.core.errors import CheckpointError, ConfigError, MissingDependencyError
 from rcil.core.files import sha256_of
-from rcil.nn import cost, plain_twin
+from rcil.model.metadata import class_table
+from rcil.nn import begin_step, cost, plain_twin
 from rcil.nn.units import convnorm
 from rcil.nn.units.rc import DropPathMix, RCConv
 from rcil_export.certificate import certify as engine_module
@@ -48,6 +52,30 @@ def test_a_file_after_two_steps_costs_what_a_plain_network_does(checkpoint, tmp_
     document = json.loads(json.dumps(result.as_document()))
     assert document["sha256"] == {"model": sha256_of(given.model), "checkpoint": sha256_of(given.checkpoint)}
     assert document["items"][0]["kind"] == "proved"
+
+
+@pytest.mark.parametrize(
+    ("rc", "how"),
+    [({}, {"absorb": True}), ({"norm_after": True}, {}), ({"stages": ("stage4", "head")}, {})],
+    ids=["no norms", "norm after the sum", "late stages"],
+)
+def test_networks_with_other_forms_of_branches_are_certified(tmp_path, rc, how):
+    model, metadata = described(step=1, rc=rc, blocks=(1, 1, 1, 1))
+    model = begin_step(model, ["last"], **how)
+    for block in model.modules():
+        if isinstance(block, RCConv):
+            for parameter in block.new.parameters():
+                nn.init.normal_(parameter, std=0.1)
+    classes = class_table([list(names) for names in model.classifier.steps])
+    path = tmp_path / "step.safetensors"
+    save(path, model.eval(), metadata.model_copy(update={"architecture": model.arch, "classes": classes, "step": 2}))
+    given = deliver(path, FIXED)
+    assert {item.passed for item in given.certified().items} == {True}
+
+    def nudge(document):
+        edit(stored(document, "backbone.stages.3.0.conv1.0.bias"), lambda values: values + np.float32(0.01))
+
+    assert by_key(given.certified(nudge))["weights"].passed is False
 
 
 def test_the_counts_are_those_of_torch(delivered):

@@ -60,16 +60,31 @@ def test_all_networks_after_a_step(backbone, head):
 @pytest.mark.parametrize("norm", NORMS[:2])
 @pytest.mark.parametrize("step", [0, 2])
 @pytest.mark.parametrize(
-    "rc", [RC(), RC(mix="fixed", old_weight=0.3), RC(mix="learnable"), None], ids=["drop", "fixed", "learnable", "no"]
+    "rc",
+    [
+        RC(),
+        RC(mix="fixed", old_weight=0.3),
+        RC(mix="learnable"),
+        RC(mix="learnable", norm_after=True),
+        RC(stages=("stage1", "stage4")),
+        RC(norm_after=True, stages=("head",)),
+        None,
+    ],
+    ids=["drop", "fixed", "learnable", "norm after", "stages", "norm after in the head", "no"],
 )
 def test_norms_steps_and_mixes(norm, step, rc):
     model = doubled(small_arch("resnet18", norm=norm, rc=rc, blocks=(1, 1, 1, 1)), step)
     assert_as_folded(model, fold(model)[0])
 
 
-@pytest.mark.parametrize("how", [{"preserve": True}, {"merge": False}], ids=["preserved", "not merged"])
-def test_branches_in_other_forms(how):
-    model = doubled(small_arch("resnet18", blocks=(1, 1, 1, 1)), 0)
+@pytest.mark.parametrize(
+    "how",
+    [{"preserve": True}, {"merge": False}, {"absorb": True}, {"absorb": True, "merge": False}],
+    ids=["preserved", "not merged", "without norm", "not merged, without norm"],
+)
+@pytest.mark.parametrize("backbone", ["resnet18", "efficientnet_lite0"])
+def test_branches_in_other_forms(how, backbone):
+    model = doubled(small_arch(backbone, norm="abs"), 0)
     model = begin_step(model, ["c"], **how).eval()
     assert_as_folded(model, fold(model)[0])
 

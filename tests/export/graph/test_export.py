@@ -54,9 +54,11 @@ def test_every_form_gives_the_same(runtime, transposes):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("backbone", ["resnet18", "efficientnet_lite0"])
-def test_both_branches_can_be_exported_for_comparison(backbone, norm):
-    model, metadata = described(backbone, 1, norm=norm)
+@pytest.mark.parametrize(
+    ("backbone", "rc"), [("resnet18", {}), ("efficientnet_lite0", {}), ("resnet18", {"norm_after": True})], ids=str
+)
+def test_both_branches_can_be_exported_for_comparison(backbone, rc, norm):
+    model, metadata = described(backbone, 1, norm=norm, rc=rc)
     images = photographs(1, 65, 49)
     interface = Interface(shape=InputShape.of(65, 49), outputs=ALL, folded=False)
     document = to_onnx(model, metadata, interface)

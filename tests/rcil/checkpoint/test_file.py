@@ -80,6 +80,18 @@ class TestRoundTrip:
         save(path, model, describe(model))
         assert same_output(model, load(path)[0])
 
+    @pytest.mark.parametrize("rc", [{"norm_after": True}, {"stages": ("stage4", "head")}], ids=str)
+    @pytest.mark.parametrize("how", [{}, {"preserve": True}, {"absorb": True}], ids=str)
+    def test_other_forms_of_branches(self, path, rc, how):
+        model = begin_step(at_step(small_arch(rc=rc, blocks=(1, 1, 1, 1)), 0), ["c"], **how)
+        save(path, model, describe(model))
+        again, metadata = load(path)
+        assert same_output(model, again)
+        assert again.arch == model.arch == metadata.architecture
+        assert [p.requires_grad for p in again.parameters()] == [p.requires_grad for p in model.parameters()]
+        following = begin_step(again, ["d"], **how)
+        assert same_output(following, begin_step(model, ["d"], **how))
+
     def test_learned_eta(self, path):
         model = at_step(small_arch(rc={"mix": "learnable"}), 0)
         torch.nn.init.normal_(model.head.paths[0].mix.logit)
@@ -244,8 +256,9 @@ class TestBackbone:
         save_backbone(path, plain.backbone.state_dict(), metadata)
         return plain
 
-    def test_both_branches_start_from_it(self, path):
-        plain, model = self.write(path), build(small_arch("resnet50"), NAMES)
+    @pytest.mark.parametrize("rc", [{}, {"norm_after": True}, {"stages": ("stage2", "stage4")}], ids=str)
+    def test_both_branches_start_from_it(self, path, rc):
+        plain, model = self.write(path), build(small_arch("resnet50", rc=rc), NAMES)
         load_backbone(model, path)
         x = torch.randn(1, 3, 65, 65)
         with torch.no_grad():

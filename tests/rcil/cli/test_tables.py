@@ -42,6 +42,24 @@ def test_seeds(shown, seed, cell):
     assert line.split() == ["0", "train", "-", cell, "-"]
 
 
+@pytest.mark.parametrize(
+    ("rc", "form"),
+    [
+        ({}, "two branches (drop_path, old branch not merged)"),
+        ({"old": "merged", "frozen": True}, "two branches (drop_path, old branch merged, frozen)"),
+        ({"old": "merged", "new": "merged"}, "two branches (drop_path, old branch merged, no norm in the new branch)"),
+        (
+            {"mix": "fixed", "norm_after": True, "stages": ("head", "stage4")},
+            "two branches (fixed, old branch not merged, one norm after the sum, only in stage4 and head)",
+        ),
+        (None, "plain"),
+    ],
+)
+def test_the_form_of_the_branches(shown, rc, form):
+    described = Metadata(architecture=small_arch(rc=rc), classes=class_table([["background", "a"]]))
+    assert f" {form} " in " ".join(shown(described).split())
+
+
 def test_paths_and_methods_are_no_markup(shown):
     text = shown(metadata(method="[/mine]"), name="[run]_[/b].safetensors").replace("\n", "")
     assert "[run]_[/b].safetensors" in text and "[/mine]" in text

@@ -260,6 +260,58 @@ def test_without_options_a_network_keeps_its_mix():
         assert {block.mix.old_weight for block in branches(student)} == {0.25}
 
 
+@pytest.mark.parametrize(
+    ("options", "rc"),
+    [
+        ({"norms": "none"}, {"new": "merged"}),
+        ({"norms": "none", "merge": False}, {"new": "merged", "old": "norm"}),
+        ({"norms": "after"}, {"norm_after": True}),
+        ({"norms": "after", "preserve": True}, {"norm_after": True, "new": "merged"}),
+        ({"stages": ["head", "stage3"]}, {"stages": ("stage3", "head")}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["rcil", "rcil-plus"])
+def test_forms_of_the_branches_that_are_added_late(name, options, rc):
+    """The deployed network's function stays, and the description says what is there."""
+    plain, x = at_step(small_arch(rc=None), 0).double(), torch.randn(1, 3, 33, 33, dtype=torch.float64)
+    student = make_method(name, late=True, **options).begin(plain, ["cone"])
+    assert student.arch.rc == RC(**{"old": "merged", "frozen": True, **rc})
+    expected = plain(x)[:, 1:]
+    assert (student.eval()(x)[:, 1:3] - expected).abs().max() < 1e-10 * expected.abs().max()
+    bare = options.get("norms") is not None
+    assert all(isinstance(block.new, torch.nn.Conv2d) == bare for block in branches(student))
+    assert all((block.norm is not None) == (options.get("norms") == "after") for block in branches(student))
+    again = make_method(name, late=True, **options).begin(student, ["pole"])
+    assert again.arch.rc == student.arch.rc
+
+
+def test_branches_lose_their_norms_in_the_first_later_step():
+    method = make_method("rcil", norms="none")
+    assert method.rc == RC(), "step 0 is that of other methods with branches"
+    model = at_step(small_arch(), 0)
+    student = method.begin(model, ["new"])
+    for block, before in zip(branches(student), branches(model), strict=True):
+        of_zeros = before.new.norm(torch.zeros(1, len(block.new.bias), 1, 1))
+        torch.testing.assert_close(block.new.bias, of_zeros.flatten())
+
+
+@pytest.mark.parametrize(
+    ("stored", "options", "message"),
+    [
+        ({}, {"norms": "after"}, "norms: after needs branches without norms"),
+        ({"norm_after": True}, {"norms": "none"}, "norms: none needs norms in the branches"),
+        ({}, {"stages": ["head"]}, "asked for in head, but .* in stage1, stage2, stage3, stage4, head"),
+        ({"stages": ("head",)}, {"stages": ["stage4", "head"]}, "asked for in stage4, head, but .* in head"),
+    ],
+)
+def test_branches_that_are_there_keep_their_form(stored, options, message):
+    model = at_step(small_arch(rc=stored), 0)
+    with pytest.raises(ConfigError, match=message):
+        make_method("rcil", **options).begin(model, ["new"])
+    assert make_method("rcil").begin(model, ["new"]).arch.rc == RC(**stored, old="merged", frozen=True)
+
+
 def test_branches_that_are_there_cannot_be_left_out(batch):
     with pytest.raises(ConfigError, match="parallel: false needs a network without branches"):
         make_method("rcil", parallel=False).begin(batch[0], ["new"])
@@ -337,6 +389,9 @@ def test_typos_get_a_suggestion(call, message):
         ({"distilled": ["decodr"]}, r"option distilled\.0: .*'decoder'"),
         ({"mix": "drop"}, r"option mix: .*'drop_path'"),
         ({"drop": 0.7}, "option drop: .*0.5"),
+        ({"norms": "before"}, "option norms: .*'branch', 'none' or 'after'"),
+        ({"stages": ["decoder"]}, r"option stages\.0: .*'head'"),
+        ({"stages": []}, "option stages: .*at least 1"),
         ({"gamma": "much"}, "option gamma: .*number"),
     ],
 )

@@ -10,6 +10,8 @@ from rcil.core.errors import ConfigError
 from rcil.methods import StepInfo, make_method
 from rcil.methods.rcil_plus import EXCLUSIVE
 from rcil.nn import fold
+from rcil.nn.fuse import fuse
+from rcil.nn.regmean import measure_fusion
 
 INFO = StepInfo(old=3, new=1)
 BARE = {"taught": False, "refit": False, "balance": "none", "fuse": False}
@@ -109,6 +111,42 @@ def test_fusion_is_as_strong_as_the_classes_are_few():
     assert make_method("rcil-plus", **BARE).finish(student, teacher, fold(teacher)[0], INFO, []) is student
 
 
+@pytest.mark.parametrize(("options", "share"), [({}, 0.5), ({"share": 0.2}, 0.2)])
+def test_layers_are_fused_by_what_they_read(options, share):
+    """Both networks read the same images; whatever iterates over these may do so again."""
+    teacher = at_step(small_arch(), 0).eval()
+    method = make_method("rcil-plus", **{**BARE, "fuse": "regmean", **options})
+    student = method.begin(teacher, ["new"])
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.add_(0.1)
+    images = [(torch.randn(1, 3, 49, 49), torch.zeros(1, 49, 49, dtype=torch.long))]
+    fused = method.finish(student, teacher, fold(teacher)[0], INFO, images)
+    expected = fuse(student, teacher, share, measure_fusion(student, teacher, [images[0][0]]))
+    for name, value in expected.state_dict().items():
+        assert torch.equal(fused.state_dict()[name], value), name
+    for name, value in fuse(student, teacher, share).state_dict().items():
+        if name.endswith("old.weight"):
+            assert not torch.equal(fused.state_dict()[name], value), name
+
+
+def test_the_share_of_the_new_network_can_be_chosen():
+    teacher = at_step(small_arch(), 0).eval()
+    student = make_method("rcil-plus", **BARE).begin(teacher, ["new"])
+    method = make_method("rcil-plus", **{**BARE, "fuse": True, "share": 0.1})
+    for name, value in method.finish(student, teacher, teacher, INFO, []).state_dict().items():
+        assert torch.equal(value, fuse(student, teacher, 0.1).state_dict()[name]), name
+    with pytest.raises(ConfigError, match="fuse"):
+        make_method("rcil-plus", fuse="mean")
+
+
+def test_a_network_that_cannot_be_fused_is_refused_before_its_training(monkeypatch):
+    monkeypatch.setattr("rcil.nn.regmean.OWN", ())
+    monkeypatch.setattr("rcil.nn.regmean._reads_patches", lambda conv, layout: False)
+    with pytest.raises(ConfigError, match="regmean cannot measure"):
+        make_method("rcil-plus", **{**BARE, "fuse": "regmean"}).begin(at_step(small_arch(), 0), ["new"])
+
+
 def test_taught_labels_stand_in_for_both_unbiased_losses():
     method, _, new, old, labels = started(taught=True)
     terms = method.terms(new, old, labels, INFO)
@@ -117,6 +155,17 @@ def test_taught_labels_stand_in_for_both_unbiased_losses():
     assert terms.keys() == plain.keys() - {"unce", "unkd"} | {"ce"}
     for name in ("pcd_spatial", "pcd_channel"):
         torch.testing.assert_close(terms[name], plain[name])
+
+
+def test_background_is_weighed_by_its_reliability():
+    method, _, new, old, labels = started(taught=True, reliable=0.2)
+    expected = losses.taught_cross_entropy(new.logits, labels, old.logits, reliable=0.2)
+    assert expected < losses.taught_cross_entropy(new.logits, labels, old.logits)
+    torch.testing.assert_close(method.terms(new, old, labels, INFO)["ce"], expected)
+    with pytest.raises(ConfigError, match="reliable needs taught"):
+        make_method("rcil-plus", **{**BARE, "reliable": 0.2})
+    with pytest.raises(ConfigError, match="reliable"):
+        make_method("rcil-plus", reliable=1.0)
 
 
 def test_a_domain_step_is_taught_by_its_labels():

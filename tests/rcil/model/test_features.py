@@ -1,10 +1,11 @@
+import base64
 import json
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from rcil.model.features import FeatureStatistics
+from rcil.model.features import FeatureStatistics, RidgeSums
 from rcil.model.metadata import Metadata, class_table
 
 
@@ -45,3 +46,30 @@ def test_those_of_fewer_classes_are_not_stored():
 def test_damaged_statistics_are_an_error(change):
     with pytest.raises(ValidationError):
         described({**statistics().model_dump(), **change})
+
+
+def with_sums(classes=2, width=3):
+    numbers = np.random.default_rng(0).normal(size=(9, width + 1))
+    sums = RidgeSums.of(numbers.T @ numbers, numbers.T @ np.ones((9, classes)))
+    return statistics(classes, width).model_copy(update={"ridge": sums})
+
+
+def test_sums_of_a_ridge_regression_are_kept_exactly():
+    numbers = np.random.default_rng(0).normal(size=(9, 4))
+    stored = described(with_sums()).checkpoint_json()
+    products, targets = Metadata.model_validate_json(stored).features.ridge.arrays()
+    np.testing.assert_array_equal(np.triu(products), np.triu(numbers.T @ numbers))
+    np.testing.assert_array_equal(products, products.T)
+    np.testing.assert_array_equal(targets, numbers.T @ np.ones((9, 2)))
+    assert "ridge" not in described(statistics()).checkpoint_json()
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("name", ["products", "targets"])
+def test_damaged_sums_are_an_error(name, bad):
+    good = with_sums().model_dump()
+    for text in ("AAAA", "*", base64.b64encode(np.full(len(good["ridge"][name]) * 3 // 32, bad).tobytes()).decode()):
+        with pytest.raises(ValidationError):
+            described({**good, "ridge": {**good["ridge"], name: text}})
+    large = base64.b64encode(np.full(len(good["ridge"][name]) * 3 // 32, 1.7e308).tobytes()).decode()
+    described({**good, "ridge": {**good["ridge"], name: large}})

@@ -28,7 +28,16 @@ def test_the_function_stays(backbone, blocks, norm):
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("rc", [RC(mix="learnable"), RC(mix="fixed", old_weight=0.25)], ids=lambda rc: rc.mix)
+@pytest.mark.parametrize(
+    "rc",
+    [
+        RC(mix="learnable"),
+        RC(mix="fixed", old_weight=0.25),
+        RC(norm_after=True),
+        RC(mix="learnable", norm_after=True, stages=("stage2", "head")),
+    ],
+    ids=str,
+)
 def test_any_mix_gives_the_same(rc):
     model = plain()
     branched = add_branches(model, rc)
@@ -36,6 +45,20 @@ def test_any_mix_gives_the_same(rc):
     x = torch.randn(1, 3, 65, 65, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         torch.testing.assert_close(branched(x), model(x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("rc", [RC(norm_after=True), RC(stages=("stage4",))], ids=str)
+def test_a_step_of_a_deployed_network_starts_from_its_function(rc):
+    """Also with one norm after the sum, which takes over the norm of the single conv."""
+    model = plain("resnet18").double()
+    student = begin_step(add_branches(model, rc), ["new"])
+    x = torch.randn(2, 3, 65, 65, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(student(x)[:, 1:3], model(x)[:, 1:3], rtol=1e-9, atol=1e-9)
+        for block in student.modules():
+            if isinstance(block, RCConv):
+                block.mix.train()  # whatever is drawn
+        torch.testing.assert_close(student(x)[:, 1:3], model(x)[:, 1:3], rtol=1e-9, atol=1e-9)
 
 
 def test_branches_are_tensors_of_their_own():

@@ -3,8 +3,9 @@ import torch
 from networks import small_arch
 from pydantic import ValidationError
 
-from rcil.model.architecture import Architecture
-from rcil.nn import build
+from rcil.model.architecture import STAGES, Architecture
+from rcil.nn import RCConv, build
+from rcil.nn.build import build_form
 
 
 def test_the_random_start_keeps_activations_in_range():
@@ -20,6 +21,23 @@ def test_the_two_branches_start_apart():
     model = build(small_arch(), [["background"]])
     block = model.head.paths[0]
     assert not torch.equal(block.old.conv.weight, block.new.conv.weight)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "head", "blocks"),
+    [
+        ("resnet18", "deeplabv3", (2, 2, 2, 4, 4)),
+        ("resnet50", "deeplabv3plus", (3, 4, 6, 3, 6)),
+        ("efficientnet_lite0", "deeplabv3", (3, 2, 6, 5, 4)),
+    ],
+)
+def test_blocks_of_each_stage(backbone, head, blocks):
+    """The rows of EfficientNet-lite0 have 1 + 2, 2, 3 + 3 and 4 + 1 blocks; the head of v3+ has two more than v3's."""
+    where = ("backbone.stages.0.", "backbone.stages.1.", "backbone.stages.2.", "backbone.stages.3.", "head.")
+    for stage, prefix, count in zip(STAGES, where, blocks, strict=True):
+        model = build_form(small_arch(backbone, head=head, rc={"stages": (stage,)}), [["background"]])
+        found = [name for name, part in model.named_modules() if isinstance(part, RCConv)]
+        assert len(found) == count and all(name.startswith(prefix) for name in found)
 
 
 @pytest.mark.parametrize(

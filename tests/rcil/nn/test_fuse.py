@@ -4,7 +4,8 @@ import pytest
 import torch
 from networks import at_step, small_arch
 
-from rcil.nn import RCConv, begin_step, fold
+from rcil.model.architecture import RC
+from rcil.nn import RCConv, begin_step, build, fold
 from rcil.nn.fuse import fuse
 from rcil.nn.step import add_branches
 from rcil.nn.units.norms import is_norm
@@ -27,10 +28,16 @@ def moved(model, seed=5):
     return student.eval()
 
 
-@pytest.mark.parametrize("backbone", ["resnet18", "resnet50"])
-@pytest.mark.parametrize("norm", ["batch", "abs"])
-def test_folded_weights_are_interpolated(backbone, norm):
-    old = at_step(small_arch(backbone, norm=norm), 1).double()
+@pytest.mark.parametrize(
+    ("backbone", "changes"),
+    [
+        *((backbone, {"norm": norm}) for backbone in ("resnet18", "resnet50") for norm in ("batch", "abs")),
+        ("resnet18", {"rc": RC(stages=("stage2", "head"))}),
+    ],
+    ids=str,
+)
+def test_folded_weights_are_interpolated(backbone, changes):
+    old = at_step(small_arch(backbone, **changes), 1).double()
     new = moved(old)
     fused = fuse(new, old, 0.3)
     was, now, got = (fold(model)[0].state_dict() for model in (old, new, fused))
@@ -45,6 +52,27 @@ def test_a_network_that_had_a_single_branch():
     was, now, got = (fold(model)[0].head.state_dict() for model in (plain, new, fuse(new, plain, 0.3)))
     for name, value in got.items():
         torch.testing.assert_close(value, torch.lerp(was[name], now[name], 0.3), msg=name)
+
+
+@pytest.mark.parametrize("norm", ["batch", "abs"])
+@pytest.mark.parametrize("late", [False, True], ids=["branches", "single branch before"])
+def test_a_norm_after_the_sum_stays_and_both_together_are_interpolated(norm, late):
+    old = at_step(small_arch("resnet18", norm=norm, rc=None if late else RC(norm_after=True)), 0).double()
+    for module in old.modules():  # `moved` switches no norm off either
+        if is_norm(module):
+            torch.nn.init.uniform_(module.weight, 0.5, 1.5)
+            torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
+    new = moved(add_branches(old, RC(norm_after=True)) if late else old)
+    fused = fuse(new, old, 0.3)
+    was, now, got = (fold(model)[0].state_dict() for model in (old, new, fused))
+    for name, value in got.items():
+        expected = now[name] if name.startswith("classifier") else torch.lerp(was[name], now[name], 0.3)
+        torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9, msg=name)
+    for block, before in zip(fused.modules(), new.modules(), strict=True):
+        if isinstance(block, RCConv):
+            assert torch.equal(block.norm.running_var, before.norm.running_var)
+            assert torch.equal(block.old.weight, block.new.weight) and block.old.weight is not block.new.weight
+    assert build(fused.arch, fused.classifier.steps).state_dict().keys() == fused.state_dict().keys()
 
 
 def test_the_next_step_starts_from_the_fused_function():

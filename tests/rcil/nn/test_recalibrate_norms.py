@@ -12,11 +12,12 @@ BATCHES = [torch.randn(4, 3, 33, 33, generator=torch.Generator().manual_seed(see
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_statistics_are_those_of_the_evaluation_mix(norm):
+@pytest.mark.parametrize("after", [False, True], ids=["behind a block", "after the sum of a block"])
+def test_statistics_are_those_of_the_evaluation_mix(norm, after):
     """By hand for the first norm after a branch: the mean over batches of what it gets with both branches averaged."""
-    model = at_step(small_arch(norm=norm), 0)
+    model = at_step(small_arch(norm=norm, rc={"norm_after": after}), 0)
     weights = {name: value.clone() for name, value in model.named_parameters()}
-    layer = model.head.project.norm
+    layer = model.head.paths[1].norm if after else model.head.project.norm
     seen = []
     hook = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach().clone()))
     recalibrate_norms(model, BATCHES)

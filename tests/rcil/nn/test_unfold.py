@@ -62,6 +62,14 @@ def test_every_option_and_kind_of_norm(changes, kind):
     assert_same(begin_step(add_branches(plain, RC(mix="learnable")), ["new"], rows="background"), model, x)
 
 
+@pytest.mark.parametrize("rc", [RC(norm_after=True), RC(norm_after=True, stages=("stage3",))], ids=str)
+def test_one_norm_after_the_sum_takes_over_the_fitted_norm(rc):
+    model, (x, *fitted) = deployed(), images(2)
+    student = begin_step(add_branches(unfold(model, fitted), rc), ["new"], rows="background")
+    assert_same(student, model, x)
+    assert student.arch.rc.norm_after and student.arch.rc.stages == rc.stages
+
+
 def test_single_precision_rounds_only(folded):
     x, *fitted = (batch.float() for batch in images())
     single = fold(at_step(small_arch(), 1))[0]

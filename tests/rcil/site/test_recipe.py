@@ -152,10 +152,11 @@ def test_nonsense_is_left_to_the_validation(old_model, site, override):
         step_request(old_model, site, ["cone"], method="rcil", training={}, overrides=[override])
 
 
-def test_strict_trains_rows_faster(described):
-    found = values(trained(described, task()), method={"name": "strict"})
+@pytest.mark.parametrize("name", ["strict", "dft"])
+def test_rows_alone_are_trained_faster(described, name):
+    found = values(trained(described, task()), method={"name": name})
     assert (found["training.lr"], found["training.classifier_lr"]) == (0.01, 1)
-    sgd = values(trained(described, task(recipe="paper")), method={"name": "strict"})
+    sgd = values(trained(described, task(recipe="paper")), method={"name": name})
     assert (sgd["training.optimiser"], sgd["training.lr"]) == ("sgd", 0.02)
 
 

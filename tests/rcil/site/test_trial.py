@@ -42,6 +42,11 @@ def test_the_time_of_the_fit_is_measured(measured, monkeypatch):
     assert costs.fitted > 2 * 0.6 / IMAGES > costs.looked, "before and after the training"
 
 
+def test_every_look_is_counted(measured):
+    """Fusion in closed form looks at the images once more."""
+    assert measured("rcil-plus", "method.options={fuse: regmean}")[0].looks == 3
+
+
 def test_larger_crops_need_more_memory(measured):
     (_, small), (_, large) = (measured("rcil", f"training.crop={crop}") for crop in (32, 96))
     assert large > small  # times are not compared: they depend on what else the machine does

@@ -129,6 +129,34 @@ def test_a_run_interrupted_around_the_fitting_of_rows_ends_bit_identical(task_fi
         assert same(tensors(tmp_path / "cut", step), tensors(tmp_path / "whole", step))
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        "method.options={fuse: regmean, replay: true}",
+        "method.options={refit: ridge, fuse: true, share: 0.3}",
+        "method.options={reliable: 0.1}",
+        "method.name=dft",
+    ],
+)
+def test_options_run_and_resume_bit_identical(task_file, tmp_path, override):
+    """Interrupted in step 1, after its rows have been fitted and before they are fitted again."""
+    task = load_task(task_file, ["method.name=rcil-plus", override])
+    run_task(task, tmp_path / "whole")
+
+    def interrupt(event):
+        if (event.step, event.epoch, event.processed) == (1, 1, None):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_task(task, tmp_path / "cut", listen=interrupt)
+    run_task(task, tmp_path / "cut", resume=True)
+    for step in (0, 1):
+        assert same(tensors(tmp_path / "cut", step), tensors(tmp_path / "whole", step))
+        one, other = (read_header(tmp_path / run / f"step{step}.safetensors").metadata for run in ("cut", "whole"))
+        assert one.features == other.features
+        assert (one.features is not None and one.features.ridge is not None) == ("ridge" in override)
+
+
 def test_whole_images_are_counted_while_a_method_looks_at_them(task_file, tmp_path):
     """After step 0, and before and after a later step, in which the same images are seen."""
     seen = []
@@ -141,6 +169,15 @@ def test_whole_images_are_counted_while_a_method_looks_at_them(task_file, tmp_pa
     for counts in looks.values():
         assert counts == [(taken, len(counts)) for taken in range(1, len(counts) + 1)]
     assert len(looks[1, 0, False]) == len(looks[1, 1, True]) > 1
+
+
+def test_layers_are_measured_on_the_same_whole_images(task_file, tmp_path):
+    """Fusion in closed form looks at them once more, before the rows are fitted."""
+    seen = []
+    task = load_task(task_file, ["method.name=rcil-plus", "method.options={fuse: regmean}"])
+    run_task(task, tmp_path / "run", listen=seen.append)
+    taken = [event.processed for event in seen if event.processed is not None and event.step == 1 and event.epoch == 1]
+    assert taken and taken[: len(taken) // 2] == taken[len(taken) // 2 :]
 
 
 KILLED = """

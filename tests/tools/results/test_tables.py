@@ -30,7 +30,8 @@ def data(tmp_path_factory):
 def test_every_cell_is_a_valid_task(name):
     table = TABLES[name]
     cells = list(cells_of(table, Path("data")))
-    assert len({cell.id for cell in cells}) == len(cells) == len(table.rows) * len(table.replicas)
+    runs = [(row, replica) for row in table.rows for replica in table.replicas if table.has(row, replica)]
+    assert len({cell.id for cell in cells}) == len(cells) == len(runs)
     for cell in cells:
         make_method(cell.task.method.name, **cell.task.method.options)
 

@@ -8,11 +8,13 @@ from odd_networks import NAMES
 
 from rcil.core.allowed_imports import allowing
 from rcil.core.errors import ConfigError, MissingDependencyError
+from rcil.model.architecture import RC
 from rcil.nn import begin_step, fold, unfold
 from rcil.nn.attached.attach import attach_network, default_names
 from rcil.nn.attached.builders import build_module, with_classes
 from rcil.nn.attached.outputs import pick
 from rcil.nn.attached.restore import restore
+from rcil.nn.build import build_any
 from rcil.nn.freeze import freeze_stages
 from rcil.nn.fuse import fuse
 from rcil.nn.step import add_branches
@@ -217,6 +219,30 @@ class TestWhatIsFound:
 
 
 class TestSteps:
+    @pytest.mark.parametrize("rc", [RC(norm_after=True), RC(stages=("stage4",))], ids=str)
+    def test_forms_that_only_our_own_networks_have(self, rc):
+        with pytest.raises(ConfigError, match="networks of other libraries"):
+            add_branches(attached("Plain")[1], rc)
+
+    @torch.no_grad()
+    def test_branches_without_norms(self):
+        network = attached("Plain")[1].double()
+        student, x = begin_step(add_branches(network), ["forklift"], absorb=True).eval(), image(dtype=torch.float64)
+        assert error(network(x), student(x)[:, :3]) < 1e-10
+        blocks = [part for part in student.modules() if isinstance(part, RCConv)]
+        assert blocks and all(isinstance(block.new, torch.nn.Conv2d) for block in blocks)
+        for block in blocks:
+            block.new.weight += 0.05 * torch.randn(block.new.weight.shape, dtype=torch.float64)
+            if block.new.bias is not None:
+                block.new.bias += 0.1
+        expected = student(x)
+        assert error(network(x), expected[:, :3]) > 1e-3
+        assert error(fold(student)[0](x), expected) < 1e-10
+        assert error(pick(restore(student)(x), "out", 4), expected) < 1e-10
+        again = build_any(student.arch, student.rows.steps).double()
+        again.load_tensors(student.tensors(), range(4))
+        assert error(again.eval()(x), expected) < 1e-10
+
     def test_freezing_early_stages(self):
         student = begin_step(add_branches(attached("Plain")[1]), ["forklift"])
         freeze_stages(student, 1)

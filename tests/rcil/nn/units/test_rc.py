@@ -11,15 +11,18 @@ from rcil.nn.units.norms import make_norm
 from rcil.nn.units.rc import DropPathMix, RCConv, make_mix
 
 
-def make_block(conv=None, *, norm="batch", rc=None, act=None, seed=0) -> RCConv:
+def make_block(conv=None, *, norm="batch", rc=None, act=None, after=False, seed=0) -> RCConv:
+    """A block with norms in its branches, or with one norm `after` their sum."""
     torch.manual_seed(seed)
     conv = conv or nn.Conv2d(4, 24, 3, padding=1, bias=False)
     other = copy.deepcopy(conv)
     other.reset_parameters()
-    branches = [ConvNorm(c, make_norm(norm, c.out_channels)) for c in (conv, other)]
-    block = RCConv(*branches, make_mix(rc or RC(), conv.out_channels), act)
-    for index, branch in enumerate(branches):
-        randomise(branch.norm, seed + index)
+    norms = [make_norm(norm, conv.out_channels) for _ in range(1 if after else 2)]
+    branches = [conv, other] if after else [ConvNorm(c, n) for c, n in zip((conv, other), norms, strict=True)]
+    mix = make_mix(rc or RC(), conv.out_channels)
+    block = RCConv(*branches, mix, act, norm=norms[0] if after else None)
+    for index, layer in enumerate(norms):
+        randomise(layer, seed + index)
     return block.eval()
 
 
@@ -44,16 +47,17 @@ CONVS = [
 
 @pytest.mark.parametrize("options", CONVS, ids=lambda o: "-".join(str(v) for v in o.values()))
 @pytest.mark.parametrize("norm", NORMS)
-def test_fold_is_exact_for_any_geometry(options, norm):
-    block = make_block(nn.Conv2d(8, 24, **options), norm=norm, act=nn.LeakyReLU(0.01)).double()
+@pytest.mark.parametrize("after", [False, True], ids=["in branches", "after the sum"])
+def test_fold_is_exact_for_any_geometry(options, norm, after):
+    block = make_block(nn.Conv2d(8, 24, **options), norm=norm, act=nn.LeakyReLU(0.01), after=after).double()
     x = torch.randn(2, 8, 17, 19, dtype=torch.float64)
     folded = block.fold()
     assert relative(folded(x), block(x)) < 1e-12
     conv = folded[0]
     assert type(conv) is nn.Conv2d
     assert (conv.stride, conv.dilation, conv.groups) == (
-        block.old.conv.stride,
-        block.old.conv.dilation,
+        block.stride,
+        block.dilation,
         options["groups"],
     )
 
@@ -179,3 +183,64 @@ class TestNextStep:
         after = block.next_step()
         assert relative(after.old(x), block(x)) < 1e-12
         assert after.mix.logit.abs().sum() == 0
+
+    @pytest.mark.parametrize("options", CONVS, ids=lambda o: "-".join(str(v) for v in o.values()))
+    @pytest.mark.parametrize("norm", NORMS)
+    def test_a_branch_that_absorbs_its_norm_computes_the_same(self, options, norm):
+        block = make_block(nn.Conv2d(8, 24, **options), norm=norm).double()
+        after = block.next_step(absorb=True)
+        x = torch.randn(2, 8, 17, 19, dtype=torch.float64)
+        assert type(after.new) is nn.Conv2d and after.new.bias.requires_grad and after.new.weight.requires_grad
+        assert relative(after.new(x), block.new(x)) < 1e-12
+        assert relative(after.old(x), block(x)) < 1e-12
+        assert relative(after.fold()(x), after(x)) < 1e-12
+        again = after.next_step(absorb=True)
+        assert relative(again.old(x), after(x)) < 1e-12
+        assert torch.equal(again.new.weight, after.new.weight)
+        assert isinstance(block.new, ConvNorm), "the block of the step before stays as it is"
+
+    def test_a_branch_that_is_not_merged_keeps_its_norm(self):
+        block, x = make_block().double(), torch.randn(2, 4, 9, 9, dtype=torch.float64)
+        after = block.next_step(merge=False, absorb=True)
+        assert isinstance(after.old, ConvNorm) and type(after.new) is nn.Conv2d
+        assert relative(after(x), block(x)) < 1e-12
+
+
+class TestNormAfterTheSum:
+    @pytest.mark.parametrize("norm", NORMS)
+    def test_it_normalises_the_sum(self, norm):
+        block, x = make_block(norm=norm, after=True).train(), torch.randn(3, 4, 9, 9) + 1
+        block.mix.eval()
+        seen = torch.lerp(block.new(x), block.old(x), 0.5)
+        expected = copy.deepcopy(block.norm)(seen.clone())
+        assert relative(block(x), expected) < 1e-6
+        assert not torch.equal(block.norm.running_mean, make_block(norm=norm, after=True).norm.running_mean)
+
+    @pytest.mark.parametrize("options", CONVS, ids=lambda o: "-".join(str(v) for v in o.values()))
+    def test_old_branch_and_norm_compute_together_what_the_block_did(self, options):
+        block = make_block(nn.Conv2d(8, 24, **options), rc=RC(mix="learnable"), after=True).double()
+        nn.init.normal_(block.mix.logit)
+        x = torch.randn(2, 8, 17, 19, dtype=torch.float64)
+        for _ in range(2):
+            after = block.next_step()
+            assert relative(after.norm(after.old(x)), block(x)) < 1e-12
+            assert torch.equal(after.new.weight, block.new.weight)
+            assert all(torch.equal(a, b) for a, b in zip(after.norm.buffers(), block.norm.buffers(), strict=True))
+            nn.init.normal_(after.mix.logit)
+            nn.init.normal_(after.new.weight)
+            block = after
+
+    def test_a_preserving_start_is_exact_for_every_draw_and_on_the_statistics_of_a_batch(self):
+        block = make_block(after=True).double()
+        x = torch.randn(2, 4, 9, 9, dtype=torch.float64)
+        after = block.next_step(preserve=True)
+        assert relative(after(x), block(x)) < 1e-12
+        block.train().mix.eval()
+        assert relative(after.train()(x), block(x)) < 1e-12
+
+    def test_the_norm_is_trained_and_the_old_conv_is_not(self):
+        block = make_block(after=True).next_step().train()
+        block(torch.randn(2, 4, 9, 9)).square().sum().backward()
+        assert block.old.weight.grad is None and not block.old.training
+        assert block.new.weight.grad.abs().sum() > 0 and block.norm.weight.grad.abs().sum() > 0
+        assert block.norm.training
