@@ -100,10 +100,12 @@ bench-compare: setup
 gpu-check: setup
 	$(BIN)/python tools/gpu_check.py
 
-# Takes hours; CAMVID is a folder with CamVid. Run it again after an interruption to continue.
+# Takes hours; CAMVID and VOC are folders with CamVid and with animals of PASCAL VOC. Run it again after an interruption
+# to continue.
 CAMVID ?= data/camvid
+VOC ?= data/voc-animals
 results: setup
-	$(BIN)/python -m tools.results --camvid $(CAMVID)
+	$(BIN)/python -m tools.results --camvid $(CAMVID) --voc $(VOC)
 	$(BIN)/rcil classify docs/results/classify.yaml -o results/classify --compare --seeds 5
 	$(BIN)/rcil compare docs/results/small/camvid.yaml -o results/camvid --methods fine-tuning,lwf,mib,plop,rcil,joint \
 		--set data.root=$(CAMVID)

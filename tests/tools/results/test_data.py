@@ -54,3 +54,15 @@ def test_without_camvid_it_says_what_to_give(tmp_path):
         with pytest.raises(ConfigError, match=r"--camvid DIR"):
             prepare("camvid", tmp_path / "data", given)
     assert not (tmp_path / "data" / "camvid").exists()
+
+
+def test_whole_images_are_linked_and_not_copied(camvid, tmp_path):
+    site = prepare("camvid-whole", tmp_path / "data", camvid)
+    assert site.is_symlink() and len(read_site(site).splits["train"]) == 15
+    assert prepare("camvid-whole", tmp_path / "data", None) == site  # is there already
+
+
+def test_without_voc_it_says_what_to_give(tmp_path):
+    with pytest.raises(ConfigError, match="PASCAL VOC 2012 is not in") as error:
+        prepare("voc-animals", tmp_path / "data", None, tmp_path)
+    assert "--voc DIR" in error.value.hint
