@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -18,7 +17,7 @@ from rcil.checkpoint.file import load_for_inference, save
 from rcil.core.allowed_imports import allowing
 from rcil.core.errors import ConfigError
 from rcil.core.files import sha256_of
-from rcil.core.images import Image
+from rcil.core.images import Image, scaled
 from rcil.core.prediction import Prediction, check_image
 from rcil.hardware.devices import choose_device
 from rcil.model.metadata import ClassInfo, LineageEntry, Metadata
@@ -188,9 +187,7 @@ class Model:
         height, width = images[0].shape[:2]
         scale = self.metadata.training_scale if scale is None else scale
         if scale != 1:
-            size = max(1, round(width * scale)), max(1, round(height * scale))
-            how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-            images = [np.asarray(cv2.resize(image, size, interpolation=how), np.uint8) for image in images]
+            images = [scaled(image, scale) for image in images]
         pixels = torch.stack([as_input(self.metadata, image) for image in images])
         if self.device.type == "cuda":
             pixels = pixels.pin_memory().to(self.device, non_blocking=True)

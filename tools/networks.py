@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.files import write_file
+from tools.pages import filled, part
 
 PAGE = Path(__file__).parents[1] / "docs" / "networks.md"
-BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
 SMP, VISION, HUGGING = "segmentation_models_pytorch", "torchvision.models.segmentation", "transformers"
 BARE = {"weights": None, "weights_backbone": None, "num_classes": 4}
 SMALL = {"encoder_weights": None, "classes": 4}
@@ -55,12 +55,8 @@ def row_of(factory: str, args: dict[str, Any]) -> list[str]:
 def updated(table: Sequence[str], lines: Sequence[str]) -> list[str]:
     """The table with the last of `lines`, in place of the row of the same network if there is one."""
     *head, row = lines
-    rows = {_network(line): line for line in (*table[2:], row)}
+    rows = {line.split("|")[1].strip(): line for line in (*table[2:], row)}
     return [*(table[:2] or head), *rows.values()]
-
-
-def _network(row: str) -> str:
-    return row.split("|")[1].strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -71,9 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in options.names or NETWORKS:
         lines = row_of(*NETWORKS[name])
         print(lines[-1], flush=True)
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        table, _, after = rest.partition(END)
-        write_file(PAGE, before + BEGIN + "".join(f"{x}\n" for x in updated(table.splitlines(), lines)) + END + after)
+        text = PAGE.read_text(encoding="utf-8")
+        write_file(PAGE, filled(text, {"table": updated(part(text, "table"), lines)}))
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from rcil.core.files import write_file
 from rcil.tasks.load import load_task
 from rcil.training.compare import compare
 from tools.networks import PAGE, SMALL, SMP
+from tools.pages import filled
 from tools.results.data import prepare
 
-BEGIN, END = "<!-- training -->\n", "<!-- end of training -->\n"
 FIRST, LATER = ["sky", "building", "road", "tree", "car"], ["pavement"]
 METHODS = ("fine-tuning", "rcil")
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -92,9 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = rows_of(name, train(name, data, options.output))
         table += rows
         print("\n".join(rows), flush=True)
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    write_file(PAGE, before + BEGIN + "".join(f"{line}\n" for line in table) + END + after)
+    write_file(PAGE, filled(PAGE.read_text(encoding="utf-8"), {"training": table}))
 
 
 if __name__ == "__main__":

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from rcil.core.documents import parse_json
-from rcil.core.files import replacing, write_file
+from rcil.core.files import copy_file, write_file
 from rcil.core.images import write_image
 from rcil.data.site import read_site
 from rcil.demo.picture import draw_grid, pick_scenes
 from rcil.demo.run import AFTER, BASE, BEFORE, DOMAINS, QUALITY
 from rcil.inference import load
+from tools.pages import filled
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "tutorial.md"
@@ -99,25 +100,13 @@ def parts(printed: Mapping[str, str], folder: Path) -> dict[str, list[str]]:
     }
 
 
-def filled(text: str, found: Mapping[str, Sequence[str]]) -> str:
-    """The page with new lines between the marks of every part."""
-    for name, lines in found.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-        before, middle, after = text.partition(begin)
-        if not middle or end not in after:
-            raise SystemExit(f"{PAGE} has no part '{name}'")
-        text = before + begin + "".join(f"{line}\n" for line in lines) + end + after.partition(end)[2]
-    return text
-
-
 def draw(folder: Path) -> None:
     """The pictures of the page: both models on scenes of the split `val`, and the timeline of the clip."""
     data = read_site(folder / SITE, record=False)
     models = {BEFORE: load(folder / DEPLOYED), AFTER: load(folder / NEW / "model.safetensors")}
     scenes = pick_scenes(data, "val", NEW, DOMAINS)
     write_image(DOCS / "tutorial.jpg", draw_grid(scenes, data, models), quality=QUALITY)
-    with replacing(DOCS / "tutorial-areas.png") as part:
-        shutil.copyfile(folder / "areas.png", part)
+    copy_file(folder / "areas.png", DOCS / "tutorial-areas.png")
 
 
 def main() -> None:

@@ -107,11 +107,7 @@ def _convert_half(document: onnx.ModelProto, interface: Interface, feeds: Feeds,
     ranges = measure_ranges(document, feeds) if kind == "fp16" else None
     compared = feeds.first(AGREEMENT_BATCHES)
     half = half_within(
-        document,
-        kind,
-        compared,
-        ranges,
-        progress=lambda what, share: say(f"{kind}, {what}: {share:.3%} same class"),
+        document, kind, compared, ranges, progress=lambda what, share: say(f"{kind}, {what}: {share:.3%} same class")
     )
     record = ConversionRecord(
         precision=kind,

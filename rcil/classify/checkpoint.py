@@ -32,8 +32,7 @@ def load_classifier(path: Path) -> tuple[ImageClassifier, ClassifierMetadata]:
     metadata = read_header(path).metadata
     if not isinstance(metadata, ClassifierMetadata):
         raise CheckpointError(
-            f"{path} holds a {metadata.kind}, not an image classifier",
-            "Give a file that `rcil classify` wrote.",
+            f"{path} holds a {metadata.kind}, not an image classifier", "Give a file that `rcil classify` wrote."
         )
     head = HeadSpec(metadata.head, metadata.proxies)
     tensors = read_tensors(path)

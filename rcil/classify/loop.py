@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from rcil.core.errors import TrainingError
 from rcil.core.interrupts import deferred
 from rcil.nn.recalibrate_norms import recalibrate_norms
 from rcil.training.loop import Event, Listener
+from rcil.training.skipping import not_finite
 
 SCALE_LR = 0.01
 CPU = torch.device("cpu")
@@ -159,8 +159,7 @@ def _parts(model: ImageClassifier, images: Images, workers: int) -> Iterator[Ten
 
 
 def _check_finite(terms: dict[str, float], step: int, iteration: int) -> None:
-    bad = [name for name, value in terms.items() if not math.isfinite(value)]
-    if bad:
+    if bad := not_finite(terms):
         raise TrainingError(
             f"step {step}, iteration {iteration}: the loss term {', '.join(bad)} is not finite",
             "Lower training.lr or the method's weights and start a new run in another folder.",

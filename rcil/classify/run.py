@@ -66,11 +66,7 @@ class Setting:
 
 
 def run_classify(
-    task: ClassifyTask,
-    output: Path,
-    *,
-    listen: Listener = lambda event: None,
-    say: Notify = lambda text: None,
+    task: ClassifyTask, output: Path, *, listen: Listener = lambda event: None, say: Notify = lambda text: None
 ) -> dict[str, Any]:
     """Train all steps; returns the content of `results.json`.
 

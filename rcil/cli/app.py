@@ -39,7 +39,7 @@ app.add_typer(presets_app)
 WeightFile = Annotated[
     Path,
     typer.Argument(
-        help="A weight file: official RCIL, PLOP, MiB, ImageNet ResNet or EfficientNet-lite0.",
+        help="A weight file: official RCIL, PLOP, MiB, ImageNet ResNet or EfficientNet-lite.",
         autocompletion=files(".pth", ".pt", ".tar", ".bin", ".safetensors"),
     ),
 ]
@@ -63,8 +63,7 @@ def info(
     model: Annotated[
         Path,
         typer.Argument(
-            help="A checkpoint (.safetensors) or, with --chain, a delivered folder.",
-            autocompletion=files(*CHECKPOINTS),
+            help="A checkpoint (.safetensors) or, with --chain, a delivered folder.", autocompletion=files(*CHECKPOINTS)
         ),
     ],
     chain: Annotated[bool, typer.Option("--chain", help="Show every step: signer, data, method and losses.")] = False,

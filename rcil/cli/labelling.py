@@ -27,6 +27,12 @@ TARGETS = ("cvat", "cvat-masks", "coco", "labelme", "label-studio")
 LabellingTool = Annotated[
     str, typer.Option("--to", metavar="|".join(TARGETS), help="Format to write.", autocompletion=one_of(*TARGETS))
 ]
+Unlabelled = Annotated[Path, typer.Option(help="A folder of images or a site folder; existing masks are not read.")]
+NewSiteOption = Annotated[
+    Path, typer.Option("-o", "--output", help="The site folder to create; must not exist or must be empty.")
+]
+MinConfidence = Annotated[float, typer.Option(min=0, max=1, help="Pixels with a lower confidence become 255 (ignore).")]
+Overlays = Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")]
 _STEPS = {
     "cvat": "in CVAT: create a task from {folder}/images, then upload {folder}/annotations.xml as 'CVAT 1.1'",
     "cvat-masks": "in CVAT: create a task from {folder}/JPEGImages, then upload the other files of {folder} as a ZIP, "
@@ -111,15 +117,11 @@ def pick(
 
 def prelabel(
     model: Start,
-    images: Annotated[Path, typer.Option(help="A folder of images or a site folder; existing masks are not read.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The site folder to create; must not exist or must be empty.")
-    ],
-    min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, help="Pixels with a lower confidence become 255 (ignore).")
-    ] = defaults.MIN_CONFIDENCE,
+    images: Unlabelled,
+    output: NewSiteOption,
+    min_confidence: MinConfidence = defaults.MIN_CONFIDENCE,
     scale: TrainingScale = None,
-    overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
+    overlays: Overlays = False,
     kind: Annotated[
         str | None,
         typer.Option(

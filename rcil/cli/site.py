@@ -47,8 +47,7 @@ Minutes = Annotated[
 MaxDrop = Annotated[float, typer.Option(min=0, help="Maximum drop in IoU points of a named old class.")]
 MinNew = Annotated[float, typer.Option(min=0, max=100, help="Minimum IoU in percent of a new class; 0 accepts any.")]
 MaxBackgroundDrop = Annotated[
-    float | None,
-    typer.Option(min=0, help="Maximum drop in IoU points of background, which has no limit by default."),
+    float | None, typer.Option(min=0, help="Maximum drop in IoU points of background, which has no limit by default.")
 ]
 Strict = Annotated[
     bool,

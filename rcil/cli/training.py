@@ -158,10 +158,7 @@ def classify(
 
 
 @presets_app.callback()
-def list_presets(
-    context: typer.Context,
-    as_json: AsJson = False,
-) -> None:
+def list_presets(context: typer.Context, as_json: AsJson = False) -> None:
     """List the paper's settings. `rcil train` and `rcil compare` accept their names instead of a task file.
 
     Example: `rcil train voc-15-1-overlapped --set data.root=VOC2012 -o run`

@@ -124,6 +124,16 @@ def legend(entries: Sequence[tuple[str, Colour]], width: int, row: int = 26) -> 
     return canvas
 
 
+def fitted(image: Image, size: tuple[int, int], grey: int = 255) -> Image:
+    """The image in its own proportions, in the middle of a canvas of this height and width."""
+    factor = min(size[0] / image.shape[0], size[1] / image.shape[1])
+    height, width = (max(1, round(side * factor)) for side in image.shape[:2])
+    canvas = np.full((*size, 3), grey, np.uint8)
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    canvas[top : top + height, left : left + width] = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    return canvas
+
+
 def grid(rows: Sequence[Sequence[Image]], titles: Sequence[str] = (), *, margin: int = 4) -> Image:
     """Images of one size [H, W, 3] in rows and columns on white, with a title above each column."""
     height, width = rows[0][0].shape[:2]

@@ -62,6 +62,12 @@ def write_file(path: Path, content: str | bytes) -> None:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def copy_file(source: Path, target: Path) -> None:
+    """Copy the bytes of a file atomically."""
+    with replacing(target) as part:
+        shutil.copyfile(source, part)
+
+
 def is_free(folder: Path) -> bool:
     """Whether nothing exists at this path, or only an empty folder."""
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))

@@ -113,8 +113,7 @@ def check_encoded(path: Path, data: bytes) -> None:
         raise DataError(f"{path} is not an image that can be decoded", _NO_IMAGE)
     if is_too_large(size):
         raise DataError(
-            f"{path} is {size[1]} x {size[0]} pixels",
-            f"The limit is {MAX_PIXELS // 10**6} megapixels: split it.",
+            f"{path} is {size[1]} x {size[0]} pixels", f"The limit is {MAX_PIXELS // 10**6} megapixels: split it."
         )
     if data.startswith(JPEG) and b"\xff\xd9" not in data[-1024:]:
         raise DataError(f"{path} is cut off: the end of the JPEG is missing", "Copy the file again.")
@@ -130,6 +129,13 @@ def decoded(data: bytes | bytearray) -> Image | None:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
         return None if pixels is None else np.asarray(pixels, np.uint8)
     return None
+
+
+def scaled(image: Image, factor: float) -> Image:
+    """The image at a multiple of its size, at least one pixel; shrinking averages pixels to avoid aliasing."""
+    size = max(1, round(image.shape[1] * factor)), max(1, round(image.shape[0] * factor))
+    how = cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(image, size, interpolation=how), np.uint8)
 
 
 def write_image(path: Path, pixels: Image, *, quality: int = 95) -> None:

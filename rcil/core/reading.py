@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rcil.core.errors import RcilError
-from rcil.core.files import is_free
+from rcil.core.files import building, is_free
 
 
 class DataError(RcilError):
@@ -51,6 +51,18 @@ def require_free(folder: Path) -> None:
     """Raise unless the path is free or an empty folder."""
     if not is_free(folder):
         raise DataError(f"{folder} is in use", "Name a folder that does not exist yet, or an empty one.")
+
+
+@contextlib.contextmanager
+def creating(folder: Path) -> Iterator[Path]:
+    """`building` for a folder of data: an OSError inside the block becomes a DataError."""
+    try:
+        with building(folder) as part:
+            yield part
+    except OSError as error:
+        raise DataError(
+            f"cannot write {folder}: {error.strerror or error}", "Check free space and permissions."
+        ) from error
 
 
 def read_bytes(path: Path, hint: str) -> bytes:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rcil import defaults
 from rcil.core.documents import parse_yaml, write_json
 from rcil.core.errors import ConfigError
-from rcil.core.files import replacing, working_in, write_file
+from rcil.core.files import copy_file, working_in, write_file
 from rcil.core.images import write_image
 from rcil.core.log import Notify
-from rcil.core.masks import read_mask, write_mask
 from rcil.data.site import read_site
 from rcil.demo.picture import draw_grid, pick_scenes
 from rcil.demo.programs import export, screenshot_page, show_clip
 from rcil.inference import load
 from rcil.model.header import read_header
 from rcil.report.plots import class_bars
-from rcil.scenes import CLASSES, make_site
+from rcil.scenes import make_site
 from rcil.scenes.site import made_with
 from rcil.site.request import RECORD, step_request
 from rcil.site.run import Display, add_class
@@ -76,8 +72,7 @@ def _run(output: Path, how: dict[str, Any], say: Notify, watch: Watch, device: s
     site, deployed, taught = output / "site", output / "deployed.safetensors", output / NEW
     with _timed("site", stages):
         _make_site(output, site, how)
-        with replacing(deployed) as part:
-            shutil.copyfile(BASE, part)
+        copy_file(BASE, deployed)
     known = [c.name for c in read_header(deployed).metadata.classes[1:]]
     say(f"{deployed} knows {', '.join(known)}; it was never taught {NEW}, and its training images are gone")
     say(f"{site} is a new site; its training images have labels for {NEW} only, those of the split val for everything")
@@ -122,28 +117,12 @@ def _timed(name: str, stages: dict[str, dict[str, float]]) -> Iterator[None]:
 
 
 def _make_site(output: Path, site: Path, how: dict[str, Any]) -> None:
-    """Generate the new site, if it does not exist yet, and keep only the new class in its training masks."""
-    wanted = {key: how[key] for key in ("images", "size", "frames")}
+    """Generate the new site, if it does not exist yet; its training masks name the new class only."""
+    wanted = {**{key: how[key] for key in ("images", "size", "frames")}, "only": NEW}
     if not site.exists():
         make_site(site, **wanted, seed=SEED)
     elif any(made_with(site).get(key) != value for key, value in {**wanted, "size": list(how["size"])}.items()):
         raise ConfigError(f"{output} contains a demo of another size", "Choose another folder, or remove this one.")
-    label_only(site, "train", CLASSES.index(NEW))
-
-
-def label_only(site: Path, split: str, class_id: int) -> None:
-    """Keep the images that show a class, and the labels of this class: what somebody labels who needs only this one.
-
-    Calling it again after an interruption completes it.
-    """
-    for path in sorted((site / "masks" / split).glob("*.png")):
-        mask = read_mask(path)
-        kept = np.where(mask == class_id, mask, np.uint8(0))
-        if not kept.any():
-            (site / "images" / split / path.name).with_suffix(".jpg").unlink(missing_ok=True)
-            path.unlink()
-        elif not np.array_equal(kept, mask):
-            write_mask(path, kept)
 
 
 def _teach(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -14,12 +13,12 @@ from numpy.typing import NDArray
 
 from rcil import defaults
 from rcil.core.documents import write_json
-from rcil.core.drawing import drawable, grid
+from rcil.core.drawing import drawable, fitted, grid
 from rcil.core.errors import ConfigError, RunError, did_you_mean
-from rcil.core.files import building, check_writable, replacing
-from rcil.core.images import Image, write_image
+from rcil.core.files import check_writable, copy_file
+from rcil.core.images import Image, scaled, write_image
 from rcil.core.log import DryRun, Progress
-from rcil.core.reading import DataError, require_free
+from rcil.core.reading import DataError, creating, require_free
 from rcil.hardware.devices import choose_device
 from rcil.inference import Model, load
 from rcil.labelling.frames import Folder, Frame, Video, open_source
@@ -94,11 +93,8 @@ def pick(
         "near_duplicates": duplicates,
         "picked": _entries(scores, choices, by, len(models)),
     }
-    try:
-        with building(output) as folder:
-            _write(folder, opened, document)
-    except OSError as error:
-        raise DataError(f"cannot write {output}: {error.strerror or error}", "Check space and permissions.") from error
+    with creating(output) as folder:
+        _write(folder, opened, document)
     return document
 
 
@@ -140,7 +136,7 @@ def _score(source: Folder | Video, every: int, models: list[Model], scale: float
     rows: list[tuple[int, float, float, float]] = []
     descriptors: list[NDArray[np.float16]] = []
     for done, frame in enumerate(source.frames(every), 1):
-        small = _resized(frame.image, scale)
+        small = scaled(frame.image, scale)
         uncertainty, confidence, classes = _look(models[0], small)
         disagreement = _disagreement(models, classes, small) if len(models) == 2 else 0.0
         shares = np.bincount(classes.ravel(), minlength=len(models[0].classes)) / classes.size
@@ -154,16 +150,6 @@ def _score(source: Folder | Video, every: int, models: list[Model], scale: float
         raise RunError("the model computes numbers that are not finite", "Check it with `rcil eval`.")
     uncertain, confident, disputed = table[:, 1:].T.astype(np.float32)
     return _Scores(table[:, 0].astype(np.int64), uncertain, confident, disputed, np.stack(descriptors))
-
-
-def _resized(image: Image, scale: float) -> Image:
-    """The image as the network sees it."""
-    if scale == 1:
-        return image
-    size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
-    return np.asarray(
-        cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR), np.uint8
-    )
 
 
 @torch.no_grad()
@@ -237,7 +223,8 @@ def _write(folder: Path, source: Folder | Video, document: dict[str, Any]) -> No
         if rank < MAX_CELLS:
             cells[rank] = _cell(frame.image, f"{rank + 1}: {frame.name}")
     write_json(folder / "pick.json", document)
-    write_image(folder / SHEET, _sheet([cells[rank] for rank in sorted(cells)]))
+    pictures = [cells[rank] for rank in sorted(cells)]
+    write_image(folder / SHEET, grid([pictures[at : at + COLUMNS] for at in range(0, len(pictures), COLUMNS)]))
 
 
 def _write_frame(images: Path, frame: Frame) -> Path:
@@ -246,25 +233,14 @@ def _write_frame(images: Path, frame: Frame) -> Path:
         write_image(images / f"{frame.name}.jpg", frame.image)
         return images / f"{frame.name}.jpg"
     target = images / f"{frame.name}{frame.path.suffix.lower()}"
-    with replacing(target) as part:
-        shutil.copyfile(frame.path, part)
+    copy_file(frame.path, target)
     return target
 
 
 def _cell(image: Image, title: str) -> Image:
     """A picture of the contact sheet [*CELL, 3]: the image in proportion, with its title on a bar."""
-    factor = min(CELL[0] / image.shape[0], CELL[1] / image.shape[1])
-    size = max(1, round(image.shape[1] * factor)), max(1, round(image.shape[0] * factor))
-    small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    cell = np.full((*CELL, 3), 225, np.uint8)
-    top, left = (CELL[0] - size[1]) // 2, (CELL[1] - size[0]) // 2
-    cell[top : top + size[1], left : left + size[0]] = small
+    cell = fitted(image, CELL, 225)
     cell[-20:] = 32
     place = (6, CELL[0] - 6)
     cv2.putText(cell, drawable(title), place, cv2.FONT_HERSHEY_SIMPLEX, 0.42, (255, 255, 255), 1, cv2.LINE_AA)
     return cell
-
-
-def _sheet(cells: list[Image]) -> Image:
-    """The pictures in rows, most valuable first."""
-    return grid([cells[start : start + COLUMNS] for start in range(0, len(cells), COLUMNS)])

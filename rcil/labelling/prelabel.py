@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,12 +13,12 @@ from numpy.typing import NDArray
 from rcil import defaults
 from rcil.core.documents import write_json
 from rcil.core.drawing import legend, lut_of, overlay
-from rcil.core.files import building, check_writable, replacing, scratch
+from rcil.core.files import check_writable, copy_file, scratch
 from rcil.core.images import SUFFIXES, Image, read_rgb, write_image
 from rcil.core.log import DryRun, Progress
 from rcil.core.mask_classes import names_chunk
 from rcil.core.masks import write_mask
-from rcil.core.reading import DataError, existing_folder, readable, require_free
+from rcil.core.reading import DataError, creating, existing_folder, readable, require_free
 from rcil.data.exporters import check_format, export_predictions
 from rcil.data.site import palette_of, write_classes
 from rcil.data.types import IGNORE
@@ -79,25 +78,22 @@ def prelabel(
         labeller, scale = loaded, loaded.metadata.training_scale if scale is None else scale
     scale = 1.0 if scale is None else scale
     entries = []
-    try:
-        with building(output) as folder, _site_for(folder, kind) as site:
-            for done, (name, path) in enumerate(found.items(), 1):
-                entries.append(_label(labeller, name, path, site, min_confidence, scale, overlays))
-                progress(done, len(found))
-            document = {
-                "model": str(model),
-                "min_confidence": min_confidence,
-                "scale": scale,
-                "classes_file": write_classes(site, labeller.classes),
-                "images": sorted(entries, key=lambda entry: (entry["mean_confidence"], entry["image"])),
-            }
-            if kind is not None:
-                export_predictions(site, folder, kind)
-                if overlays:
-                    (site / "overlays").replace(folder / "overlays")
-            write_json(folder / "prelabel.json", document)
-    except OSError as error:
-        raise DataError(f"cannot write {output}: {error.strerror or error}", "Check space and permissions.") from error
+    with creating(output) as folder, _site_for(folder, kind) as site:
+        for done, (name, path) in enumerate(found.items(), 1):
+            entries.append(_label(labeller, name, path, site, min_confidence, scale, overlays))
+            progress(done, len(found))
+        document = {
+            "model": str(model),
+            "min_confidence": min_confidence,
+            "scale": scale,
+            "classes_file": write_classes(site, labeller.classes),
+            "images": sorted(entries, key=lambda entry: (entry["mean_confidence"], entry["image"])),
+        }
+        if kind is not None:
+            export_predictions(site, folder, kind)
+            if overlays:
+                (site / "overlays").replace(folder / "overlays")
+        write_json(folder / "prelabel.json", document)
     return document
 
 
@@ -151,20 +147,13 @@ def find_images(folder: Path) -> dict[str, Path]:
 
 
 def _label(
-    model: Labeller,
-    name: str,
-    path: Path,
-    site: Path,
-    min_confidence: float,
-    scale: float,
-    overlays: bool,
+    model: Labeller, name: str, path: Path, site: Path, min_confidence: float, scale: float, overlays: bool
 ) -> dict[str, Any]:
     """Copy one image, write its mask and return the confidence of the model."""
     image = read_rgb(path)
     rows, confidence = model.segment_with_confidence(image, scale=scale)
     mask = np.where(confidence < min_confidence, np.uint8(IGNORE), rows)
-    with replacing(site / "images" / f"{name}{path.suffix.lower()}") as part:
-        shutil.copyfile(path, part)
+    copy_file(path, site / "images" / f"{name}{path.suffix.lower()}")
     names = {row: c.name for row, c in enumerate(model.classes)}
     write_mask(site / "masks" / f"{name}.png", mask, palette_of(model.classes), chunk=names_chunk(names))
     if overlays:

@@ -54,12 +54,10 @@ def next_steps(verdict: Verdict, run: Run) -> list[dict[str, Any]]:
 
 
 def _deploy(verdict: Verdict, run: Run) -> Iterator[Step]:
-    del verdict
     yield Step("Export the model and compare it with the one that it replaces:", _export(run))
 
 
 def _look_closer(verdict: Verdict, run: Run) -> Iterator[Step]:
-    del verdict
     where = "the split val" if run.evaluated_on == "val" else "a split val, which the site folder does not have yet"
     yield Step(
         f"Label more images for {where}: other places, times of day or weather, not more frames of the same video. The "

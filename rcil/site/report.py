@@ -145,8 +145,9 @@ def write_html(path: Path, report: dict[str, Any], overlays: Path, log: Path) ->
         overlays: Folder of the pictures that the report names.
         log: The log of the training; may be missing.
     """
+    reason = report["reason"]
     blocks: list[Block] = [
-        BannerBlock(report["verdict"].upper(), f"{_sentence(report['reason'])}", TONES[report["verdict"]]),
+        BannerBlock(report["verdict"].upper(), f"{reason[:1].upper()}{reason[1:]}.", TONES[report["verdict"]]),
         _table("New classes", NEW_COLUMNS, new_rows(report), limits_text(report)),
         _table("Old classes", OLD_COLUMNS, old_rows(report), NOTE),
         *_plots(report, log),
@@ -166,7 +167,8 @@ def write_html(path: Path, report: dict[str, Any], overlays: Path, log: Path) ->
     if pictures:
         blocks.append(GalleryBlock("Pictures", pictures, PICTURES))
     blocks.append(StepsBlock("Next", [(step["text"], step["command"]) for step in report["next"]]))
-    write_page(path, _title(report), _subtitle(report), blocks)
+    subtitle = f"Method {report['method']}, {report['preflight']['train_images']} training images. {certainty(report)}"
+    write_page(path, _title(report), subtitle, blocks)
 
 
 def _plots(report: dict[str, Any], log: Path) -> list[ImageBlock]:
@@ -242,14 +244,6 @@ def _states(report: dict[str, Any]) -> dict[str, str]:
 
 def _title(report: dict[str, Any]) -> str:
     return f"Adding {', '.join(c['name'] for c in report['new_classes'])}"
-
-
-def _subtitle(report: dict[str, Any]) -> str:
-    return f"Method {report['method']}, {report['preflight']['train_images']} training images. {certainty(report)}"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _line(cells: list[str]) -> str:

@@ -15,7 +15,7 @@ from rcil.core.files import is_free, sha256_of
 from rcil.hardware.processes import device_for
 from rcil.model.architecture import FrozenModel
 from rcil.model.header import read_header
-from rcil.site.recipe import derive
+from rcil.site.recipe import Choice, derive
 from rcil.tasks.compatibility import check_augmentation
 from rcil.tasks.load import apply_override, explained
 from rcil.tasks.task import Count, MethodSection, Scale, TrainingSection
@@ -87,6 +87,11 @@ class Request(FrozenModel):
         for key, value in values.items():
             _set(document, key, value)
         return Request.model_validate({**document, "derived": dict(derived)})
+
+    def with_choices(self, choices: Mapping[str, Choice]) -> Request:
+        """This request with chosen values of dotted keys."""
+        reasons = {key: choice.reason for key, choice in choices.items()}
+        return self.with_values({key: choice.value for key, choice in choices.items()}, {**self.derived, **reasons})
 
     def value(self, key: str) -> Any:
         """The value of a dotted key; None for an option of the method that is not set."""

@@ -72,11 +72,7 @@ class Display:
 
 
 def add_class(
-    request: Request,
-    output: Path,
-    *,
-    resume: bool = False,
-    display: Display | None = None,
+    request: Request, output: Path, *, resume: bool = False, display: Display | None = None
 ) -> dict[str, Any]:
     """Check, train, compare with the old model and write all files; returns the content of `report.json`.
 
@@ -142,7 +138,9 @@ def _teach(request: Request, output: Path, resume: bool, display: Display, proce
             "preflight": found.as_document(),
             "pictures": pictures,
         }
-        _write_report(output, report)
+        write_file(output / "report.md", as_markdown(report))
+        write_html(output / "report.html", report, output / "overlays", output / "training" / "log.csv")
+        write_json(finished, report)  # last, because it marks the run as finished
     processes.wait()
     return read_report(finished)
 
@@ -271,13 +269,6 @@ def trainable(ready: Ready, crops: Crops) -> Model:
         return ready.model
     numbers = spread(range(len(crops)), ready.norm_images)
     return replace(ready.model, network=unfold(ready.model.network, (crops[0, number][0][None] for number in numbers)))
-
-
-def _write_report(output: Path, report: dict[str, Any]) -> None:
-    """Write the report as Markdown, HTML and JSON. report.json is last, because it marks the run as finished."""
-    write_file(output / "report.md", as_markdown(report))
-    write_html(output / "report.html", report, output / "overlays", output / "training" / "log.csv")
-    write_json(output / "report.json", report)
 
 
 def label_table(data: SegmentationData, metadata: Metadata) -> NDArray[np.uint8]:

@@ -235,16 +235,12 @@ def with_crop(request: Request, crop: int) -> Request:
     """The request with crops that fit into the images."""
     if crop == request.training.crop:
         return request
-    reasons = {**request.derived, "training.crop": "the size of the images"}
-    return request.with_values({"training.crop": crop}, reasons)
+    return request.with_choices({"training.crop": Choice(crop, "the size of the images")})
 
 
 def with_care(request: Request, hidden: int, old: int) -> Request:
     """The request with the settings of a careful step, if the images call for them; see `rcil.site.recipe.careful`."""
-    choices = careful(request.derived, request.value, request.method.name, hidden, old)
-    reasons = {key: choice.reason for key, choice in choices.items()}
-    values = {key: choice.value for key, choice in choices.items()}
-    return request.with_values(values, {**request.derived, **reasons}) if choices else request
+    return request.with_choices(careful(request.derived, request.value, request.method.name, hidden, old))
 
 
 def applied(request: Request, schedule: Schedule) -> Request:
@@ -262,9 +258,7 @@ def applied(request: Request, schedule: Schedule) -> Request:
             request.training.warmup * schedule.epochs, request.derived.get("training.warmup", "")
         ),
     }
-    chosen = {key: choice for key, choice in chosen.items() if key in request.derived}
-    reasons = {key: choice.reason for key, choice in chosen.items()}
-    return request.with_values({key: c.value for key, c in chosen.items()}, {**request.derived, **reasons})
+    return request.with_choices({key: choice for key, choice in chosen.items() if key in request.derived})
 
 
 def default_budget(request: Request, device: str) -> float | None:

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rcil.core.images import Image
+from rcil.core.images import Image, scaled
 from rcil.data.protocol import BACKGROUND
 from rcil.data.types import IGNORE
 from rcil.evaluation.resampling import resize_pair
@@ -102,11 +102,9 @@ def random_box(
 
 
 def resized(image: Image, mask: Mask, factor: float) -> tuple[Image, Mask]:
-    """Resize image and mask by `factor`; shrinking averages pixels to avoid aliasing."""
-    height, width = (max(1, round(side * factor)) for side in mask.shape)
-    how = cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR
-    image = np.asarray(cv2.resize(image, (width, height), interpolation=how), np.uint8)
-    mask = np.asarray(cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8)
+    """Resize image and mask by `factor`."""
+    image = scaled(image, factor)
+    mask = np.asarray(cv2.resize(mask, image.shape[1::-1], interpolation=cv2.INTER_NEAREST), np.uint8)
     return image, mask
 
 

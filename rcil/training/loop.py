@@ -309,11 +309,7 @@ def _new_state(model: Network, method: Method, job: StepJob, total: int) -> Step
 
 
 def _learn(
-    network: Network | DistributedDataParallel,
-    old: Network | None,
-    state: StepState,
-    pieces: list[Batch],
-    job: StepJob,
+    network: Network | DistributedDataParallel, old: Network | None, state: StepState, pieces: list[Batch], job: StepJob
 ) -> dict[str, float]:
     """Compute the gradients of a batch; returns the loss terms, averaged over pieces and processes.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +15,7 @@ from rcil.checkpoint.file import load, load_backbone, save
 from rcil.checkpoint.importers import installed_weights
 from rcil.core.documents import parse_json, write_json
 from rcil.core.errors import CheckpointError, ConfigError, TrainingError
-from rcil.core.files import replacing, sha256_of, working_in
+from rcil.core.files import copy_file, sha256_of, working_in
 from rcil.core.log import log, stage
 from rcil.data.protocol import memory_table, training_table
 from rcil.data.scan import data_digest, id_table
@@ -208,8 +207,7 @@ def _train(
         metrics = _kept_metrics(job.folder)
     else:
         metrics = read_header(step0_of / "step0.safetensors").metadata.lineage[-1].metrics
-        with replacing(job.folder / "log.csv") as part:
-            shutil.copyfile(step0_of / "step0" / "log.csv", part)
+        copy_file(step0_of / "step0" / "log.csv", job.folder / "log.csv")
     write_state(job.folder / "method.pt", method.state_dict())
     measured = _measured(metadata, final.arch, metrics).model_copy(update={"features": method.measured})
     save(output / f"step{index}.safetensors", final, measured)

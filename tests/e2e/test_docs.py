@@ -35,6 +35,7 @@ EXTEND = sorted((DOCS / "extend").glob("*.md"))
 CLASSIFY = DOCS / "classify.md"
 LEAST = {"data": {"root": "my_site"}, "protocol": {"split": "1-1"}}
 """What a fragment of a task file lacks."""
+SET = re.compile(r"--set[ =]['\"]?([a-z_]+)(?:\.([a-z_]+)[a-z_.]*)?=")
 KEY = re.compile(r"(?:data|protocol|network|method|memory|training)\.\w+")
 
 FOREIGN = {
@@ -94,6 +95,13 @@ def test_keys_of_task_files_exist(page):
         if key := KEY.match(span):
             section, name = key[0].split(".")
             assert name in _section(ClassifyTask if page == CLASSIFY else Task, section), span
+
+
+@every_page
+def test_keys_that_commands_set_exist(page):
+    for section, name in SET.findall(page.read_text()):
+        tasks = [task for task in (Task, ClassifyTask) if section in task.model_fields]
+        assert tasks and (not name or any(name in _section(task, section) for task in tasks)), f"{section}.{name}"
 
 
 def _section(task, name):

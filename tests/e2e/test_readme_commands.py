@@ -1,6 +1,5 @@
 """Every command of the README, as it stands there, in a folder that has what it names; only made smaller."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import odd_networks
 import pytest
 import torch
 from clips import make_clip
-from commands import call
+from commands import call, write_coco
 from foreign_graph import theirs
 from layouts import stripes, write_voc
 from official_models import TINY
@@ -81,7 +80,7 @@ def folder(tmp_path_factory):
     (root / "my_site" / "classes.txt").write_text("\n".join(NAMES) + "\n")
     shutil.copytree(root / "my_site" / "images" / "train", root / "photos")
     _write_models(root)
-    _write_coco(root)
+    write_coco(root / "annotations.json", root / "photos", "forklift")
     source = Path(odd_networks.__file__).read_text()
     (root / "my_package.py").write_text(f"{source}\n\ndef build(classes):\n    return Plain(classes)\n")
     torch.save(odd_networks.Plain(4).state_dict(), root / "mine.pth")
@@ -114,17 +113,6 @@ def _write_models(root):
         done = call("rcil-export onnx", str(root / f"step{step}.safetensors"), "-o", str(graph), "--size", "64x96")
         assert done.code == 0, done.err
     shutil.copy(root / "before" / "model.onnx", root / "model.onnx")
-
-
-def _write_coco(root):
-    names = sorted(path.name for path in (root / "photos").iterdir())
-    polygon = {"category_id": 1, "segmentation": [[5, 5, 20, 5, 20, 20, 5, 20]], "iscrowd": 0}
-    document = {
-        "images": [{"id": i, "file_name": name, "width": 96, "height": 64} for i, name in enumerate(names)],
-        "categories": [{"id": 1, "name": "forklift"}],
-        "annotations": [{"id": i, "image_id": i, **polygon} for i in range(len(names))],
-    }
-    (root / "annotations.json").write_text(json.dumps(document))
 
 
 @pytest.fixture

@@ -35,11 +35,7 @@ def int8(runtime="cpu"):
 
 @pytest.mark.parametrize(
     ("runtime", "vnni", "bits", "head"),
-    [
-        ("cpu", "yes", 8, "deeplabv3"),
-        ("cpu", "no", 7, "deeplabv3plus"),
-        ("tensorrt", "auto", 8, "deeplabv3plus"),
-    ],
+    [("cpu", "yes", 8, "deeplabv3"), ("cpu", "no", 7, "deeplabv3plus"), ("tensorrt", "auto", 8, "deeplabv3plus")],
 )
 def test_int8_is_measured_and_described(runtime, vnni, bits, head):
     model, metadata = described("resnet18", 1, head=head)

@@ -17,10 +17,7 @@ from rcil_export.run import run_export
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [
-        ("small", "step0.logits_up"),
-        pytest.param("large", "step0_large.logits_up_every16", marks=pytest.mark.slow),
-    ],
+    [("small", "step0.logits_up"), pytest.param("large", "step0_large.logits_up_every16", marks=pytest.mark.slow)],
 )
 def test_an_imported_checkpoint_gives_the_official_logits_through_onnx_runtime(tmp_path, name, expected):
     source = tmp_path / "official.pth"

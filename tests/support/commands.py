@@ -32,6 +32,7 @@ from rcil.core.signing import sign
 from rcil.model.architecture import Architecture
 from rcil.model.metadata import Metadata, class_table
 from rcil.nn import build
+from tools.site.commands import leaves
 
 SCRIPTS = {
     name: get_command(module.app)
@@ -112,16 +113,9 @@ def words_of(command: str) -> list[str]:
     return [word.lstrip("@%") for word in COMMANDS[command].split()]
 
 
-def leaves(command: Any, path: str) -> dict[str, Any]:
-    """All commands below one by their names; groups that do something by themselves count."""
-    inner = getattr(command, "commands", {})
-    own = {path: command} if not inner or command.invoke_without_command else {}
-    return own | {name: leaf for word, below in inner.items() for name, leaf in leaves(below, f"{path} {word}").items()}
-
-
 def all_commands() -> dict[str, Any]:
     """The commands of the three scripts by name."""
-    return {name: leaf for script, top in SCRIPTS.items() for name, leaf in leaves(top, script).items()}
+    return {name: leaf for script, top in SCRIPTS.items() for name, leaf in leaves(top, script)}
 
 
 def make_world(root: Path) -> Path:
@@ -143,7 +137,7 @@ def make_world(root: Path) -> Path:
     make_clip(root / "clip.mp4", 4)
     _write_pictures(root)
     _write_tasks(root)
-    _write_coco(root)
+    write_coco(root / "coco.json", root / "photos", "cone")
     torch.save(state_dict(TINY["keys_step0"]), root / "weights.pth")
     done = call("rcil-export onnx", str(root / "model.safetensors"), "-o", str(root / "fixed.onnx"), "--size", "64x96")
     assert done.code == 0, done.err
@@ -155,17 +149,16 @@ def _write_pictures(root: Path) -> None:
     cv2.imwrite(str(root / "mask.png"), np.ones((40, 60), np.uint8))
 
 
-def _write_coco(root: Path) -> None:
-    names = sorted(path.name for path in (root / "photos").iterdir())
-    box = [5, 5, 20, 5, 20, 20, 5, 20]
+def write_coco(path: Path, photos: Path, label: str) -> None:
+    """A box of one class in every image of a folder."""
+    names = sorted(photo.name for photo in photos.iterdir())
+    box = {"category_id": 1, "segmentation": [[5, 5, 20, 5, 20, 20, 5, 20]], "iscrowd": 0}
     document = {
         "images": [{"id": i, "file_name": name, "width": 96, "height": 64} for i, name in enumerate(names)],
-        "categories": [{"id": 1, "name": "cone"}],
-        "annotations": [
-            {"id": i, "image_id": i, "category_id": 1, "segmentation": [box], "iscrowd": 0} for i in range(len(names))
-        ],
+        "categories": [{"id": 1, "name": label}],
+        "annotations": [{"id": i, "image_id": i, **box} for i in range(len(names))],
     }
-    (root / "coco.json").write_text(json.dumps(document))
+    path.write_text(json.dumps(document))
 
 
 def _write_tasks(root: Path) -> None:

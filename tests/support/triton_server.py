@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -97,39 +96,6 @@ def read_by_triton(text: str) -> dict[str, Any]:
     spec.loader.exec_module(schema)
     config = text_format.Parse(text, schema.ModelConfig())
     return json_format.MessageToDict(config, preserving_proto_field_name=True)
-
-
-def parse_pbtxt(text: str) -> dict[str, Any]:
-    """Protobuf text as nested dictionaries and lists; no field may come twice."""
-    tokens = re.findall(r'"(?:[^"\\]|\\.)*"|[\w.+-]+|[\[\]{}:,]', re.sub(r"^#.*", "", text, flags=re.MULTILINE))
-
-    def value() -> Any:
-        token = tokens.pop(0)
-        if token == "{":
-            return message()
-        if token == "[":
-            items = []
-            while tokens[0] != "]":
-                items.append(value())
-                if tokens[0] == ",":
-                    tokens.pop(0)
-            tokens.pop(0)
-            return items
-        return token[1:-1] if token[0] == '"' else int(token) if re.fullmatch(r"-?\d+", token) else token
-
-    def message() -> dict[str, Any]:
-        fields: dict[str, Any] = {}
-        while tokens and tokens[0] != "}":
-            name = tokens.pop(0)
-            if tokens[0] == ":":
-                tokens.pop(0)
-            assert name not in fields, f"{name} comes twice"
-            fields[name] = value()
-        if tokens:
-            tokens.pop(0)
-        return fields
-
-    return message()
 
 
 def tool(name: str) -> ModuleType:

@@ -15,17 +15,17 @@ def test_rows_are_added_and_replaced():
 
 def test_other_parts_of_the_page_stay(tmp_path, monkeypatch):
     page = tmp_path / "networks.md"
-    page.write_text(f"before\n{networks.BEGIN}{networks.END}after\n")
+    page.write_text("before\n<!-- table -->\n<!-- end of table -->\nafter\n")
     monkeypatch.setattr(networks, "PAGE", page)
     monkeypatch.setattr(networks, "row_of", lambda factory, args: [*HEAD, f"| {factory} | 1 |"])
     networks.main(["unet"])
     row = "| segmentation_models_pytorch:Unet | 1 |"
     assert page.read_text().splitlines() == [
         "before",
-        networks.BEGIN.strip(),
+        "<!-- table -->",
         *HEAD,
         row,
-        networks.END.strip(),
+        "<!-- end of table -->",
         "after",
     ]
 

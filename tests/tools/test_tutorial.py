@@ -5,7 +5,8 @@ import subprocess
 import pytest
 
 from tools import tutorial
-from tools.tutorial import MODULES, PAGE, commands, filled, line_with, parts, run
+from tools.pages import filled, part
+from tools.tutorial import MODULES, PAGE, commands, line_with, parts, run
 
 TEXT = "a\n<!-- check -->\nold\n<!-- end of check -->\nb\n"
 
@@ -23,6 +24,7 @@ def test_the_page_has_commands_without_tuning_and_all_parts():
 def test_parts_are_replaced_and_the_rest_stays():
     once = filled(TEXT, {"check": ["x", "y"]})
     assert once == "a\n<!-- check -->\nx\ny\n<!-- end of check -->\nb\n" == filled(once, {"check": ["x", "y"]})
+    assert part(once, "check") == ["x", "y"]
     with pytest.raises(SystemExit, match="no part 'other'"):
         filled(TEXT, {"other": []})
 

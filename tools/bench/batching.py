@@ -12,9 +12,7 @@ Examples:
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import random
 import sys
 import tempfile
@@ -24,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from serve_http import export, served
+from ratios import options_of, write_numbers
+from serve_http import export, serving
 
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import parse_shape, parse_size
@@ -73,7 +72,7 @@ def rate(address: str, image: np.ndarray, clients: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--width", type=int, default=8, help="width of the ResNet-18 that is served (default 8)")
     parser.add_argument("--size", default="128x128", help="height x width (default 128x128)")
     parser.add_argument("--batch", type=int, default=8, help="largest batch (default 8)")
@@ -81,7 +80,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads of the model (default 1)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--triton", type=Path, metavar="FOLDER", help="a real Triton server")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     height, width = parse_size(arguments.size)
     image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
@@ -92,8 +90,8 @@ def main() -> None:
         interface = Interface(shape=parse_shape(arguments.size, None, f"1:1:{arguments.batch}"))
         metadata = export(path, arguments.width, interface)
         addresses = {
-            "one by one": f"{stack.enter_context(served(single, arguments.threads))}/rcil",
-            "batched": f"{stack.enter_context(served(path, arguments.threads, arguments.batch))}/rcil",
+            "one by one": f"{stack.enter_context(serving(single, arguments.threads))[0]}/rcil",
+            "batched": f"{stack.enter_context(serving(path, arguments.threads, arguments.batch))[0]}/rcil",
         }
         if arguments.triton:
             options = {"queue": Queue(timeout_ms=60_000), "serving": Serving(threads=arguments.threads)}
@@ -108,9 +106,8 @@ def main() -> None:
     for name, values in rates.items():
         low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
         print(f"  {name:12} {middle:7.1f} ({low:.1f} to {high:.1f})")
-    if arguments.json:
-        document = {"arguments": {**vars(arguments), "json": None, "triton": bool(arguments.triton)}, "rates": rates}
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    document = {"arguments": {**vars(arguments), "json": None, "triton": bool(arguments.triton)}, "rates": rates}
+    write_numbers(arguments.json, document)
 
 
 if __name__ == "__main__":

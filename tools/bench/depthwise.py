@@ -10,15 +10,12 @@ Examples:
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
-from pathlib import Path
 
 import torch
 from pcd import summary
-from ratios import paired, record
+from ratios import options_of, paired, record, write_numbers
 from torch import Tensor, nn
 
 from rcil.model.architecture import Architecture
@@ -43,12 +40,11 @@ def one_step(model: Segmenter, images: Tensor) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--crop", type=int, default=128)
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
@@ -72,8 +68,7 @@ def main() -> None:
     ratio = statistics.median(b / a for a, b in zip(mine, plain, strict=True))
     print(f"a training step is {ratio:.2f} times faster (median of {arguments.rounds} pairs)")
     record("depthwise", {"torch / here": paired(plain, mine)})
-    if arguments.json:
-        arguments.json.write_text(json.dumps({**times, "ratio": ratio}, indent=2))
+    write_numbers(arguments.json, {**times, "ratio": ratio})
 
 
 if __name__ == "__main__":

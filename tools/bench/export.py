@@ -13,7 +13,6 @@ Examples:
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -26,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from ratios import Ratio, record
+from ratios import Ratio, options_of, record, write_numbers
 
 from rcil.checkpoint.file import save
 from rcil.model.architecture import Architecture
@@ -139,12 +138,11 @@ def whole_export(backbone: str, size: tuple[int, int]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--backbone", default="resnet101")
     parser.add_argument("--size", default="512x512", help="height x width (default 512x512)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     parser.add_argument("--whole", action="store_true", help="measure one whole export with all its checks instead")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -189,9 +187,8 @@ def main() -> None:
     }
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak memory of this script {peak:.1f} GiB")
-    if arguments.json:
-        document = {"arguments": {**vars(arguments), "json": None}, "forms": rows, "upsampling": shares}
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    document = {"arguments": {**vars(arguments), "json": None}, "forms": rows, "upsampling": shares}
+    write_numbers(arguments.json, document)
 
 
 if __name__ == "__main__":

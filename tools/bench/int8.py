@@ -10,8 +10,6 @@ Example:
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+from ratios import options_of, write_numbers
 
 from rcil.checkpoint.file import load_for_inference
 from rcil.nn import fold
@@ -107,11 +106,10 @@ def at_nearest_steps(document: onnx.ModelProto, exact: onnx.ModelProto) -> onnx.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("images", type=Path, help="site folder; the val split measures, the rest calibrates")
     parser.add_argument("--size", default="512x512", help="height x width (default 512x512)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     model, metadata = load_for_inference(arguments.checkpoint)
     interface = Interface(shape=InputShape.of(*parse_size(arguments.size)), precision="int8", runtime="cpu")
@@ -140,8 +138,7 @@ def main() -> None:
                 rows.append({"method": method, "bits": bits, "rounding": rounding, **found})
                 values = ", ".join(f"{name} {found[name]:.2f}" for name in sorted(found))
                 print(f"{method:11} {bits} bits  {rounding:26} {values}", flush=True)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    write_numbers(arguments.json, rows)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ Examples:
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -21,7 +19,7 @@ import cv2
 import numpy as np
 import torch
 from pcd import summary
-from ratios import paired, record
+from ratios import options_of, paired, record, write_numbers
 from workers import processor_seconds
 
 from rcil.data.site import read_site
@@ -40,14 +38,13 @@ def one_epoch(crops: Crops, epoch: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--size", default="480x640", help="height x width of the images (default 480x640)")
     parser.add_argument("--crop", type=int, default=512)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--workers", default="0,1,2", help="comma-separated numbers of processes (default 0,1,2)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
@@ -75,8 +72,7 @@ def main() -> None:
         "loader",
         {f"{number} workers / {numbers[0]}": paired(rates[number], rates[numbers[0]]) for number in numbers[1:]},
     )
-    if arguments.json:
-        arguments.json.write_text(json.dumps({str(number): runs for number, runs in found.items()}, indent=1))
+    write_numbers(arguments.json, {str(number): runs for number, runs in found.items()})
 
 
 if __name__ == "__main__":

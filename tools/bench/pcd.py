@@ -24,23 +24,21 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import platform
 import statistics
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from ratios import paired, record
+from ratios import options_of, paired, record, write_numbers
 from torch.nn import functional as F
 
 from rcil.core.log import resident_bytes, take_peak
 from rcil.losses import WINDOWS, channel_distance, spatial_distance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -145,11 +143,10 @@ def peak_mb(job: tuple[str, int, tuple[int, int, int], int]) -> float:
     return growth_mb(lambda: run(variant, new, old))
 
 
-def measure_memory(batch: int, shape: tuple[int, int, int], threads: int) -> dict[str, float]:
-    """Peak growth in MB of both variants, each in its own process."""
+def in_fresh_processes(measure: Callable[[Any], float], jobs: Sequence[Any]) -> list[float]:
+    """What a function returns for each job, each in its own process."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        jobs = [(variant, batch, shape, threads) for variant in VARIANTS]
-        return dict(zip(VARIANTS, pool.map(peak_mb, jobs, chunksize=1), strict=True))
+        return pool.map(measure, jobs, chunksize=1)
 
 
 def row(name: str, result: dict[str, Any]) -> str:
@@ -176,14 +173,13 @@ def crop_seconds(report: dict[str, Any], crop: int) -> tuple[list[float], list[f
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
     parser.add_argument("--batch", type=int, default=4, help="samples per map (default 4)")
     parser.add_argument("--rounds", type=int, default=3, help="plain runs per shape, each with 3 fast ones (default 3)")
     parser.add_argument("--crops", type=int, nargs="+", choices=sorted(SHAPES), default=sorted(SHAPES))
     parser.add_argument("--quick", action="store_true", help="crop 256 only, one round")
     parser.add_argument("--no-memory", action="store_true", help="skip the memory measurement")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.crops, arguments.rounds = [256], 1
@@ -211,14 +207,14 @@ def main() -> None:
             name = "x".join(map(str, shape))
             results[name] = time_shape(arguments.batch, shape, arguments.rounds)
             if not arguments.no_memory:
-                results[name]["memory_mb"] = measure_memory(arguments.batch, shape, arguments.threads)
+                jobs = [(variant, arguments.batch, shape, arguments.threads) for variant in VARIANTS]
+                results[name]["memory_mb"] = dict(zip(VARIANTS, in_fresh_processes(peak_mb, jobs), strict=True))
             print(row(name, results[name]), flush=True)
         total = totals(list(results.values()))
         print(f"crop {crop}: plain {total['plain_ms']:.0f} ms, fast {total['fast_ms']:.0f} ms, {total['speedup']:.1f}x")
         report["crops"][str(crop)] = {"shapes": results, "total": total}
     record("pcd", {f"plain / fast, crop {crop}": paired(*crop_seconds(report, crop)) for crop in arguments.crops})
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_numbers(arguments.json, report)
 
 
 if __name__ == "__main__":

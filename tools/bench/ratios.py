@@ -70,6 +70,19 @@ def record(bench: str, ratios: Mapping[str, Ratio], folder: Path = MEASURED) -> 
     (folder / f"{bench.replace(' ', '-')}.json").write_text(json.dumps({"bench": bench, **document}, indent=1) + "\n")
 
 
+def options_of(description: str | None) -> argparse.ArgumentParser:
+    """The options of a benchmark: --json, besides those that it adds itself."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
+    return parser
+
+
+def write_numbers(path: Path | None, numbers: object) -> None:
+    """Write what a benchmark measured, if --json is given."""
+    if path is not None:
+        path.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+
+
 def machine() -> str:
     """What the ratios may depend on."""
     return f"{platform.machine()}, {os.cpu_count()} cores"

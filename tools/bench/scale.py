@@ -16,20 +16,17 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-import onnxruntime
 import torch
-from pcd import growth_mb, summary
-from ratios import Ratio, record
+from pcd import growth_mb, in_fresh_processes, summary
+from ratios import Ratio, options_of, record, write_numbers
 
 from rcil.checkpoint.file import save
 from rcil.data import scan
@@ -46,6 +43,7 @@ from rcil_export.graph.export import to_onnx
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.onnx_file import write_onnx
 from rcil_export.graph.shapes import InputShape
+from rcil_export.runtime.sessions import open_session
 
 BATCH = 4
 CLASSES, SIZES, IMAGES = (2, 10, 30, 100, 300), (128, 256, 384, 512), (100, 1000, 10000)
@@ -99,9 +97,7 @@ def inference(backbone: str, side: int) -> Callable[[], None]:
     """One image through ONNX Runtime, bytes to mask."""
     folded = fold(network(backbone, 20).eval())[0]
     document = to_onnx(folded, described(folded), Interface(shape=InputShape.of(side, side), runtime="cpu"))
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(document.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = open_session(document, torch.get_num_threads())
     image = np.zeros((1, side, side, 3), np.uint8)
     return lambda: session.run(None, {"image": image})
 
@@ -126,16 +122,11 @@ def peak_mb(job: tuple[str, int, int, int]) -> float:
     return growth_mb(lambda: [step() for _ in range(2)])
 
 
-def peaks(jobs: Sequence[tuple[str, int, int, int]]) -> list[float]:
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        return pool.map(peak_mb, jobs, chunksize=1)
-
-
 def by_classes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     name, crop, side = arguments.backbone, 128, 256
     train = in_turns({n: training_step(name, n, crop) for n in CLASSES}, arguments.rounds)
     export = in_turns({n: exporting(name, n, side) for n in CLASSES}, arguments.rounds)
-    memory = peaks([(name, n, crop, arguments.threads) for n in CLASSES])
+    memory = in_fresh_processes(peak_mb, [(name, n, crop, arguments.threads) for n in CLASSES])
     rows = []
     for n, peak in zip(CLASSES, memory, strict=True):
         needed = cost(fold(network(name, n).eval())[0], (side, side))
@@ -185,7 +176,7 @@ def by_size(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     train = in_turns({side: training_step(name, 20, side) for side in SIZES}, arguments.rounds)
     export = in_turns({side: exporting(name, 20, side) for side in SIZES}, arguments.rounds)
     infer = in_turns({side: inference(name, side) for side in SIZES}, 3 * arguments.rounds)
-    memory = peaks([(name, 20, side, arguments.threads) for side in SIZES])
+    memory = in_fresh_processes(peak_mb, [(name, 20, side, arguments.threads) for side in SIZES])
     return [
         {
             "side": side,
@@ -268,13 +259,12 @@ def growth(first: dict[str, float], last: dict[str, float]) -> Ratio:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"all by default: {', '.join(SECTIONS)}")
     parser.add_argument("--backbone", default="efficientnet_lite0")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5, help="rounds after one warm-up (default 5)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     report = {name: SECTIONS[name](arguments) for name in arguments.sections or SECTIONS}
@@ -292,8 +282,7 @@ def main() -> None:
             if isinstance(value, dict)
         },
     )
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_numbers(arguments.json, report)
 
 
 if __name__ == "__main__":

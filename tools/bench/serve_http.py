@@ -15,7 +15,6 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -30,7 +29,7 @@ import cv2
 import httpx
 import numpy as np
 import torch
-from ratios import Ratio, record
+from ratios import Ratio, options_of, record, write_numbers
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
 from rcil.model.architecture import Architecture
@@ -65,13 +64,6 @@ def export(path: Path, width: int, interface: Interface) -> Metadata:
     metadata = Metadata(architecture=model.arch, classes=class_table(names))
     write_onnx(path, to_onnx(fold(model.eval())[0], metadata, interface))
     return metadata
-
-
-@contextmanager
-def served(model: Path, threads: int, max_batch: int = 1) -> Iterator[str]:
-    """Serve the model in another process; yields its address."""
-    with serving(model, threads, max_batch) as (address, _):
-        yield address
 
 
 @contextmanager
@@ -163,13 +155,12 @@ def concurrently(model: Path, arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--width", type=int, default=20, help="width of the ResNet-18 that is served (default 20)")
     parser.add_argument("--size", default="720x1280", help="height x width (default 720x1280)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--clients", type=int, metavar="N", help="measure N clients at the same time instead")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     size = parse_size(arguments.size)
     image = make_scene(0, 0, size=size).image
@@ -181,7 +172,7 @@ def main() -> None:
             concurrently(path, arguments)
             return
         backend = open_backend(path, "cpu", arguments.threads)
-        with served(path, arguments.threads) as address, httpx.Client(base_url=f"http://{address}") as uploads:
+        with serving(path, arguments.threads) as (address, _), httpx.Client(base_url=f"http://{address}") as uploads:
             client = InferenceServerClient(address, network_timeout=600)
             wanted = [InferRequestedOutput("mask", binary_data=True)]
 
@@ -222,9 +213,8 @@ def main() -> None:
     record("serve http", {f"local / {name}": ratio.inverse for name, ratio in ratios.items()})
     if rows["local"]["p50_ms"] < MIN_MS:
         print(f"  the model takes less than {MIN_MS} ms: choose a larger --size or --width for the share of HTTP")
-    if arguments.json:
-        document = {"arguments": {**vars(arguments), "json": None}, "times": rows}
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    document = {"arguments": {**vars(arguments), "json": None}, "times": rows}
+    write_numbers(arguments.json, document)
 
 
 if __name__ == "__main__":

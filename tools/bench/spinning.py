@@ -18,10 +18,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from pathlib import Path
 from typing import Any
 
-from ratios import Ratio, paired, record
+from ratios import Ratio, options_of, paired, record, write_numbers
 from workers import Worker, competitors, shown, spread
 
 LIBGOMP = 300_000
@@ -74,7 +73,7 @@ def measure(workers: dict[str, Worker], arguments: argparse.Namespace) -> dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--runtime", choices=("torch", "onnxruntime"), default="torch")
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="spin counts, the reference first")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="start N competing processes")
@@ -83,7 +82,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=2, help="steps in a row per round")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     workers = start_workers(arguments)
@@ -101,10 +99,9 @@ def main() -> None:
         f"spinning, {arguments.runtime}, {arguments.busy} competitors",
         {f"{name} instead of {next(iter(variants))}": Ratio(**found["speedup"]) for name, found in others},
     )
-    if arguments.json is not None:
-        settings = {name: str(value) for name, value in vars(arguments).items()}
-        document = {"settings": settings, "load_average": load, "variants": variants}
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+    settings = {name: str(value) for name, value in vars(arguments).items()}
+    document = {"settings": settings, "load_average": load, "variants": variants}
+    write_numbers(arguments.json, document)
 
 
 if __name__ == "__main__":

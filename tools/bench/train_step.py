@@ -29,8 +29,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import multiprocessing
 import statistics
 import subprocess
 import tempfile
@@ -41,7 +39,7 @@ from typing import Any
 
 import pcd as pcd_bench
 import torch
-from ratios import Ratio, paired, record
+from ratios import Ratio, options_of, paired, record, write_numbers
 from torch import Tensor
 from workers import Worker, competitors, shown, spread
 
@@ -201,7 +199,7 @@ def print_versions(report: dict[str, Any]) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--against", metavar="REVISION", help="compare with the code of this commit")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="what to train, with --against")
     parser.add_argument("--compile", action="store_true", help="also try torch.compile, with --against")
@@ -212,7 +210,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of all variants after one warm-up (default 3)")
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
     parser.add_argument("--no-memory", action="store_true", help="skip the memory measurement")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     arguments = parser.parse_args()
     arguments.backbone = arguments.backbone or ("efficientnet_lite0" if arguments.against else "resnet50")
     return arguments
@@ -232,9 +229,8 @@ def main() -> None:
                 for measure in ("speedup", "cpu_saving")
             },
         )
-        if arguments.json is not None:
-            settings = {k: str(v) for k, v in vars(arguments).items()}
-            arguments.json.write_text(json.dumps({"settings": settings, "steps": found}, indent=1) + "\n")
+        settings = {k: str(v) for k, v in vars(arguments).items()}
+        write_numbers(arguments.json, {"settings": settings, "steps": found})
         return
     torch.set_num_threads(arguments.threads)
     steps = make_steps(arguments)
@@ -254,9 +250,8 @@ def main() -> None:
     report["research_over_here"] = medians["research"] / medians["here"]
     report["here_over_plain"] = medians["here"] / medians["plain"]
     if not arguments.no_memory:
-        with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-            jobs = [(name, arguments) for name in steps]
-            report["peak_mb"] = dict(zip(steps, pool.map(peak_mb, jobs, chunksize=1), strict=True))
+        peaks = pcd_bench.in_fresh_processes(peak_mb, [(name, arguments) for name in steps])
+        report["peak_mb"] = dict(zip(steps, peaks, strict=True))
     for name, result in report["variants"].items():
         memory = f", peak {report['peak_mb'][name]:.0f} MB" if "peak_mb" in report else ""
         print(f"{name:>9}: {result['median_ms']:8.0f} ± {result['iqr_ms']:.0f} ms{memory}")
@@ -264,8 +259,7 @@ def main() -> None:
     print(f"relative difference of the two RCIL losses {report['loss_difference']:.1e}")
     here = seconds["here"]
     record("train step", {f"{name} / here": paired(seconds[name], here) for name in ("research", "plain")})
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_numbers(arguments.json, report)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,6 @@ processes that keep all cores busy.
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import tempfile
 from collections.abc import Callable
@@ -34,7 +32,7 @@ import av
 import cv2
 import numpy as np
 import torch
-from ratios import paired, record
+from ratios import options_of, paired, record, write_numbers
 from video_cost import NAMES, SIZE, Costs, large_areas, preset_costs, show_decoding, spread, stage_costs, transcode
 
 from rcil.hardware.cpu import keep_freed_memory
@@ -124,14 +122,13 @@ class FreeRequest(VideoRequest):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--frames", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--size", default="512x896", help="height x width of the model's input (default 512x896)")
     parser.add_argument("--cost", action="store_true", help="measure everything but the model")
     parser.add_argument("--decoding", action="store_true", help="measure decoding next to other work")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     keep_freed_memory()
     cv2.setNumThreads(options.threads)
@@ -191,8 +188,7 @@ def main() -> None:
         label: paired(times[theirs], times[ours]) for label, ours, theirs in RATIOS if ours in times and theirs in times
     }
     record(f"video, {options.size}", found)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_numbers(options.json, report)
 
 
 RATIOS = (

@@ -76,12 +76,7 @@ class HangError(BaseException):
 
 
 def run_inputs(
-    reader: Reader,
-    numbers: Iterable[int],
-    seed: int,
-    limits: Limits,
-    tally: Tally,
-    report: Callable[[Failure], None],
+    reader: Reader, numbers: Iterable[int], seed: int, limits: Limits, tally: Tally, report: Callable[[Failure], None]
 ) -> None:
     """Read every input of `numbers`; `tally` is updated, and `report` is called with every failure."""
     with _scratch() as folder, _alarm():

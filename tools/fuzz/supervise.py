@@ -52,11 +52,7 @@ class Result:
 
 
 def supervise(
-    reader: str,
-    numbers: range,
-    seed: int,
-    limits: Limits,
-    progress: Callable[[Result], None] = lambda result: None,
+    reader: str, numbers: range, seed: int, limits: Limits, progress: Callable[[Result], None] = lambda result: None
 ) -> Result:
     """Run a reader's inputs in a child process; if an input ends it, a new process continues with the next input."""
     result = Result(reader)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import cv2
 
-from rcil.core.files import replacing, sha256_of
+from rcil.core.files import copy_file, sha256_of
 from rcil.scenes import make_scene
 from tools.kill.clients import ask, clients
 from tools.kill.models import write_checkpoint
@@ -138,8 +138,7 @@ def _reload_alive(model: Path, exported: list[Path], log: Path, image: bytes, kn
 
 def _swap(process: subprocess.Popen[bytes], model: Path, source: Path) -> None:
     """Replace the model file atomically, and send SIGHUP to the server."""
-    with replacing(model) as part:
-        shutil.copyfile(source, part)
+    copy_file(source, model)
     process.send_signal(signal.SIGHUP)
 
 

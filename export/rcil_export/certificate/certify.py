@@ -35,6 +35,8 @@ from rcil_export.resources import part
 from rcil_export.timing.interleaved import LatencyOptions
 
 TITLE = "No extra cost over a plain network"
+GRAPH, WEIGHTS = "Same graph as the plain network", "Same weights as the checkpoint's, computed a second time"
+SAME_NODES, SAME_NUMBERS = "the same node for node", "equal but for the last bit"
 MAX_LISTED = 3
 """Layers with other weights that a line lists."""
 MAX_IN_DOCUMENT = 50
@@ -131,10 +133,10 @@ def graph_item(own: onnx.ModelProto, twin: onnx.ModelProto) -> Item:
     difference, nodes = first_difference(own, twin), len(own.graph.node)
     return Item(
         "graph",
-        "Same graph as the plain network",
+        GRAPH,
         difference is None,
         difference or f"{nodes} nodes, all with the same op, attributes, settings, wiring, types and shapes",
-        "the same node for node",
+        SAME_NODES,
         {"nodes": nodes, "plain_nodes": len(twin.graph.node)},
         kind="proved",
     )
@@ -147,10 +149,10 @@ def weights_item(own: onnx.ModelProto, twin: onnx.ModelProto) -> Item:
     text = "; ".join(map(str, found[:MAX_LISTED])) + ("; and more" if len(found) > MAX_LISTED else "")
     return Item(
         "weights",
-        "Same weights as the checkpoint's, computed a second time",
+        WEIGHTS,
         not found,
         text or f"{numbers} weights and biases, each within one rounding of its format",
-        "equal but for the last bit",
+        SAME_NUMBERS,
         {"differences": [difference.as_document() for difference in found]},
         kind="proved",
     )
@@ -158,10 +160,7 @@ def weights_item(own: onnx.ModelProto, twin: onnx.ModelProto) -> Item:
 
 def cost_items(own: onnx.ModelProto, expected: Counts, shape: tuple[int, ...]) -> list[Item]:
     """Parameters and multiply-accumulates: counted in the delivered graph, and calculated from the architecture."""
-    titles = {
-        "parameters": "Parameters",
-        "macs": f"Multiply-accumulates at {expected.size[0]}x{expected.size[1]}",
-    }
+    titles = {"parameters": "Parameters", "macs": "Multiply-accumulates at {}x{}".format(*expected.size)}
     wanted = {"parameters": expected.parameters, "macs": expected.macs}
     try:
         counted = dict(zip(titles, parameters_and_macs(own, shape), strict=True))
@@ -200,16 +199,7 @@ def _write_at_size(path: Path, document: onnx.ModelProto, shape: tuple[int, ...]
 
 def _not_replayed(precision: Precision) -> list[Item]:
     why = f"not proved: how {precision} was chosen is not on record, so the conversion cannot be repeated"
-    return [
-        Item("graph", "Same graph as the plain network", None, why, "the same node for node"),
-        Item(
-            "weights",
-            "Same weights as the checkpoint's, computed a second time",
-            None,
-            why,
-            "equal but for the last bit",
-        ),
-    ]
+    return [Item("graph", GRAPH, None, why, SAME_NODES), Item("weights", WEIGHTS, None, why, SAME_NUMBERS)]
 
 
 def engine_item(
@@ -233,10 +223,7 @@ def engine_item(
             first = _built(own, Path(folder) / "built.engine", options)
             one_input = not build_both and filecmp.cmp(own, plain, shallow=False)
             second = first if one_input else _built(plain, Path(folder) / "built.engine", options)
-        except (
-            MissingDependencyError,
-            ConfigError,
-        ) as error:  # not installed, or unknown GPUs
+        except (MissingDependencyError, ConfigError) as error:  # not installed, or unknown GPUs
             return Item(key, title, None, f"not built: {error.message}", required, {"remedy": error.hint})
         except EngineError as error:
             return Item(key, title, False, f"not built: {error.message}", required, {"remedy": error.hint})

@@ -23,7 +23,7 @@ from rcil_export.certificate.graph import (
     type_and_dims,
     type_of,
 )
-from rcil_export.graph.nodes import constants_of
+from rcil_export.graph.nodes import constants_of, label
 
 UNCOMPARED = {
     AttributeProto.GRAPH: "a subgraph",
@@ -96,13 +96,13 @@ def _first_node_difference(
         for key in dict.fromkeys([*facts_a, *facts_b]):
             if facts_a.get(key) != facts_b.get(key):
                 return (
-                    f"{_named(node_a)} and {_named(node_b)}: "
+                    f"{label(node_a)} and {label(node_b)}: "
                     f"{key} is {facts_a.get(key, 'absent')} and {facts_b.get(key, 'absent')}"
                 )
     if len(nodes_a) != len(nodes_b):
         longer, which = (nodes_a, "first") if len(nodes_a) > len(nodes_b) else (nodes_b, "second")
         extra = longer[min(len(nodes_a), len(nodes_b))]
-        return f"only the {which} graph has {_named(extra)}; the graphs have {len(nodes_a)} and {len(nodes_b)} nodes"
+        return f"only the {which} graph has {label(extra)}; the graphs have {len(nodes_a)} and {len(nodes_b)} nodes"
     unused_a, unused_b = _unused(view_a), _unused(view_b)
     return None if unused_a == unused_b else f"the constants that nobody reads are {unused_a} and {unused_b}"
 
@@ -138,7 +138,7 @@ def _first_type_difference(
         for name in view_a.nodes[index].output:
             types = view_a.type_of(name), view_b.type_of(name)
             if types[0] != types[1]:
-                return f"{_named(node_a)} and {_named(node_b)} give {types[0]} and {types[1]}"
+                return f"{label(node_a)} and {label(node_b)} give {types[0]} and {types[1]}"
     return None
 
 
@@ -164,10 +164,6 @@ def _constant(view: GraphView, name: str) -> str:
 def _unused(view: GraphView) -> list[str]:
     read = {name for node in view.nodes for name in node.input} | view.outputs
     return [_constant(view, name) for name in view.constants if name not in read]
-
-
-def _named(node: onnx.NodeProto) -> str:
-    return f"{node.name or node.output[0]} ({node.op_type})"
 
 
 @dataclass(frozen=True)
@@ -292,7 +288,7 @@ def first_hidden(document: onnx.ModelProto) -> str | None:
 
 def _in_nodes(graph: onnx.GraphProto) -> str | None:
     for node in graph.node:
-        where = f"at {node.name or (node.output[0] if node.output else '?')} ({node.op_type})"
+        where = f"at {label(node)}"
         for attribute in node.attribute:
             if attribute.type in UNCOMPARED:
                 return f"{UNCOMPARED[attribute.type]} {where}, in the attribute {attribute.name}"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil.core.errors import RcilError
-from rcil_export.graph.nodes import constants_of
+from rcil_export.graph.nodes import constants_of, with_declared_constants
 
 PARAMETERS_AT = {"Conv": (1, 2), "BatchNormalization": (1, 2)}
 """Inputs of a node that are trained parameters; the mean and variance of a norm are not."""
@@ -220,7 +220,7 @@ class GraphView:
     @cached_property
     def values(self) -> dict[str, onnx.ValueInfoProto]:
         """Types and shapes of all values; a graph that is not valid raises `InferenceError`."""
-        light = without_weights(self.plain)
+        light = with_declared_constants(self.plain)
         graph = onnx.shape_inference.infer_shapes(light, check_type=True, strict_mode=True, data_prop=True).graph
         return {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
 
@@ -240,28 +240,6 @@ class GraphView:
                 raise RcilError("the weights of a conv are computed, not stored", "Give a file that rcil-export wrote.")
             name = node.input[0]
         return name
-
-
-def without_weights(plain: onnx.ModelProto) -> onnx.ModelProto:
-    """Constants become inputs, so that shape inference copies no weights; those that shapes depend on stay.
-
-    These are integers, and the scales of a Resize.
-    """
-    scales = {node.input[2] for node in plain.graph.node if node.op_type == "Resize" and len(node.input) > 2}
-    light = onnx.ModelProto(ir_version=plain.ir_version)
-    light.opset_import.extend(plain.opset_import)
-    light.graph.name = plain.graph.name
-    light.graph.node.extend(plain.graph.node)
-    light.graph.input.extend(plain.graph.input)
-    light.graph.output.extend(plain.graph.output)
-    for tensor in plain.graph.initializer:
-        if tensor.data_type == TensorProto.INT64 or tensor.name in scales:
-            light.graph.initializer.add().CopyFrom(tensor)
-        else:
-            light.graph.input.add().CopyFrom(
-                helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            )
-    return light
 
 
 def dims_of(value: onnx.ValueInfoProto) -> list[int | str]:

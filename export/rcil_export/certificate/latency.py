@@ -108,9 +108,7 @@ def clock_for(options: LatencyOptions) -> Clock:
 
 
 def time_in_sessions(
-    opened: Callable[[int], Runs],
-    options: LatencyOptions,
-    seconds: float = LATENCY_SECONDS,
+    opened: Callable[[int], Runs], options: LatencyOptions, seconds: float = LATENCY_SECONDS
 ) -> list[dict[Clock, dict[str, list[float]]]]:
     """Seconds by pair of sessions, clock and graph.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rcil.checkpoint.file import check_tensors
 from rcil.classify.network import HeadSpec, ImageClassifier, build_classifier
@@ -65,7 +65,8 @@ def independent_twin(checkpoint: Path) -> Network | ImageClassifier:
 def attached_twin(checkpoint: Path, arch: AttachedArchitecture, names: list[str]) -> AttachedNetwork:
     """The user's own network before attaching, with a row for every class and a conv with bias for every norm."""
     norms = {unit.norm for unit in arch.units if unit.norm is not None}
-    eps = {name: float(part.eps) for name, part in _own_module(arch).named_modules() if name in norms}
+    parts = build_module(arch.factory, arch.args).named_modules()
+    eps = {name: float(part.eps) for name, part in parts if name in norms}
     twin = build_attached(arch.replace(rc=None, folded=True), [names])
     wanted = twin.tensors()
     with open_tensors(checkpoint) as tensors:
@@ -74,10 +75,6 @@ def attached_twin(checkpoint: Path, arch: AttachedArchitecture, names: list[str]
     check_tensors(wanted, values, checkpoint)
     twin.load_tensors(values, range(len(names)))
     return twin.eval()
-
-
-def _own_module(arch: AttachedArchitecture) -> nn.Module:
-    return build_module(arch.factory, arch.args)
 
 
 def plain_network(stored: Metadata) -> Segmenter | ImageClassifier:

@@ -24,7 +24,7 @@ Kernel = tuple[Array, Array | None]
 """Weight [O, I/groups, kh, kw] and bias [O] of a conv."""
 EPS = 1e-5
 LITE_BACKBONE_EPS = 1e-3
-"""EfficientNet-lite0 has TensorFlow's eps in its backbone; heads always have torch's."""
+"""EfficientNet-lites have TensorFlow's eps in their backbones; heads always have torch's."""
 
 
 class Tensors:
@@ -125,36 +125,16 @@ def attached_weights(
 
 def _attached_kernel(tensors: Tensors, arch: AttachedArchitecture, unit: Unit, eps: float) -> Kernel:
     """Weight and bias of a conv with its norm and both of its branches."""
-    if arch.folded or (arch.rc is None and unit.norm is None) or (not unit.rc and unit.norm is None):
-        return tensors[f"{unit.conv}.weight"], tensors.get(f"{unit.conv}.bias")
-    if arch.rc is None or not unit.rc:
-        return _conv_and_norm(tensors, unit.conv, eps)
-    kernels: list[Kernel] = []
-    for side, form in (("old", arch.rc.old), ("new", arch.rc.new)):
-        branch = f"{unit.conv}.{side}"
-        plain = form == "merged" or unit.norm is None
-        kernels.append(
-            (tensors[f"{branch}.weight"], tensors.get(f"{branch}.bias"))
-            if plain
-            else _conv_and_norm(tensors, branch, eps)
-        )
-    (old, old_bias), (new, new_bias) = kernels
-    eta = _share_of_old(tensors, arch.rc, unit.conv, len(old))
-    weight = _by_row(eta, old) + _by_row(1 - eta, new)
-    if old_bias is None or new_bias is None:
-        return weight, None
-    return weight, eta * old_bias + (1 - eta) * new_bias
-
-
-def _conv_and_norm(tensors: Tensors, unit: str, eps: float) -> Kernel:
-    """A conv followed by a batch norm with this eps."""
-    gamma, beta, mean, variance = (
-        tensors[f"{unit}.norm.{key}"] for key in ("weight", "bias", "running_mean", "running_var")
+    conv, rc = unit.conv, arch.rc
+    if arch.folded or (unit.norm is None and (rc is None or not unit.rc)):
+        return _plain(tensors, conv)
+    if rc is None or not unit.rc:
+        return _normalised(tensors, conv, eps)
+    old, new = (
+        _plain(tensors, branch) if form == "merged" or unit.norm is None else _normalised(tensors, branch, eps)
+        for branch, form in ((f"{conv}.old", rc.old), (f"{conv}.new", rc.new))
     )
-    scale = gamma / np.sqrt(variance + eps)
-    bias = tensors.get(f"{unit}.conv.bias")
-    shift = beta - scale * mean
-    return _by_row(scale, tensors[f"{unit}.conv.weight"]), shift if bias is None else shift + scale * bias
+    return _mixed(tensors, rc, conv, old, new)
 
 
 def _kernel(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
@@ -164,13 +144,20 @@ def _kernel(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
     if layer == "head.conv":
         return _proxies(tensors), None
     if arch.folded:
-        return tensors[f"{layer}.weight"], tensors.get(f"{layer}.bias")
+        return _plain(tensors, layer)
     if layer.endswith((".project.left", ".project.right")):
         return _summand(tensors, arch, layer)
     unit = layer.removesuffix(".0") if _is_sequence(tensors, layer) else layer
     if f"{unit}.conv.weight" in tensors:
-        return _normalised(tensors, arch, unit)
-    return _mixed(tensors, arch, unit)
+        return _normalised(tensors, unit, _eps(arch, unit), inplace=arch.norm != "batch")
+    if arch.rc is None:
+        raise CheckpointError(
+            f"the checkpoint has no conv for {unit}", "Check that the checkpoint's description is that of its network."
+        )
+    mixed = _mixed(tensors, arch.rc, unit, *(_branch(tensors, arch, f"{unit}.{side}") for side in ("old", "new")))
+    if not arch.rc.norm_after:
+        return mixed
+    return _absorbed(tensors, mixed, unit, _eps(arch, unit), inplace=arch.norm != "batch")
 
 
 def _is_sequence(tensors: Tensors, layer: str) -> bool:
@@ -178,30 +165,26 @@ def _is_sequence(tensors: Tensors, layer: str) -> bool:
     return not any(f"{layer}.{part}" in tensors for part in ("conv.weight", "new.weight", "new.conv.weight"))
 
 
-def _mixed(tensors: Tensors, arch: Architecture, unit: str) -> Kernel:
+def _plain(tensors: Tensors, layer: str) -> Kernel:
+    """A conv without a norm."""
+    return tensors[f"{layer}.weight"], tensors.get(f"{layer}.bias")
+
+
+def _mixed(tensors: Tensors, rc: RC, unit: str, old: Kernel, new: Kernel) -> Kernel:
     """Both branches in one kernel, eta * old + (1 - eta) * new, because convolution is linear in its kernel."""
-    if arch.rc is None:
-        raise CheckpointError(
-            f"the checkpoint has no conv for {unit}", "Check that the checkpoint's description is that of its network."
-        )
-    (old, old_bias), (new, new_bias) = (_branch(tensors, arch, f"{unit}.{side}") for side in ("old", "new"))
-    eta = _share_of_old(tensors, arch.rc, unit, len(old))
-    weight, bias = _by_row(eta, old) + _by_row(1 - eta, new), eta * old_bias + (1 - eta) * new_bias
-    if arch.rc.norm_after:
-        scale, shift = _scale_and_shift(tensors, arch, f"{unit}.norm")
-        return _by_row(scale, weight), scale * bias + shift
-    return weight, bias
+    eta = _share_of_old(tensors, rc, unit, len(old[0]))
+    weight = _by_row(eta, old[0]) + _by_row(1 - eta, new[0])
+    return weight, None if old[1] is None or new[1] is None else eta * old[1] + (1 - eta) * new[1]
 
 
-def _branch(tensors: Tensors, arch: Architecture, branch: str) -> tuple[Array, Array]:
+def _branch(tensors: Tensors, arch: Architecture, branch: str) -> Kernel:
     """A branch with a norm, a branch that is a conv with bias, or one without either, where a norm follows the sum."""
     assert arch.rc is not None
     if arch.rc.norm_after:
-        weight = tensors[f"{branch}.weight"]
-        return weight, np.zeros(len(weight))
+        return tensors[f"{branch}.weight"], None
     form = arch.rc.old if branch.endswith(".old") else arch.rc.new
     if form == "norm":
-        return _normalised(tensors, arch, branch)
+        return _normalised(tensors, branch, _eps(arch, branch), inplace=arch.norm != "batch")
     return tensors[f"{branch}.weight"], tensors[f"{branch}.bias"]
 
 
@@ -213,32 +196,39 @@ def _share_of_old(tensors: Tensors, rc: RC, unit: str, channels: int) -> Array:
     return np.full(channels, rc.old_weight if rc.mix == "fixed" else 0.5)
 
 
-def _normalised(tensors: Tensors, arch: Architecture, unit: str) -> tuple[Array, Array]:
+def _eps(arch: Architecture, unit: str) -> float:
+    return LITE_BACKBONE_EPS if arch.lite and unit.startswith("backbone.") else EPS
+
+
+def _normalised(tensors: Tensors, unit: str, eps: float, *, inplace: bool = False) -> Kernel:
     """A conv followed by its norm."""
-    scale, shift = _scale_and_shift(tensors, arch, f"{unit}.norm")
-    bias = tensors.get(f"{unit}.conv.bias")
-    return _by_row(scale, tensors[f"{unit}.conv.weight"]), shift if bias is None else shift + scale * bias
+    return _absorbed(tensors, _plain(tensors, f"{unit}.conv"), unit, eps, inplace=inplace)
+
+
+def _absorbed(tensors: Tensors, kernel: Kernel, unit: str, eps: float, *, inplace: bool) -> Kernel:
+    """A kernel followed by the norm of a unit."""
+    weight, bias = kernel
+    scale, shift = _scale_and_shift(tensors, f"{unit}.norm", eps, inplace=inplace)
+    return _by_row(scale, weight), shift if bias is None else shift + scale * bias
 
 
 def _summand(tensors: Tensors, arch: Architecture, layer: str) -> Kernel:
     """One of two convs whose sum is normalised; the left conv gets the whole shift."""
     parent = layer.rpartition(".")[0]
-    scale, shift = _scale_and_shift(tensors, arch, f"{parent}.norm")
+    scale, shift = _scale_and_shift(tensors, f"{parent}.norm", _eps(arch, parent), inplace=arch.norm != "batch")
     biases = (tensors.get(f"{parent}.{side}.bias") for side in ("left", "right"))
     total = sum((scale * bias for bias in biases if bias is not None), shift)
     return _by_row(scale, tensors[f"{layer}.weight"]), total if layer.endswith(".left") else None
 
 
-def _scale_and_shift(tensors: Tensors, arch: Architecture, norm: str) -> tuple[Array, Array]:
+def _scale_and_shift(tensors: Tensors, norm: str, eps: float, *, inplace: bool) -> tuple[Array, Array]:
     """Scale and shift of a norm in evaluation mode: (x - mean) / sqrt(variance + eps) * gamma + beta.
 
     The norms of inplace-ABN ignore the sign of gamma and add eps to it.
     """
-    lite = arch.lite and norm.startswith("backbone.")
-    eps = LITE_BACKBONE_EPS if lite else EPS
-    gamma, beta = tensors[f"{norm}.weight"], tensors[f"{norm}.bias"]
-    mean, variance = tensors[f"{norm}.running_mean"], tensors[f"{norm}.running_var"]
-    if arch.norm != "batch":
+    keys = ("weight", "bias", "running_mean", "running_var")
+    gamma, beta, mean, variance = (tensors[f"{norm}.{key}"] for key in keys)
+    if inplace:
         gamma = np.abs(gamma) + eps
     scale = gamma / np.sqrt(variance + eps)
     return scale, beta - scale * mean

@@ -29,12 +29,7 @@ from rcil.model.metadata import Metadata
 from rcil.nn import Segmenter
 from rcil.nn.classifier import IncrementalClassifier
 from rcil.nn.units.convnorm import ConvNorm, ConvSum
-from rcil_export.checks.artefact import (
-    Artefact,
-    CheckpointArtefact,
-    OnnxArtefact,
-    run_session,
-)
+from rcil_export.checks.artefact import Artefact, CheckpointArtefact, OnnxArtefact, run_session
 from rcil_export.graph.interface import INPUT_NAME
 from rcil_export.graph.nodes import constants_of, with_declared_constants
 from rcil_export.graph.postprocessing import BY_PIXEL

@@ -20,9 +20,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from rcil_export.certificate.graph import without_weights
 from rcil_export.graph.interface import GraphInterface
-from rcil_export.graph.nodes import ACTIVATIONS, constants_of, readers_of
+from rcil_export.graph.nodes import ACTIVATIONS, constants_of, label, readers_of, with_declared_constants
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 ROUNDS = ("QuantizeLinear", "DequantizeLinear")
@@ -87,7 +86,7 @@ class _Graph:
         for node in self.added():
             text = self._cast(node) if node.op_type == "Cast" else self._round(node)
             if text is not None:
-                yield node, f"{node.name or node.output[0]} ({node.op_type}) {text}"
+                yield node, f"{label(node)} {text}"
         for node in self.nodes:
             if node.op_type == "Conv":
                 yield from self._half_rounded(node)
@@ -232,6 +231,8 @@ def _in_fp32(tensor: onnx.TensorProto, *, kernel: bool) -> onnx.TensorProto:
 
 def _kinds(document: onnx.ModelProto) -> dict[str, int]:
     """Element type of every value that is not a constant."""
-    graph = onnx.shape_inference.infer_shapes(without_weights(document), data_prop=True).graph
+    light = with_declared_constants(document)
+    del light.graph.value_info[:]  # what the file says about types is not believed
+    graph = onnx.shape_inference.infer_shapes(light, data_prop=True).graph
     values = (*document.graph.input, *graph.value_info, *graph.output)
     return {value.name: value.type.tensor_type.elem_type for value in values}

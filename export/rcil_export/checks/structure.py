@@ -34,11 +34,7 @@ Axes = list[int | str]
 MAX_NAMED = 5
 """Problems that one line lists; the JSON document has all of them."""
 VALID = ("onnx", "Valid ONNX", "accepted by ONNX's own checker")
-PLAIN = (
-    "plain_graph",
-    "Same graph as the plain network",
-    "the network that the architecture describes, node for node",
-)
+PLAIN = ("plain_graph", "Same graph as the plain network", "the network that the architecture describes, node for node")
 """Key, title and requirement of an item."""
 
 

@@ -48,11 +48,7 @@ def verify(
 
     with stage_lines("reading", make_notifier(as_json=as_json)) as (begin, bar):
         report = run_verify(
-            delivered,
-            checkpoint,
-            calibrate=calibrate,
-            notify=begin,
-            listen=lambda phase, done, total: bar(done, total),
+            delivered, checkpoint, calibrate=calibrate, notify=begin, listen=lambda phase, done, total: bar(done, total)
         )
     if output is not None:
         write_json(output, report.as_document())

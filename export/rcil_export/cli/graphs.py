@@ -10,7 +10,7 @@ import typer
 from rcil import defaults
 from rcil.cli.completion import files, one_of
 from rcil.cli.console import print_json, progress_line
-from rcil.cli.labelling import print_labelled
+from rcil.cli.labelling import MinConfidence, NewSiteOption, Overlays, Unlabelled, print_labelled
 from rcil_export.cli import options as o
 
 Triple = Annotated[
@@ -20,8 +20,7 @@ Triple = Annotated[
 
 def adopt(
     graph: Annotated[
-        Path,
-        typer.Argument(metavar="ONNX", help="An ONNX file of another program.", autocompletion=files(".onnx")),
+        Path, typer.Argument(metavar="ONNX", help="An ONNX file of another program.", autocompletion=files(".onnx"))
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")],
     names: Annotated[
@@ -73,14 +72,10 @@ def prelabel(
         Path,
         typer.Option("--from", help="An exported model, ONNX or engine.", autocompletion=files(".onnx", ".engine")),
     ],
-    images: Annotated[Path, typer.Option(help="A folder of images or a site folder; existing masks are not read.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The site folder to create; must not exist or must be empty.")
-    ],
-    min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, help="Pixels with a lower confidence become 255 (ignore).")
-    ] = defaults.MIN_CONFIDENCE,
-    overlays: Annotated[bool, typer.Option("--overlays", help="Also draw the masks over the images.")] = False,
+    images: Unlabelled,
+    output: NewSiteOption,
+    min_confidence: MinConfidence = defaults.MIN_CONFIDENCE,
+    overlays: Overlays = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Label images with an exported model, as a site folder that `rcil train` reads.

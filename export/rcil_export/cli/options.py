@@ -60,9 +60,7 @@ OutputNames = Annotated[
 InputName = Annotated[
     str,
     typer.Option(
-        "--input",
-        help="uint8 (images as they are) or float (normalised planes).",
-        autocompletion=one_of(*INPUTS),
+        "--input", help="uint8 (images as they are) or float (normalised planes).", autocompletion=one_of(*INPUTS)
     ),
 ]
 OpsetNumber = Annotated[int | None, typer.Option("--opset", help="ONNX opset, 18 to 23. [default: 18, for bf16 22]")]

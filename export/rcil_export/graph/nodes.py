@@ -37,6 +37,11 @@ def constants_of(document: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     return {tensor.name: tensor for tensor in document.graph.initializer}
 
 
+def label(node: onnx.NodeProto) -> str:
+    """The node's name, or that of its output, and its op, for messages."""
+    return f"{node.name or (node.output[0] if node.output else '?')} ({node.op_type})"
+
+
 def without_constants(document: onnx.ModelProto) -> onnx.ModelProto:
     """A copy without the constants, which are nearly all of a file's bytes."""
     light = onnx.ModelProto()
@@ -60,20 +65,21 @@ def _copy_fields(source: Any, target: Any, left_out: str) -> None:
 def with_declared_constants(document: onnx.ModelProto, min_bytes: int = 0) -> onnx.ModelProto:
     """A copy whose constants are inputs of the same type and shape, so that inferring types copies no weights.
 
-    Constants of int64 stay, because shapes may depend on them, and so do those that are inputs or exist twice.
+    Those that shapes depend on stay, which are of int64 or scale a Resize, and those that are inputs or exist twice.
 
     Args:
         document: Any graph.
         min_bytes: Constants with less raw data stay too.
     """
     light = without_constants(document)
-    taken = {value.name for value in document.graph.input}
+    kept = {value.name for value in document.graph.input}
+    kept |= {node.input[2] for node in document.graph.node if node.op_type == "Resize" and len(node.input) > 2}
     for tensor in document.graph.initializer:
-        if tensor.data_type == TensorProto.INT64 or tensor.name in taken or tensor.ByteSize() < min_bytes:
+        if tensor.data_type == TensorProto.INT64 or tensor.name in kept or tensor.ByteSize() < min_bytes:
             light.graph.initializer.append(tensor)
         else:
             light.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-        taken.add(tensor.name)
+        kept.add(tensor.name)
     return light
 
 

@@ -14,6 +14,8 @@ MAX_PIXELS = 2**30
 """Pixels of the smallest batch that a graph takes, which every user of the graph must provide."""
 DEFAULT_SIZE = (512, 512)
 """Height and width of the input if the user names none."""
+MAX_LENGTH = 2**63 - 1
+"""The largest length of an axis in ONNX."""
 SIDE = r"([1-9]\d{0,4})"
 
 
@@ -22,7 +24,7 @@ class Extent(FrozenModel):
 
     low: int = Field(ge=1)
     usual: int = Field(ge=1)
-    high: int = Field(ge=1)
+    high: int = Field(ge=1, le=MAX_LENGTH)
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -90,8 +90,7 @@ def check_op(op_type: str, kind: HalfKind, opset: int) -> None:
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     if _TYPE_NAME[kind] not in allowed.get(schema.inputs[0].type_str, ()):
         raise ConfigError(
-            f"ONNX has no {kind} form of {op_type} in opset {opset}",
-            "Export with opset 22 or later, or choose fp16.",
+            f"ONNX has no {kind} form of {op_type} in opset {opset}", "Export with opset 22 or later, or choose fp16."
         )
 
 

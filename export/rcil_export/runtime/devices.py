@@ -19,8 +19,7 @@ def check_device(device: str) -> None:
     """Raise for a name that is neither one of `DEVICES` nor `cuda:N`."""
     if device not in DEVICES and not NUMBERED.fullmatch(device):
         raise ConfigError(
-            f"unknown device '{device}'",
-            f"{did_you_mean(device, DEVICES)} A certain GPU is cuda:0, cuda:1, ...",
+            f"unknown device '{device}'", f"{did_you_mean(device, DEVICES)} A certain GPU is cuda:0, cuda:1, ..."
         )
 
 

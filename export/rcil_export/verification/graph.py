@@ -19,8 +19,9 @@ from onnx import TensorProto, helper, numpy_helper
 from rcil.core.errors import RcilError, first_line
 from rcil_export.certificate.difference import first_difference
 from rcil_export.certificate.graph import canonical, dims_of, type_and_dims
-from rcil_export.graph.nodes import constants_of
-from rcil_export.verification.report import ABSENT, Difference, compare_documents, compare_texts
+from rcil_export.graph.nodes import constants_of, label
+from rcil_export.graph.onnx_file import texts_of
+from rcil_export.verification.report import ABSENT, Difference, compare_documents, compare_tables, compare_texts
 
 COMPARED_APART = {"graph", "metadata_props", "opset_import", "producer_version"}
 """Fields of a model that are compared separately; the version of the producer is only reported."""
@@ -48,7 +49,7 @@ def model_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> 
     """All differences, metadata first; empty if both are the same model."""
     if delivered.SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True):
         return []
-    found = [*_doubled(delivered), *compare_texts(_texts(delivered), _texts(expected))]
+    found = [*_doubled(delivered), *compare_texts(texts_of(delivered), texts_of(expected))]
     found += _opsets(delivered, expected)
     found += _leftovers(delivered, expected)
     found += graph_differences(delivered, expected)
@@ -86,12 +87,8 @@ def structure_differences(delivered: onnx.ModelProto, expected: onnx.ModelProto)
     """Differences by name, except for the numbers of constants with the same type and shape."""
     if not _share_names(delivered.graph, expected.graph):
         return []
-    found, wanted = constants_of(delivered), constants_of(expected)
-    forms = [
-        Difference(name, *(_tensor_text(side[name]) if name in side else ABSENT for side in (found, wanted)))
-        for name in dict.fromkeys([*wanted, *found])
-        if name not in found or name not in wanted or _tensor_text(found[name]) != _tensor_text(wanted[name])
-    ]
+    sides = (constants_of(document) for document in (delivered, expected))
+    forms = compare_tables(*({name: _tensor_text(tensor) for name, tensor in side.items()} for side in sides))
     return [*end_differences(delivered, expected), *_nodes(delivered.graph, expected.graph), *forms]
 
 
@@ -103,7 +100,7 @@ def _dangling(graph: onnx.GraphProto) -> Iterator[Difference]:
         for index, name in enumerate(node.input):
             if name and name not in given:
                 yield Difference(
-                    f"{_label(node)}: input {index}", f"{name}, which is not defined", "a value of the graph"
+                    f"{label(node)}: input {index}", f"{name}, which is not defined", "a value of the graph"
                 )
     for value in graph.output:
         if value.name not in given:
@@ -149,10 +146,6 @@ def _first(delivered: onnx.ModelProto, expected: onnx.ModelProto) -> Difference:
     return weights or Difference("the graph", "another form of it", "the graph of a fresh export")
 
 
-def _texts(document: onnx.ModelProto) -> dict[str, str]:
-    return {entry.key: entry.value for entry in document.metadata_props}
-
-
 def _doubled(document: onnx.ModelProto) -> Iterator[Difference]:
     """Names that occur twice, of which different readers may take different ones."""
     graph = document.graph
@@ -184,7 +177,7 @@ def _extra_fields(document: onnx.ModelProto) -> Iterator[tuple[str, str]]:
     yield from _fields("the model", document, COMPARED_APART)
     yield from _fields("the graph", graph, GRAPH_FIELDS)
     for node in graph.node:
-        yield from _fields(_label(node), node, NODE_FIELDS)
+        yield from _fields(label(node), node, NODE_FIELDS)
     for value in (*graph.input, *graph.output):
         yield from _fields(value.name, value, VALUE_FIELDS)
     for tensor in graph.initializer:
@@ -228,18 +221,15 @@ def _nodes(delivered: onnx.GraphProto, expected: onnx.GraphProto) -> Iterator[Di
     for name in dict.fromkeys([*wanted, *found]):
         if name not in found or name not in wanted:
             sides = (f"a {side[name].op_type}" if name in side else ABSENT for side in (found, wanted))
-            yield Difference(_label((wanted if name in wanted else found)[name]), *sides)
+            yield Difference(label((wanted if name in wanted else found)[name]), *sides)
         else:
             yield from _node(found[name], wanted[name])
 
 
 def _node(delivered: onnx.NodeProto, expected: onnx.NodeProto) -> Iterator[Difference]:
-    label = _label(expected)
-    facts = [dict(_node_facts(node)) for node in (delivered, expected)]
-    for key in dict.fromkeys([*facts[1], *facts[0]]):
-        found, wanted = (side.get(key, ABSENT) for side in facts)
-        if found != wanted:
-            yield Difference(f"{label}: {key}", found, wanted)
+    where = label(expected)
+    sides = (delivered, expected)
+    yield from compare_tables(*({f"{where}: {key}": text for key, text in _node_facts(node)} for node in sides))
 
 
 def _node_facts(node: onnx.NodeProto) -> Iterator[tuple[str, str]]:
@@ -296,7 +286,3 @@ def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _tensor_text(tensor: onnx.TensorProto) -> str:
     return type_and_dims(tensor.data_type, list(tensor.dims))
-
-
-def _label(node: onnx.NodeProto) -> str:
-    return f"{node.name or (node.output[0] if node.output else '?')} ({node.op_type})"

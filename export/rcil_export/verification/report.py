@@ -217,6 +217,14 @@ def compare_documents(delivered: object, expected: object, path: str = "") -> It
         yield Difference(path, _shown(delivered), _shown(expected))
 
 
+def compare_tables(delivered: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[Difference]:
+    """Every entry that differs between two tables of texts."""
+    for name in dict.fromkeys([*expected, *delivered]):
+        found, wanted = delivered.get(name, ABSENT), expected.get(name, ABSENT)
+        if found != wanted:
+            yield Difference(name, found, wanted)
+
+
 def compare_texts(delivered: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[Difference]:
     """Differences of metadata entries; entries that hold JSON on both sides are compared field by field."""
     for key in sorted({*delivered, *expected}):

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.core.files import building, check_writable, write_file
+from rcil.core.files import check_writable, write_file
 from rcil.core.images import decode_rgb
 from rcil.core.log import DryRun
 from rcil.core.masks import Mask, write_mask
 from rcil.core.palette import colours_for
-from rcil.core.reading import DataError, readable, require_free
+from rcil.core.reading import DataError, creating, readable, require_free
 from rcil.data.converters import coco, cvat, label_studio, labelme, roboflow, via, yolo
 from rcil.data.converters.annotations import SUFFIXES, Annotations, Picture
 from rcil.data.converters.archive import unpacked
@@ -136,18 +136,13 @@ def write_site(annotations: Annotations, target: Path) -> ConvertSummary:
     classes = list(map(ClassSpec, annotations.classes, colours_for(annotations.classes, annotations.colours)))
     palette = palette_of(classes)
     marked = 0
-    try:
-        with building(target) as site:
-            for split in images:
-                pictures = [picture for picture in annotations.pictures if _clean(picture.split) == split]
-                names = _site_names([picture.name for picture in pictures])
-                for name, picture in zip(names, pictures, strict=True):
-                    marked += _write_picture(picture, site, split, name, palette)
-            write_classes(site, classes)
-    except OSError as error:
-        raise DataError(
-            f"cannot write {target}: {error.strerror or error}", "Check free space and permissions."
-        ) from error
+    with creating(target) as site:
+        for split in images:
+            pictures = [picture for picture in annotations.pictures if _clean(picture.split) == split]
+            names = _site_names([picture.name for picture in pictures])
+            for name, picture in zip(names, pictures, strict=True):
+                marked += _write_picture(picture, site, split, name, palette)
+        write_classes(site, classes)
     background_only = images.total() - marked
     return ConvertSummary(target, annotations.classes, dict(images), background_only, annotations.skipped)
 

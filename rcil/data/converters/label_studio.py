@@ -166,11 +166,7 @@ def _names(path: Path, results: list[_Result]) -> tuple[list[str], dict[str, Col
 
 
 def _pictures(
-    path: Path,
-    found: list[tuple[_Task, _Annotation]],
-    folders: list[Path],
-    split: str | None,
-    values: dict[str, int],
+    path: Path, found: list[tuple[_Task, _Annotation]], folders: list[Path], split: str | None, values: dict[str, int]
 ) -> Iterator[Picture]:
     for number, (task, annotation) in enumerate(found):
         where = f"{path}, task {number}"

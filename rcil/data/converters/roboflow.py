@@ -83,7 +83,6 @@ def _pictures(folder: Path, images: Path, split: str, values: dict[int, int]) ->
 
 def _draw(path: Path, values: dict[int, int], height: int, width: int) -> Mask:
     """Pixel values to class ids. The size is the mask's own; the caller compares it with the image."""
-    del height, width
     mask = read_mask(path)
     table = np.zeros(256, np.uint8)
     table[list(values)] = list(values.values())

@@ -21,14 +21,7 @@ import numpy.typing as npt
 from rcil.core.documents import parse_json
 from rcil.core.masks import Mask
 from rcil.core.reading import DataError, read_text
-from rcil.data.converters.annotations import (
-    Annotations,
-    Picture,
-    class_table,
-    fill_polygon,
-    find_image,
-    safe_path,
-)
+from rcil.data.converters.annotations import Annotations, Picture, class_table, fill_polygon, find_image, safe_path
 from rcil.data.converters.shapes import ellipse, rotated_box
 
 _HINT = "Export the annotations of VIA 2 as JSON or CSV, or save the project."

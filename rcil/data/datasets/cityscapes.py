@@ -79,14 +79,8 @@ def _images(root: Path, split: str) -> list[Path]:
 
 
 def _mask(root: Path, image: Path, ending: str) -> Path:
-    city = image.parent
-    return (
-        root
-        / "gtFine"
-        / city.parent.name
-        / city.name
-        / f"{image.stem.removesuffix(_IMAGE_END)}_gtFine_label{ending}.png"
-    )
+    city, name = image.parent, image.stem.removesuffix(_IMAGE_END)
+    return root / "gtFine" / city.parent.name / city.name / f"{name}_gtFine_label{ending}.png"
 
 
 def _split(root: Path, split: str, images: list[Path], ending: str) -> tuple[Sample, ...]:

@@ -8,16 +8,15 @@ Polygons cannot have holes, so a hole is drawn as a further polygon, of backgrou
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rcil.core.errors import ConfigError, did_you_mean
-from rcil.core.files import building, check_writable, replacing
+from rcil.core.files import check_writable, copy_file
 from rcil.core.log import DryRun, Progress
-from rcil.core.reading import DataError, readable, require_free
+from rcil.core.reading import creating, readable, require_free
 from rcil.data.exporters import coco, cvat, label_studio, labelme
 from rcil.data.exporters.layout import Export, find_labelled, labels_of
 
@@ -56,12 +55,7 @@ class ExportSummary:
 
 
 def export_site(
-    site: Path,
-    target: Path,
-    kind: str,
-    *,
-    polygons: bool = False,
-    progress: Progress = lambda done, total: None,
+    site: Path, target: Path, kind: str, *, polygons: bool = False, progress: Progress = lambda done, total: None
 ) -> ExportSummary:
     """Write the images and masks of a site folder for a labelling tool.
 
@@ -80,13 +74,8 @@ def export_site(
     require_free(target)
     with readable(site):
         export = _collect(site, polygons=polygons)
-    try:
-        with building(target) as folder:
-            return write_export(export, folder, kind, target, progress)
-    except OSError as error:
-        raise DataError(
-            f"cannot write {target}: {error.strerror or error}", "Check free space and permissions."
-        ) from error
+    with creating(target) as folder:
+        return write_export(export, folder, kind, target, progress)
 
 
 def dry_run(site: Path, target: Path, kind: str, *, polygons: bool = False) -> DryRun:
@@ -127,8 +116,7 @@ def write_export(
     """Write the annotations, then copy the images."""
     FORMATS[kind].write(folder, export)
     for done, image in enumerate(export.images, 1):
-        with replacing(folder / FORMATS[kind].images / image.path) as part:
-            shutil.copyfile(image.sample.image, part)
+        copy_file(image.sample.image, folder / FORMATS[kind].images / image.path)
         progress(done, len(export.images))
     counts = Counter(image.subset for image in export.images)
     return ExportSummary(target, tuple(label.name for label in export.labels), dict(counts))

@@ -111,13 +111,8 @@ def labels_of(site: Path) -> tuple[Label, ...]:
         if is_background(spec.name) or is_ignored(spec.name):
             meaning = BACKGROUND_LABEL if is_background(spec.name) else "ignored pixels"
             raise DataError(f"{site}: a labelling tool's class '{spec.name}' means {meaning}", "Rename the class.")
-    return (*_labels(classes), Label(IGNORE, IGNORE_LABEL, _free_colour(classes)))
-
-
-def _labels(classes: Sequence[ClassSpec]) -> Iterator[Label]:
-    for value, spec in enumerate(classes):
-        if value:
-            yield Label(value, spec.name, spec.colour)
+    drawn = [Label(value, spec.name, spec.colour) for value, spec in enumerate(classes) if value]
+    return (*drawn, Label(IGNORE, IGNORE_LABEL, _free_colour(classes)))
 
 
 def _free_colour(classes: Sequence[ClassSpec]) -> Colour:

@@ -1,13 +1,15 @@
 import importlib.util
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx
 import pytest
 from delivered import by_key, deliver, save_checkpoint
 from exports import described
-from onnx import helper, numpy_helper
+from mutants.editing import constant, edit, expand_depthwise, insert, stored
+from onnx import helper
 from torch import nn
 
 from rcil.checkpoint.file import save
@@ -71,8 +73,7 @@ def test_networks_with_other_forms_of_branches_are_certified(tmp_path, rc, how):
     assert {item.passed for item in given.certified().items} == {True}
 
     def nudge(document):
-        tensor = constant(document, "backbone.stages.3.0.conv1.0.bias")
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(0.01), tensor.name))
+        edit(stored(document, "backbone.stages.3.0.conv1.0.bias"), lambda values: values + np.float32(0.01))
 
     assert by_key(given.certified(nudge))["weights"].passed is False
 
@@ -94,12 +95,7 @@ def test_a_file_in_another_precision_is_compared_in_that_precision(checkpoint, t
     items = by_key(given.certified())
     assert [items[key].passed for key in ("graph", "weights", "parameters", "macs")] == [True] * 4
 
-    def nudge(document):
-        tensor = constant(document, "backbone.stages.1.0.conv1.0.weight")
-        values = numpy_helper.to_array(tensor).copy()
-        values.reshape(-1)[3] *= 1.05
-        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-
+    nudge = partial(scale_weight, name="backbone.stages.1.0.conv1.0.weight", factor=1.05)
     item = by_key(given.certified(nudge))["weights"]
     assert item.passed is False and "backbone.stages.1.0.conv1.0" in item.measured and "1 of" in item.measured
     rounded = replace(given, interface=FIXED)
@@ -117,13 +113,11 @@ def test_an_int8_file_is_compared_with_the_twin_in_int8(checkpoint, tmp_path, ru
 
     def steps(document):
         name = next(t.name for t in document.graph.initializer if t.data_type == 3 and len(t.dims) == 4)
-        values = numpy_helper.to_array(constant(document, name)).copy()
-        constant(document, name).CopyFrom(numpy_helper.from_array(values - np.sign(values), name))
+        edit(stored(document, name), lambda values: values - np.sign(values))
 
     def ranges(document):
         node = next(node for node in document.graph.node if node.op_type == "QuantizeLinear")
-        scale = constant(document, node.input[1])
-        scale.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(scale), scale.name))
+        edit(stored(document, node.input[1]), lambda scale: 2 * scale)
 
     for change in (steps, ranges):
         item = by_key(given.certified(change))["weights"]
@@ -142,27 +136,10 @@ def node_of(document, name):
     return next(node for node in document.graph.node if node.name == name)
 
 
-def constant(document, name):
-    return next(tensor for tensor in document.graph.initializer if tensor.name == name)
-
-
-def store(document, name, values):
-    document.graph.initializer.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
-
-
-def insert(document, name, *nodes):
-    """Put nodes behind the node `name`, whose readers read the output of the last of them."""
-    at = [node.name for node in document.graph.node].index(name) + 1
-    for node in document.graph.node:
-        node.input[:] = [nodes[-1].output[0] if value == name else value for value in node.input]
-    for offset, node in enumerate(nodes):
-        document.graph.node.insert(at + offset, node)
-
-
 def leave_norm(document, name="backbone.stages.1.0.conv1.0"):
-    channels = constant(document, f"{name}.weight").dims[0]
-    store(document, "gamma", np.ones((channels, 1, 1, 1)))
-    store(document, "beta", np.zeros(channels))
+    channels = stored(document, f"{name}.weight").dims[0]
+    constant(document, "gamma", np.ones((channels, 1, 1, 1), np.float32))
+    constant(document, "beta", np.zeros(channels, np.float32))
     insert(document, name, helper.make_node("Conv", [name, "gamma", "beta"], ["norm"], name="norm", group=channels))
 
 
@@ -181,27 +158,24 @@ def double_live(document, name="backbone.stages.1.0.conv1.0"):
 
 
 def scale_weight(document, name="head.paths.2.0.weight", factor=1 + 1e-6):
-    tensor = constant(document, name)
-    values = numpy_helper.to_array(tensor).copy()
-    values.reshape(-1)[5] *= np.float32(factor)
-    tensor.CopyFrom(numpy_helper.from_array(values, name))
+    def scaled(values):
+        values.reshape(-1)[5] *= factor
+        return values
+
+    edit(stored(document, name), scaled)
 
 
-def shift_bias(document, name="backbone.stages.3.0.conv2.bias"):
-    tensor = constant(document, name)
-    values = numpy_helper.to_array(tensor) + np.float32(1e-4)
-    tensor.CopyFrom(numpy_helper.from_array(values, name))
+def shift_bias(document):
+    edit(stored(document, "backbone.stages.3.0.conv2.bias"), lambda values: values + np.float32(1e-4))
 
 
 def swap_rows(document):
     for name in ("classifier.groups.0.weight", "classifier.groups.0.bias"):
-        tensor = constant(document, name)
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor)[::-1].copy(), name))
+        edit(stored(document, name), lambda values: values[::-1])
 
 
 def shift_mean(document):
-    tensor = constant(document, "mean")
-    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(1), "mean"))
+    edit(stored(document, "mean"), lambda values: values + 1)
 
 
 @pytest.mark.parametrize(
@@ -233,16 +207,7 @@ def test_a_depthwise_conv_that_became_dense_is_found_out(tmp_path):
     given = deliver(save_checkpoint(tmp_path, "efficientnet_lite0", 1), Interface(shape=InputShape.of(32, 32)))
     assert given.certified().ok
     name = "backbone.stages.0.0.depthwise.0"
-
-    def expand(document):
-        tensor = constant(document, f"{name}.weight")
-        narrow = numpy_helper.to_array(tensor)
-        dense = np.zeros((len(narrow), len(narrow), *narrow.shape[2:]), np.float32)
-        dense[range(len(narrow)), range(len(narrow))] = narrow[:, 0]
-        tensor.CopyFrom(numpy_helper.from_array(dense, tensor.name))
-        next(a for a in node_of(document, name).attribute if a.name == "group").i = 1
-
-    items = by_key(given.certified(expand))
+    items = by_key(given.certified(expand_depthwise))
     assert {key for key, item in items.items() if item.passed is False} == {"graph", "parameters", "macs"}
     assert f"{name} (Conv)" in items["graph"].measured and "group" in items["graph"].measured
 

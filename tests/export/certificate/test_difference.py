@@ -2,13 +2,10 @@ import numpy as np
 import onnx
 import pytest
 from delivered import deliver, save_checkpoint
+from mutants.editing import changed, set_attribute
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from rcil_export.certificate.difference import (
-    first_difference,
-    weight_differences,
-    with_weights_of,
-)
+from rcil_export.certificate.difference import first_difference, weight_differences, with_weights_of
 from rcil_export.certificate.graph import canonical, with_fixed_size
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import InputShape, parse_shape
@@ -27,13 +24,6 @@ def document(tmp_path_factory):
     return onnx.load(deliver(save_checkpoint(folder, "efficientnet_lite0", 1), interface).model)
 
 
-def changed(document, change):
-    other = onnx.ModelProto()
-    other.CopyFrom(document)
-    change(other)
-    return other
-
-
 def node(document, name):
     return next(node for node in document.graph.node if node.name == name)
 
@@ -48,12 +38,6 @@ def values(document, name):
 
 def store(document, name, array):
     constant(document, name).CopyFrom(numpy_helper.from_array(array, name))
-
-
-def attribute(document, where, name, value):
-    kept = [a for a in node(document, where).attribute if a.name != name]
-    del node(document, where).attribute[:]
-    node(document, where).attribute.extend([*kept, helper.make_attribute(name, value)])
 
 
 def add_function(d):
@@ -127,7 +111,7 @@ def extra_output(d):
 
 
 def int64_mask(d):
-    attribute(d, "mask", "to", TensorProto.INT64)
+    set_attribute(node(d, "mask"), "to", TensorProto.INT64)
     d.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
 
 
@@ -149,8 +133,11 @@ def zero_branch(d):
         (lambda d: d.opset_import.append(helper.make_opsetid("own", 1)), ["the opsets are", "own"]),
         (extra_output, ["the outputs are", "rows int64"]),
         (int64_mask, ["the outputs are mask uint8", "mask int64"]),
-        (lambda d: attribute(d, STEM, "dilations", [2, 2]), [f"{STEM} (Conv)", "the attribute dilations"]),
-        (lambda d: attribute(d, "logits_full", "mode", "cubic"), ["logits_full (Resize)", "the attribute mode"]),
+        (lambda d: set_attribute(node(d, STEM), "dilations", [2, 2]), [f"{STEM} (Conv)", "the attribute dilations"]),
+        (
+            lambda d: set_attribute(node(d, "logits_full"), "mode", "cubic"),
+            ["logits_full (Resize)", "the attribute mode"],
+        ),
         (lambda d: store(d, "six", values(d, "six") - 1), ["backbone.stem.1 (Clip)", "6.0", "5.0"]),
         (lambda d: store(d, "mean", values(d, "mean") + 1), ["centred (Sub)", "the constant at input 1"]),
         (lambda d: store(d, "full_size", np.array([1, 31, 32, 4])), ["logits_full (Resize)", "31"]),

@@ -2,6 +2,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from mutants.editing import changed, copied, nodes_of, set_attribute
 from networks import at_step, small_arch
 from onnx import TensorProto, helper, numpy_helper
 
@@ -38,8 +39,7 @@ def document(model):
 
 def disguised(document, seed=0):
     """The same graph under other names, in another order, with remarks."""
-    other = onnx.ModelProto()
-    other.CopyFrom(document)
+    other = copied(document)
     made = {name for node in other.graph.node for name in node.output} - {o.name for o in other.graph.output}
     names = {name: f"other.{name}" for name in made | {t.name for t in other.graph.initializer}}
     for tensor in other.graph.initializer:
@@ -112,22 +112,8 @@ def test_both_branches_differ_and_cost_what_torch_says(model, document):
     assert parameters_and_macs(branches) == (expected.parameters, expected.macs)
 
 
-def changed(document, change):
-    other = onnx.ModelProto()
-    other.CopyFrom(document)
-    change(other)
-    return other
-
-
 def node_of(document, op, at=0):
-    return [node for node in document.graph.node if node.op_type == op][at]
-
-
-def set_attribute(document, op, name, value):
-    node = node_of(document, op)
-    kept = [a for a in node.attribute if a.name != name]
-    del node.attribute[:]
-    node.attribute.extend([*kept, helper.make_attribute(name, value)])
+    return nodes_of(document, op)[at]
 
 
 def set_constant(document, name, array):
@@ -146,8 +132,11 @@ def add_dead_node(document):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda d: set_attribute(d, "LeakyRelu", "alpha", 0.25), ["(LeakyRelu)", "the attribute alpha is", "and 0.25"]),
-        (lambda d: set_attribute(d, "ArgMax", "select_last_index", 1), ["rows (ArgMax)", "absent and 1"]),
+        (
+            lambda d: set_attribute(node_of(d, "LeakyRelu"), "alpha", 0.25),
+            ["(LeakyRelu)", "the attribute alpha is", "and 0.25"],
+        ),
+        (lambda d: set_attribute(node_of(d, "ArgMax"), "select_last_index", 1), ["rows (ArgMax)", "absent and 1"]),
         (lambda d: setattr(node_of(d, "LeakyRelu"), "op_type", "Elu"), ["the op is LeakyRelu and Elu"]),
         (lambda d: setattr(d.opset_import[0], "version", 19), ["('', 18)", "('', 19)"]),
         (lambda d: set_constant(d, "class_axis", np.array([-3])), ["confidence (ReduceMax)", "[1]", "[-3]"]),

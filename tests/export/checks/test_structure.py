@@ -7,6 +7,7 @@ import check_models as models
 import numpy as np
 import pytest
 import torch
+from mutants.editing import constant, expand_depthwise
 from onnx import TensorProto, helper, numpy_helper
 
 from rcil_export.checks import structure
@@ -61,11 +62,6 @@ def insert_after(document, name, op, *extra, **attributes):
             if value == source:
                 node.input[place] = "extra"
     document.graph.node.insert(at + 1, helper.make_node(op, [source, *extra], ["extra"], name="extra", **attributes))
-
-
-def constant(document, name, values):
-    document.graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
-    return name
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -210,19 +206,9 @@ def test_a_depthwise_conv_expanded_to_a_dense_one_is_named():
     network = models.folded("efficientnet_lite0")
     metadata = models.metadata(network)
     document = to_onnx(network, metadata, INTERFACE)
-    conv = next(n for n in document.graph.node if n.op_type == "Conv" and _group(n).i > 1)
-    weight = next(tensor for tensor in document.graph.initializer if tensor.name == conv.input[1])
-    values = numpy_helper.to_array(weight)
-    dense = np.zeros((len(values), len(values), *values.shape[2:]), np.float32)
-    dense[np.arange(len(values)), np.arange(len(values))] = values[:, 0]
-    weight.CopyFrom(numpy_helper.from_array(dense, weight.name))
-    _group(conv).i = 1
+    conv = expand_depthwise(document)
     items = {i.key: i for i in structure_result("m", document, metadata, INTERFACE).items}
     assert items["plain_graph"].passed is False and conv.name in items["plain_graph"].measured
-
-
-def _group(node):
-    return next(attribute for attribute in node.attribute if attribute.name == "group")
 
 
 def test_a_changed_attribute_is_named():

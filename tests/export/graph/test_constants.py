@@ -38,10 +38,7 @@ def test_a_chain_of_constants_becomes_one():
 
 @pytest.mark.parametrize(
     "nodes",
-    [
-        [node("RandomUniform", [], "noise", shape=[4]), node("Add", ["x", "noise"], "y")],
-        [node("Neg", ["a"], "y")],
-    ],
+    [[node("RandomUniform", [], "noise", shape=[4]), node("Add", ["x", "noise"], "y")], [node("Neg", ["a"], "y")]],
 )
 def test_random_values_and_outputs_stay(nodes):
     document = graph_of(nodes)

@@ -1,4 +1,5 @@
 import pytest
+from pydantic import ValidationError
 
 from rcil.core.errors import ConfigError
 from rcil_export.graph.shapes import Extent, InputShape, parse_shape, parse_size
@@ -23,6 +24,12 @@ def test_options_become_a_shape():
     assert not ranged.static
     assert ranged.takes(256, 2048) and not ranged.takes(255, 2048)
     assert str(ranged) == "1..8 x 256..1024 x 128..2048"
+
+
+def test_lengths_that_onnx_cannot_describe_are_refused():
+    assert Extent(low=1, usual=1, high=2**63 - 1)
+    with pytest.raises(ValidationError, match="high"):
+        Extent(low=1, usual=1, high=2**63)
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,7 @@ def test_files_of_one_name_are_told_apart(exported, tmp_path):
 def test_an_onnx_file_sets_the_size_for_a_checkpoint_beside_it(checkpoint, exported):
     report = bench([exported, checkpoint], BenchOptions(timing=FEW, clock="processor"))
     assert report.shape == (2, 32, 48)
-    assert [entry.name for entry in report.entries][:2] == [
-        "step2.onnx: ONNX fp32",
-        "step2.safetensors: ONNX folded",
-    ]
+    assert [entry.name for entry in report.entries][:2] == ["step2.onnx: ONNX fp32", "step2.safetensors: ONNX folded"]
     assert len(report.entries) == 5
     assert "processor clock" in report.as_text()
 

@@ -1,5 +1,5 @@
 import pytest
-from triton_server import parse_pbtxt
+from triton_server import read_by_triton
 
 from rcil_export.graph.interface import Interface
 from rcil_export.graph.shapes import Extent, InputShape
@@ -15,7 +15,7 @@ FREE = InputShape(
 
 def parsed(shape, *, outputs=("mask",), backend="onnxruntime", queue=None):
     signature = signature_of(Interface(shape=shape, outputs=outputs), 5)
-    return parse_pbtxt(config_text("yard", signature, shape, backend=backend, queue=queue or Queue()))
+    return read_by_triton(config_text("yard", signature, shape, backend=backend, queue=queue or Queue()))
 
 
 def test_a_free_batch_is_tritons_own_dimension():
@@ -25,15 +25,14 @@ def test_a_free_batch_is_tritons_own_dimension():
         "backend": "onnxruntime",
         "default_model_filename": "model.onnx",
         "max_batch_size": 8,
-        "input": [{"name": "image", "data_type": "TYPE_UINT8", "dims": [-1, -1, 3]}],
-        "output": [{"name": "mask", "data_type": "TYPE_UINT8", "dims": [-1, -1]}],
+        "input": [{"name": "image", "data_type": "TYPE_UINT8", "dims": ["-1", "-1", "3"]}],
+        "output": [{"name": "mask", "data_type": "TYPE_UINT8", "dims": ["-1", "-1"]}],
         "version_policy": {"latest": {"num_versions": 2}},
         "dynamic_batching": {
-            "max_queue_delay_microseconds": 500,
+            "max_queue_delay_microseconds": "500",
             "default_queue_policy": {
-                "timeout_action": "REJECT",
-                "default_timeout_microseconds": 250_000,
-                "allow_timeout_override": "true",
+                "default_timeout_microseconds": "250000",
+                "allow_timeout_override": True,
                 "max_queue_size": 7,
             },
         },
@@ -41,10 +40,7 @@ def test_a_free_batch_is_tritons_own_dimension():
             {
                 "name": "black image",
                 "batch_size": 2,
-                "inputs": {
-                    "key": "image",
-                    "value": {"data_type": "TYPE_UINT8", "dims": [64, 96, 3], "zero_data": "true"},
-                },
+                "inputs": {"image": {"data_type": "TYPE_UINT8", "dims": ["64", "96", "3"], "zero_data": True}},
             }
         ],
     }
@@ -52,16 +48,16 @@ def test_a_free_batch_is_tritons_own_dimension():
 
 def test_a_fixed_batch_stands_in_the_dims():
     config = parsed(InputShape.of(64, 96, batch=2), outputs=("mask", "confidence", "logits"))
-    assert config["max_batch_size"] == 0
-    assert config["input"][0]["dims"] == [2, 64, 96, 3]
+    assert "max_batch_size" not in config
+    assert config["input"][0]["dims"] == ["2", "64", "96", "3"]
     assert [(o["name"], o["data_type"], o["dims"]) for o in config["output"]] == [
-        ("mask", "TYPE_UINT8", [2, 64, 96]),
-        ("confidence", "TYPE_FP32", [2, 64, 96]),
-        ("logits", "TYPE_FP32", [2, 5, 64, 96]),
+        ("mask", "TYPE_UINT8", ["2", "64", "96"]),
+        ("confidence", "TYPE_FP32", ["2", "64", "96"]),
+        ("logits", "TYPE_FP32", ["2", "5", "64", "96"]),
     ]
     assert not any("label_filename" in output for output in config["output"]), "labels are for classifications"
     warm_up = config["model_warmup"][0]
-    assert (warm_up["batch_size"], warm_up["inputs"]["value"]["dims"]) == (1, [2, 64, 96, 3])
+    assert (warm_up["batch_size"], warm_up["inputs"]["image"]["dims"]) == (1, ["2", "64", "96", "3"])
 
 
 @pytest.mark.parametrize(("backend", "file"), [("onnxruntime", "model.onnx"), ("tensorrt", "model.plan")])

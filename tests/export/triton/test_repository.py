@@ -3,7 +3,7 @@ import json
 import shutil
 
 import pytest
-from triton_server import metadata_of, parse_pbtxt, read_by_triton
+from triton_server import metadata_of, read_by_triton
 
 from rcil.core.errors import CheckpointError, ConfigError, GateError, RcilError
 from rcil.core.files import working_in
@@ -71,7 +71,7 @@ def test_steps_become_versions_and_the_labels_are_those_of_the_newest(model, rep
         + [f"yard/{v}/{f}" for v in range(3) for f in ("model.onnx", "step.json")]
     )
     assert (repo / "yard" / "labels.txt").read_text("utf-8") == "background\nball\ncone\nmöwe\ncrane\n"
-    assert parse_pbtxt((repo / "yard" / "config.pbtxt").read_text())["name"] == "yard"
+    assert read_by_triton((repo / "yard" / "config.pbtxt").read_text())["name"] == "yard"
     for step, count in enumerate([2, 3, 5]):
         described = read_step_file(repo / "yard" / str(step))
         content = (repo / "yard" / str(step) / "model.onnx").read_bytes()
@@ -123,7 +123,7 @@ def test_forcing_the_only_version_may_change_its_tensors(model, repo):
     publish(model, metadata_of(STEPS), INTERFACE, repo, name="yard")
     other = Interface(shape=FREE, outputs=("mask", "confidence"))
     publish(model, metadata_of(STEPS), other, repo, name="yard", force=True)
-    assert len(parse_pbtxt((repo / "yard" / "config.pbtxt").read_text())["output"]) == 2
+    assert len(read_by_triton((repo / "yard" / "config.pbtxt").read_text())["output"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_other_batches_than_the_versions_there_are_an_error(model, repo, batch):
     assert tree(repo) == before
     warmer = Interface(shape=FREE.model_copy(update={"batch": Extent(low=1, usual=3, high=4)}))
     publish(model, metadata_of(STEPS[:2]), warmer, repo, name="yard")
-    assert parse_pbtxt((repo / "yard" / "config.pbtxt").read_text())["max_batch_size"] == 4
+    assert read_by_triton((repo / "yard" / "config.pbtxt").read_text())["max_batch_size"] == 4
 
 
 def test_a_version_without_its_batches_is_of_an_older_exporter_and_fits(model, repo):
@@ -226,7 +226,7 @@ def test_classic_engines_are_served_as_plans(tmp_path, repo):
     version = publish(engine, metadata_of(STEPS), INTERFACE, repo, name="yard")
     assert (version / "model.plan").read_bytes() == b"engine"
     assert json.loads((version / "step.json").read_text())["backend"] == "tensorrt"
-    assert parse_pbtxt((repo / "yard" / "config.pbtxt").read_text())["backend"] == "tensorrt"
+    assert read_by_triton((repo / "yard" / "config.pbtxt").read_text())["backend"] == "tensorrt"
 
 
 def test_engines_that_triton_cannot_run_are_refused(tmp_path, model, repo):

@@ -1,7 +1,7 @@
 """Exports that several tests share, and fresh exports that are made once."""
 
-import onnx
 import pytest
+from mutants.editing import copied
 from mutants.exported import checkpoint_of, folder
 
 from rcil_export.engine.build import build_engine
@@ -15,12 +15,6 @@ from rcil_export.verification.rebuild import Source
 
 MADE = {}
 """What is made once per process, by what makes it."""
-
-
-def copied(document):
-    copy = onnx.ModelProto()
-    copy.CopyFrom(document)
-    return copy
 
 
 def once(monkeypatch, owner, name, key):

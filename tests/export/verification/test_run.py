@@ -4,7 +4,7 @@ import shutil
 import numpy as np
 import onnx
 import pytest
-from mutants.editing import a_conv, edit, nodes_of, stored
+from mutants.editing import a_conv, copied, edit, nodes_of, stored
 from mutants.exported import checkpoint_of, honest
 from onnx import numpy_helper
 from typer.testing import CliRunner
@@ -34,9 +34,7 @@ runner = CliRunner()
 
 @pytest.fixture
 def document():
-    copy = onnx.ModelProto()
-    copy.CopyFrom(honest("fp32").document)
-    return copy
+    return copied(honest("fp32").document)
 
 
 @pytest.fixture
@@ -194,9 +192,7 @@ def test_the_command(delivered, tmp_path):
     assert "0 wrong" in done.stdout and "states" in done.stdout
     assert sorted(path.name for path in (delivered / "folder").iterdir()) == before
     assert json.loads((tmp_path / "out.json").read_text())["ok"] is True
-    graph = honest("fp32").document
-    spoilt = onnx.ModelProto()
-    spoilt.CopyFrom(graph)
+    spoilt = copied(honest("fp32").document)
     nodes_of(spoilt, "LeakyRelu")[2].attribute[0].f = 0.3
     write_onnx(tmp_path / "model.onnx", spoilt)
     done = runner.invoke(app, ["verify", str(tmp_path / "model.onnx"), checkpoint, "--json"])

@@ -185,11 +185,7 @@ class TestCommands:
 
     @pytest.mark.parametrize(
         ("words", "said"),
-        [
-            (["--args", "{"], "not JSON"),
-            (["--args", "[]"], "not a JSON object"),
-            ([], "either --check or an output"),
-        ],
+        [(["--args", "{"], "not JSON"), (["--args", "[]"], "not a JSON object"), ([], "either --check or an output")],
     )
     def test_wrong_options(self, words, said, tmp_path):
         output = ["-o", tmp_path / "m.safetensors"] if words else []

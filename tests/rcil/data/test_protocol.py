@@ -7,15 +7,7 @@ import pytest
 from rcil.core.errors import ConfigError
 from rcil.data import protocol
 from rcil.data.datasets.cityscapes import CITIES
-from rcil.data.protocol import (
-    class_steps,
-    domain_steps,
-    load_order,
-    parse_split,
-    select,
-    split_order,
-    steps_of_domains,
-)
+from rcil.data.protocol import class_steps, domain_steps, load_order, parse_split, select, split_order, steps_of_domains
 from rcil.data.types import Sample
 
 TASKS = json.loads((Path(__file__).parents[2] / "golden" / "voc_tasks.json").read_text())["tasks"]

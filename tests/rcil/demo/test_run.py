@@ -1,35 +1,9 @@
-import numpy as np
 import pytest
-from sites import write_sample
 
 from rcil.core.errors import ConfigError, TrainingError
-from rcil.core.masks import read_mask
 from rcil.demo import run as demo
 from rcil.site.run import Display
 from rcil.site.schedule import BudgetError
-
-
-def site_with(root, **masks):
-    for name, mask in masks.items():
-        write_sample(root, "train", name, np.array(mask, np.uint8))
-
-
-def test_only_images_and_labels_of_the_new_class_stay(tmp_path):
-    site_with(tmp_path, a=[[0, 1], [5, 255]], b=[[1, 1], [0, 2]])
-    (tmp_path / "images" / "train" / "b.jpg").unlink()  # an interrupted call
-    for _ in range(2):
-        demo.label_only(tmp_path, "train", 5)
-        assert read_mask(tmp_path / "masks" / "train" / "a.png").tolist() == [[0, 0], [5, 0]]
-        assert [path.name for path in (tmp_path / "images" / "train").iterdir()] == ["a.jpg"]
-        assert [path.name for path in (tmp_path / "masks" / "train").iterdir()] == ["a.png"]
-
-
-def test_masks_that_are_right_are_not_written_again(tmp_path):
-    site_with(tmp_path, a=[[5, 5], [0, 0]])
-    mask = tmp_path / "masks" / "train" / "a.png"
-    before = mask.stat().st_mtime_ns
-    demo.label_only(tmp_path, "train", 5)
-    assert mask.stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(

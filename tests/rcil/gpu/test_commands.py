@@ -80,10 +80,7 @@ SLOWER = [pytest.param(*case, marks=pytest.mark.slow) for case in (("cuda", "cud
 
 @pytest.mark.parametrize(("device", "used"), [("auto", "cuda:0"), *SLOWER])
 def test_eval_and_prelabel(gpu, model, site, tmp_path, device, used):
-    for seen, images in (
-        gpu(evaluated, model, site, device),
-        gpu(labelled, model, site, tmp_path / "out", device),
-    ):
+    for seen, images in (gpu(evaluated, model, site, device), gpu(labelled, model, site, tmp_path / "out", device)):
         assert images == 3 and seen and all(devices == {used} for devices in seen)
 
 

@@ -71,12 +71,7 @@ def kernels_of_a_run(task_file, output, method, deterministic):
         return dispatch(self, func, types, args, kwargs)
 
     with mock.patch.object(Watch, "__torch_dispatch__", record):
-        run_on_gpu(
-            task_file,
-            output,
-            f"training.deterministic={deterministic}",
-            f"method.name={method}",
-        )
+        run_on_gpu(task_file, output, f"training.deterministic={deterministic}", f"method.name={method}")
     return seen
 
 

@@ -23,11 +23,7 @@ OPTIONS = {
 }
 RESNET = "network.backbone=resnet18"
 LITE = "network={backbone: efficientnet_lite0, head_width: 8}"
-DEFAULT = [
-    ("rcil-plus", "fp16", True, RESNET),
-    ("sdr", "fp32", False, RESNET),
-    ("plop", "bf16", True, RESNET),
-]
+DEFAULT = [("rcil-plus", "fp16", True, RESNET), ("sdr", "fp32", False, RESNET), ("plop", "bf16", True, RESNET)]
 
 
 def cases():

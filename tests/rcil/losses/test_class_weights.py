@@ -67,11 +67,7 @@ def test_every_loss_is_the_weighted_mean_of_its_pixels(ignored):
 
     plain = torch.nn.functional.cross_entropy(logits, labels, ignore_index=255, reduction="none")
     assert cross_entropy(logits, labels, weights).item() == pytest.approx(by_hand(plain, labels).item())
-    for loss, extra in (
-        (unbiased_cross_entropy, 2),
-        (completed_cross_entropy, 2),
-        (taught_cross_entropy, old),
-    ):
+    for loss, extra in ((unbiased_cross_entropy, 2), (completed_cross_entropy, 2), (taught_cross_entropy, old)):
         pixels = loss(logits, new_only, extra, reduction="none")
         weighted = loss(logits, new_only, extra, weights=weights)
         assert weighted.item() == pytest.approx(by_hand(pixels, new_only).item())

@@ -13,11 +13,7 @@ from rcil.losses import Reduction, unbiased_cross_entropy, unbiased_distillation
 if TYPE_CHECKING:
     from torch import Tensor
 
-CE = {
-    "unce_none_then_mean": {},
-    "unce_mean": {"reduction": "mean"},
-    "unce_none_masked_then_mean": {"mask": True},
-}
+CE = {"unce_none_then_mean": {}, "unce_mean": {"reduction": "mean"}, "unce_none_masked_then_mean": {"mask": True}}
 KD = {
     "unkd_none_then_mean": {},
     "unkd_mean": {"reduction": "mean"},

@@ -177,11 +177,7 @@ def test_page(parse, tmp_path):
         ["mib", "60.0", "10.0", "40.0"],
         ["joint", "80.0", "70.0", "75.0"],
     ]
-    assert page.rows[6:9] == [
-        ["method", "step 0", "step 1"],
-        ["mib", "-", "10.0"],
-        ["joint", "", "70.0"],
-    ]
+    assert page.rows[6:9] == [["method", "step 0", "step 1"], ["mib", "-", "10.0"], ["joint", "", "70.0"]]
     assert "Methods on <b>& $t$" in page.text
     assert all(reference.startswith("data:image/png") for reference in page.references)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["compare.html", "curves.png"]

@@ -45,11 +45,7 @@ class TestNames:
 
     def test_a_twin_in_other_case_is_a_warning(self):
         (warning,) = found(name_problems(["Ball"], ["background", "Ball"], OLD))
-        assert warning == (
-            "warning",
-            "class Ball",
-            "the model has a class 'ball', which differs in case only",
-        )
+        assert warning == ("warning", "class Ball", "the model has a class 'ball', which differs in case only")
 
     def test_other_classes_of_the_site_are_background_with_a_suggestion(self):
         warnings = found(name_problems(["cone"], [*SITE, "Balls", "zebra"], OLD))

@@ -42,11 +42,7 @@ GOOD, LEARNED = old("ball", 1.0, (0.2, 2.0)), new(50.0, (40.0, 60.0))
             "no old class lost more than 5 points (none became worse) and new classes reach at least 20 % IoU "
             "(cone 50.0 %); not measured: van; seen in fewer than 5 scenes: rail",
         ),
-        (
-            (old("ball", 9.0, (6.0, 12.0)), LEARNED),
-            "rejected",
-            "ball dropped 9.0 points (6.0 to 12.0), limit 5",
-        ),
+        ((old("ball", 9.0, (6.0, 12.0)), LEARNED), "rejected", "ball dropped 9.0 points (6.0 to 12.0), limit 5"),
         (
             (old("ball", 9.0, (4.0, 12.0)), LEARNED),
             "uncertain",

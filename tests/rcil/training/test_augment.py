@@ -1,14 +1,7 @@
 import numpy as np
 import pytest
 
-from rcil.training.augment import (
-    jittered,
-    labelled_pixel,
-    random_box,
-    random_crop,
-    random_resized_crop,
-    turn_hue,
-)
+from rcil.training.augment import jittered, labelled_pixel, random_box, random_crop, random_resized_crop, turn_hue
 
 
 def scene():

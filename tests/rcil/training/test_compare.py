@@ -84,11 +84,7 @@ def test_every_method_takes_its_own_options(task_file, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "run_task", record)
     overrides = ["method.name=mib", "method.options.weight=3", "method.others.plop.floor=0.1"]
     compare(load_task(task_file, ["seed=4", *overrides]), ["lwf", "mib", "plop"], 1, tmp_path)
-    assert seen == {
-        "lwf": ({}, 4, "seed4"),
-        "mib": ({"weight": 3}, 4, "seed4"),
-        "plop": ({"floor": 0.1}, 4, "seed4"),
-    }
+    assert seen == {"lwf": ({}, 4, "seed4"), "mib": ({"weight": 3}, 4, "seed4"), "plop": ({"floor": 0.1}, 4, "seed4")}
 
 
 @pytest.mark.parametrize(

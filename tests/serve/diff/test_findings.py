@@ -64,8 +64,7 @@ def test_the_document_holds_every_number(found):
 
 
 @pytest.mark.parametrize(
-    ("share", "text"),
-    [(0, "0.0 %"), (1e-6, "under 0.01 %"), (0.0004, "0.04 %"), (0.0126, "1.3 %"), (1, "100.0 %")],
+    ("share", "text"), [(0, "0.0 %"), (1e-6, "under 0.01 %"), (0.0004, "0.04 %"), (0.0126, "1.3 %"), (1, "100.0 %")]
 )
 def test_small_shares_are_told_from_nothing(share, text):
     assert percent(share) == text

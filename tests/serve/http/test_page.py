@@ -10,7 +10,7 @@ import av
 import cv2
 import numpy as np
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from servers import ANY_SIZE, NAMES, client_of, picture, png, rows_of, running, write_model
 from triton_server import metadata_of
 
@@ -18,26 +18,17 @@ from rcil.core.palette import colours_for
 from rcil_serve.http.app import make_app
 from rcil_serve.http.options import HttpOptions
 
-CHROMIUM, NODE = shutil.which("chromium"), shutil.which("node")
+NODE = shutil.which("node")
 IMAGE = picture(2, 96, 160)
 COLOURS = np.array(colours_for(["background", "road", "cone", "ball"]))
 ALPHA = 0.55
 """Where the page's slider stands at first."""
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     return write_model(folder / "new.onnx", 2, ANY_SIZE), write_model(folder / "old.onnx", 1, ANY_SIZE)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +103,6 @@ def painted(rows):
     return np.where(rows[..., None] == 0, IMAGE, IMAGE * (1 - ALPHA) + COLOURS[rows] * ALPHA)
 
 
-@needs_chromium
 def test_a_dropped_image_is_painted(visit, tmp_path):
     here = visit(viewport={"width": 1280, "height": 800})
     expect(here.page.locator("#model")).to_contain_text("Step 2 · 4 classes")
@@ -126,7 +116,6 @@ def test_a_dropped_image_is_painted(visit, tmp_path):
     here.page.screenshot(path=tmp_path / "light.png")
 
 
-@needs_chromium
 def test_old_model_border_and_difference(visit):
     here = visit()
     here.choose("street.png", "image/png", png(IMAGE))
@@ -146,7 +135,6 @@ def test_old_model_border_and_difference(visit):
     expect(here.page.locator("#difference-note")).to_be_visible()
 
 
-@needs_chromium
 def test_classes_can_be_hidden_and_colours_faded(visit):
     here = visit()
     here.choose("street.png", "image/png", png(IMAGE))
@@ -158,7 +146,6 @@ def test_classes_can_be_hidden_and_colours_faded(visit):
     assert np.abs(here.drawn().astype(int) - IMAGE).max() == 0
 
 
-@needs_chromium
 def test_the_sample_on_a_dark_phone(visit, tmp_path):
     here = visit(
         viewport={"width": 390, "height": 844},
@@ -190,7 +177,6 @@ def clip(path, images):
     return path.read_bytes()
 
 
-@needs_chromium
 def test_a_clip_is_followed(visit, tmp_path):
     """Dark frames, then bright ones: what the model sees changes as the clip plays."""
     frames = [np.full((96, 160, 3), value, np.uint8) for value in [0] * 10 + [120] * 10]
@@ -211,7 +197,6 @@ def test_a_clip_is_followed(visit, tmp_path):
     expect(here.page.locator("#changed")).to_have_text("100.0 %")
 
 
-@needs_chromium
 def test_errors_are_said_in_words(visit):
     here = visit()
     here.choose("notes.txt", "text/plain", b"hello")
@@ -224,7 +209,6 @@ def test_errors_are_said_in_words(visit):
     expect(here.page.locator("#problem")).to_be_hidden()
 
 
-@needs_chromium
 def test_the_token_is_asked_for(browser, models):
     with running(make_app(HttpOptions(models[0], token="s3cret", threads=1))) as address:
         here = Visit(browser, f"http://{address}")
@@ -240,7 +224,6 @@ def test_the_token_is_asked_for(browser, models):
         here.page.close()
 
 
-@needs_chromium
 def test_a_reload_shows_in_the_page(browser, tmp_path):
     path = write_model(tmp_path / "m.onnx", 1, ANY_SIZE)
     with client_of(make_app(HttpOptions(path, threads=1))) as client:
@@ -257,7 +240,6 @@ def test_a_reload_shows_in_the_page(browser, tmp_path):
         here.page.close()
 
 
-@needs_chromium
 def test_class_ids_that_do_not_fit_into_a_byte(browser, tmp_path):
     metadata = metadata_of(NAMES[:3])
     ids = (0, 300, 7, 65535)
@@ -307,7 +289,6 @@ def test_colours_and_shares_go_by_row(tmp_path):
     }
 
 
-@needs_chromium
 def test_an_image_that_was_left_does_not_come_back(browser, tmp_path):
     """Its class table arrives after the next image was opened."""
     path = write_model(tmp_path / "m.onnx", 1, ANY_SIZE)

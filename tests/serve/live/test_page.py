@@ -1,15 +1,13 @@
 """The live view in a real browser."""
 
 import contextlib
-import shutil
 import threading
 import time
 from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from served import Threshold
 
 from rcil_serve.live.pictures import Pictures
@@ -19,17 +17,7 @@ from rcil_serve.runtime.predictor import Predictor
 from rcil_serve.stream.frames import Counts, Frame, SourceInfo
 from rcil_serve.stream.pipeline import SegmentedFrame
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 MODEL = Threshold()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @contextlib.contextmanager

@@ -117,8 +117,5 @@ def scene(*reds):
 @pytest.fixture
 def kit():
     return SimpleNamespace(
-        scene=scene,
-        Bench=Bench,
-        Table=Table,
-        model=lambda step, table: Predictor(Table(step, table)),
+        scene=scene, Bench=Bench, Table=Table, model=lambda step, table: Predictor(Table(step, table))
     )

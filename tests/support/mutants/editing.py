@@ -1,4 +1,4 @@
-"""Small changes to ONNX graphs, in place."""
+"""Copies of ONNX graphs, and small changes to them in place."""
 
 from __future__ import annotations
 
@@ -14,6 +14,20 @@ from rcil.model.header import METADATA_KEY
 from rcil_export.graph.interface import INTERFACE_KEY
 
 Array = np.ndarray[Any, Any]
+
+
+def copied(document: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy, to be changed in place."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(document)
+    return copy
+
+
+def changed(document: onnx.ModelProto, change: Callable[[onnx.ModelProto], object]) -> onnx.ModelProto:
+    """A copy with a change."""
+    copy = copied(document)
+    change(copy)
+    return copy
 
 
 def nodes_of(document: onnx.ModelProto, op: str) -> list[onnx.NodeProto]:
@@ -73,6 +87,20 @@ def set_attribute(node: onnx.NodeProto, name: str, value: Any) -> None:
     kept = [a for a in node.attribute if a.name != name]
     del node.attribute[:]
     node.attribute.extend([*kept, helper.make_attribute(name, value)])
+
+
+def expand_depthwise(document: onnx.ModelProto) -> onnx.NodeProto:
+    """Make the first depthwise conv a dense one that computes the same; returns it."""
+    conv = next(node for node in nodes_of(document, "Conv") if attribute(node, "group") > 1)
+
+    def expanded(narrow: Array) -> Array:
+        dense = np.zeros((len(narrow), len(narrow), *narrow.shape[2:]), narrow.dtype)
+        dense[range(len(narrow)), range(len(narrow))] = narrow[:, 0]
+        return dense
+
+    edit(stored(document, conv.input[1]), expanded)
+    set_attribute(conv, "group", 1)
+    return conv
 
 
 def insert(document: onnx.ModelProto, after: str, *nodes: onnx.NodeProto) -> None:

@@ -8,6 +8,8 @@ from typing import Literal
 
 import onnx
 
+from mutants.editing import copied
+
 Form = Literal["fp32", "dynamic", "fp16", "int8", "qdq", "lite", "classifier"]
 FORMS: tuple[Form, ...] = ("fp32", "dynamic", "fp16", "int8", "qdq", "lite", "classifier")
 """ResNet-18 with fixed and with open sizes, in fp16, in int8 for CPUs and for TensorRT; lite0; a classifier."""
@@ -35,8 +37,7 @@ class Mutant:
 
     def of(self, document: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
         """A spoilt copy, and what has to be named."""
-        copy = onnx.ModelProto()
-        copy.CopyFrom(document)
+        copy = copied(document)
         return copy, self.change(copy)
 
     def seen_by_check(self, form: Form) -> bool:
@@ -48,11 +49,7 @@ MUTANTS: dict[str, Mutant] = {}
 
 
 def mutant(
-    family: Family,
-    kind: str,
-    forms: tuple[Form, ...] = FORMS,
-    unseen: tuple[Form, ...] = (),
-    seen_as: str = "",
+    family: Family, kind: str, forms: tuple[Form, ...] = FORMS, unseen: tuple[Form, ...] = (), seen_as: str = ""
 ) -> Callable[[Change], Change]:
     """Adds a function to the list under its name."""
 

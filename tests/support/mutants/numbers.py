@@ -5,18 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from mutants.editing import (
-    a_conv,
-    classifier,
-    constant,
-    edit,
-    insert,
-    make,
-    metadata,
-    nodes_of,
-    numpy_type,
-    stored,
-)
+from mutants.editing import a_conv, classifier, constant, edit, insert, make, metadata, nodes_of, numpy_type, stored
 from mutants.kinds import FLOATS, SEGMENTERS, mutant
 
 FLOAT_OR_HALF = (*FLOATS, "fp16")

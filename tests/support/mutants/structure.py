@@ -12,6 +12,7 @@ from mutants.editing import (
     attribute,
     constant,
     edit,
+    expand_depthwise,
     insert,
     make,
     nodes_of,
@@ -127,14 +128,7 @@ def norm_as_conv(document):
 
 @mutant("structure", "a depthwise conv expanded to a dense one", ("lite",))
 def dense_depthwise(document):
-    conv = next(node for node in nodes_of(document, "Conv") if attribute(node, "group") > 1)
-    tensor = stored(document, conv.input[1])
-    weight = numpy_helper.to_array(tensor)
-    dense = np.zeros((len(weight), len(weight), *weight.shape[2:]), np.float32)
-    dense[np.arange(len(weight)), np.arange(len(weight))] = weight[:, 0]
-    tensor.CopyFrom(numpy_helper.from_array(dense, tensor.name))
-    set_attribute(conv, "group", 1)
-    return conv.name
+    return expand_depthwise(document).name
 
 
 @mutant("structure", "two inputs of a Concat swapped", SEGMENTERS)

@@ -15,18 +15,8 @@ from tools.fuzz.mutate import damaged
 from tools.fuzz.seeds import damaged_image, jpeg, mask_png, misnamed, palette_png, png
 
 LINES = (
-    "a",
-    "/JPEGImages/a.jpg /SegmentationClass/a.png",
-    "/ a.png",
-    "a b c",
-    "../a",
-    "/",
-    "",
-    "a/../a",
-    "\0",
-    "é",
-    ".",
-)
+    "a", "/JPEGImages/a.jpg /SegmentationClass/a.png", "/ a.png", "a b c", "../a", "/", "", "a/../a", "\0", "é", ".",
+)  # fmt: skip
 
 
 def readers() -> dict[str, Reader]:

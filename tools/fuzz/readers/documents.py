@@ -85,10 +85,7 @@ def _sidecar() -> dict[str, Any]:
         "inputs": [tensor],
         "outputs": [{**tensor, "name": "mask"}],
         "profile": interface_document()["shape"],
-        "metadata": {
-            METADATA_KEY: json.dumps(metadata_document()),
-            INTERFACE_KEY: json.dumps(interface_document()),
-        },
+        "metadata": {METADATA_KEY: json.dumps(metadata_document()), INTERFACE_KEY: json.dumps(interface_document())},
     }
 
 

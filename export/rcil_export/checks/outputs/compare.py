@@ -99,11 +99,7 @@ class _Tally:
         self.limits = limits
         self.source = images
         self.table = _rows_of_truth(images.data, match.names)
-        self.rows = {
-            "all": np.arange(len(match.names)),
-            "old": np.flatnonzero(~newest),
-            "new": np.flatnonzero(newest),
-        }
+        self.rows = {"all": np.arange(len(match.names)), "old": np.flatnonzero(~newest), "new": np.flatnonzero(newest)}
         self.histograms = {part: LogHistogram() for part in PARTS}
         self.agreements = {part: Agreement(0, 0, 0) for part in PARTS}
         self.confusions = self._confusions()

@@ -43,11 +43,7 @@ class PixelComparison:
 
 
 def compare_pixels(
-    match: ClassMatch,
-    logits: tuple[Logits | None, Logits | None],
-    masks: tuple[Mask, Mask],
-    *,
-    tie: float,
+    match: ClassMatch, logits: tuple[Logits | None, Logits | None], masks: tuple[Mask, Mask], *, tie: float
 ) -> PixelComparison:
     """Compare the predictions of two artefacts for one image.
 

@@ -140,10 +140,7 @@ def _with_constants(document: onnx.ModelProto) -> list[str]:
 
 
 def _set_weights(
-    graph: onnx.GraphProto,
-    added: dict[str, onnx.TensorProto],
-    source: dict[str, onnx.TensorProto],
-    bits: WeightBits,
+    graph: onnx.GraphProto, added: dict[str, onnx.TensorProto], source: dict[str, onnx.TensorProto], bits: WeightBits
 ) -> None:
     """Round every quantised kernel and its scales in `added` from the fp32 kernel in `source`."""
     for node in graph.node:

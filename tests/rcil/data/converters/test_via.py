@@ -23,11 +23,7 @@ def entry(*regions, name="a.png"):
 
 def as_project(entries, options=("wire", "post")):
     described = {"class": {"type": "dropdown", "options": dict.fromkeys(options, "")}}
-    return {
-        "_via_settings": {},
-        "_via_img_metadata": entries,
-        "_via_attributes": {"region": described, "file": {}},
-    }
+    return {"_via_settings": {}, "_via_img_metadata": entries, "_via_attributes": {"region": described, "file": {}}}
 
 
 @pytest.fixture

@@ -12,13 +12,7 @@ from servers import ANY_SIZE, write_model
 from rcil.core.errors import ConfigError
 from rcil_serve.stream.outputs import segments
 from rcil_serve.stream.outputs.growing_file import part_of
-from rcil_serve.stream.outputs.segments import (
-    Archive,
-    Recording,
-    parse_bytes,
-    parse_duration,
-    parse_recording,
-)
+from rcil_serve.stream.outputs.segments import Archive, Recording, parse_bytes, parse_duration, parse_recording
 from rcil_serve.stream.outputs.sink import Targets
 from rcil_serve.video.run import VideoRequest, run_video
 
