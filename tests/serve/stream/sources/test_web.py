@@ -119,3 +119,19 @@ def test_a_file_on_the_web_has_its_sound(tmp_path):
     with served(lambda handler: send_file(handler, data)) as (address, _):
         source = copied(f"{address}/a.mp4", tmp_path / "out.mp4")
     assert source.counts.read == 20 and source.info.tracks[0].summary.startswith("aac")
+
+
+def test_only_the_best_variant_of_a_playlist_is_read(tmp_path):
+    """Each variant repeats the sound, and fetching all of them takes the sum of their bandwidths."""
+    for name, size in (("small", (24, 32)), ("large", (48, 64)), ("medium", (36, 48))):
+        options = {"hls_list_size": "0", "hls_segment_filename": str(tmp_path / f"{name}%d.ts")}
+        make_clip(tmp_path / f"{name}.m3u8", 300, size, sound="aac", options=options)
+    rates = {"small": 1000, "large": 9000, "medium": 5000}
+    lines = [f"#EXT-X-STREAM-INF:BANDWIDTH={rate}\n{name}.m3u8" for name, rate in rates.items()]
+    (tmp_path / "all.m3u8").write_text("\n".join(["#EXTM3U", *lines]))
+    with served(lambda handler: send_file(handler, (tmp_path / handler.path[1:]).read_bytes())) as (address, requests):
+        source = copied(f"{address}/all.m3u8", tmp_path / "out.mp4")
+    assert source.info.size == (48, 64) and len(source.info.tracks) == 1 and source.counts.read == 300
+    segments = {name: sum(name in path and path.endswith(".ts") for path in requests) for name in rates}
+    assert segments["large"] == 2, "x264 sets a key frame every 250 frames"
+    assert max(segments["small"], segments["medium"]) <= 1, "others are read only to find out what they hold"
