@@ -14,7 +14,6 @@ from rcil.core.drawing import look_up, softened
 from rcil.core.images import Image
 from rcil_serve.runtime.planes import ColourSpace, Plane, Planes, half, halved
 
-
 SPREAD = 2
 """How many pixels of a small mask an edge spreads, when it is softened and enlarged."""
 
@@ -87,7 +86,7 @@ def _painted_part(weights: Plane, size: tuple[int, int]) -> _Part | None:
 
 
 def _span(first: int, end: int, cells: int, pixels: int) -> tuple[slice, slice]:
-    """Cells that include [first, end) and what interpolation spreads it to, and their pixels, which are whole blocks."""
+    """Cells that include [first, end) and what interpolation spreads it to, and their pixels in whole blocks."""
     if pixels % 2:
         return slice(0, cells), slice(0, pixels)
     unit = cells // math.gcd(cells, pixels // 2)
