@@ -6,8 +6,6 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from rcil.core.images import JPEG, MAX_PIXELS, PNG, SUFFIXES, Image, decode_rgb, decoded, is_too_large
 from rcil.core.reading import DataError, read_bytes
 
@@ -54,7 +52,7 @@ def read_any_rgb(path: Path) -> Image:
     pixels = decoded(data)
     if pixels is None or pixels.shape[:2] not in (header.size, header.size[::-1]):
         raise DataError(f"{path} is not an image that can be decoded", _HINT)
-    return np.ascontiguousarray(pixels[..., ::-1], dtype=np.uint8)
+    return pixels
 
 
 def _header(data: bytes, path: Path) -> Header | None:

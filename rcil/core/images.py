@@ -99,7 +99,7 @@ def decode_rgb(data: bytes, path: Path) -> Image:
     pixels = decoded(data)
     if pixels is None:
         raise DataError(f"{path} is not an image that can be decoded", _NO_IMAGE)
-    return np.ascontiguousarray(pixels[..., ::-1], dtype=np.uint8)
+    return pixels
 
 
 def check_encoded(path: Path, data: bytes) -> None:
@@ -122,12 +122,12 @@ def check_encoded(path: Path, data: bytes) -> None:
 
 
 def decoded(data: bytes | bytearray) -> Image | None:
-    """An image as OpenCV decodes it, BGR [H, W, 3] with its orientation applied; None if it cannot be decoded."""
+    """An image as RGB [H, W, 3] with its orientation applied; None if OpenCV cannot decode it."""
     if lacks_bytes(data):
         return None
     with contextlib.suppress(cv2.error):
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-        return None if pixels is None else np.asarray(pixels, np.uint8)
+        return None if pixels is None else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
     return None
 
 
@@ -147,8 +147,8 @@ def encoded(path: Path, pixels: Image, *, quality: int = 95) -> bytes:
     """The bytes that `write_image` writes."""
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(f"cannot write {path}: unknown image format", f"End the name with {', '.join(SUFFIXES)}.")
-    stored = pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels[..., ::-1])
-    if stored.size == 0:
+    if pixels.size == 0:
         raise DataError(f"cannot write {path}: the image is empty", "Check its size.")
+    stored = pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
     options = [] if path.suffix.lower() == ".png" else [cv2.IMWRITE_JPEG_QUALITY, quality]
     return cv2.imencode(path.suffix, stored, options)[1].tobytes()

@@ -10,6 +10,10 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping
+from typing import Any
+
+import cv2
+from numpy.typing import NDArray
 
 from rcil.core.documents import parse_json
 from rcil.core.images import PNG
@@ -18,6 +22,16 @@ from rcil.core.reading import DataError
 _KIND, _KEYWORD = b"iTXt", b"rcil-classes"
 _PREFIX = _KEYWORD + b"\0" + b"\0\0" + b"\0" + b"\0"
 """Keyword, no compression, no language, no translated keyword; UTF-8 text follows."""
+_FILTER, _UP = 19, 32
+"""OpenCV before 4.12 has no names for these and ignores them."""
+_AS_RUNS = [
+    cv2.IMWRITE_PNG_COMPRESSION,
+    1,
+    cv2.IMWRITE_PNG_STRATEGY,
+    cv2.IMWRITE_PNG_STRATEGY_RLE,
+    _FILTER,
+    _UP,
+]
 _END = 12
 """Bytes of the last chunk, IEND, which is empty."""
 
@@ -26,6 +40,15 @@ def names_chunk(names: Mapping[int, str]) -> bytes:
     """The chunk that records class names by id."""
     body = _PREFIX + json.dumps(dict(names)).encode()
     return struct.pack(">I", len(body)) + _KIND + body + struct.pack(">I", zlib.crc32(_KIND + body))
+
+
+def mask_png(ids: NDArray[Any], chunk: bytes = b"") -> bytes:
+    """Class ids [H, W] of 8 or 16 bits as a PNG, with the chunk of `names_chunk`.
+
+    Rows of a mask repeat the row above. Writing differences to it as runs takes a third of the time of libpng's own
+    choice of filters, and fewer bytes.
+    """
+    return insert_chunk(cv2.imencode(".png", ids, _AS_RUNS)[1].tobytes(), chunk)
 
 
 def insert_chunk(png: bytes, chunk: bytes) -> bytes:

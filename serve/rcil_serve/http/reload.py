@@ -86,7 +86,7 @@ def sample_image() -> Image:
     """The sample image, RGB [360, 640, 3]; models are tried on it until a request has brought an image."""
     pixels = decoded(SAMPLE)
     assert pixels is not None
-    return np.ascontiguousarray(pixels[..., ::-1])
+    return pixels
 
 
 def open_model(path: Path, opener: Opener, scale: float | None = None) -> Model:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import cv2
@@ -11,6 +13,9 @@ from numpy.typing import NDArray
 from rcil.core.drawing import look_up, softened
 from rcil.core.images import Image
 from rcil_serve.runtime.planes import ColourSpace, Plane, Planes, half, halved
+
+SPREAD = 2
+"""How many pixels of a small mask an edge spreads, when it is softened and enlarged."""
 
 
 class Tables(NamedTuple):
@@ -35,7 +40,7 @@ def tables_of(colours: Image, untouched: Plane, alpha: float, space: ColourSpace
 def blend_planes(
     picture: Planes, mask: NDArray[Any], tables: Tables, grid_size: tuple[int, int] | None = None
 ) -> Planes:
-    """New planes with class colours blended in.
+    """New planes with class colours blended in. Work is done only within the rectangle that holds painted classes.
 
     A block of chroma at the edge of a class gets the mean of what its four pixels would get.
 
@@ -45,20 +50,69 @@ def blend_planes(
         tables: From `tables_of`, for the colour space of the picture.
         grid_size: As for `rcil.core.drawing.blend`.
     """
-    painted = Planes.empty(picture.size, picture.space)
     smooth = grid_size is not None and grid_size[0] < mask.shape[0] and grid_size[1] < mask.shape[1]
+    grid = mask
     if smooth and grid_size is not None:
-        small = np.asarray(cv2.resize(mask, grid_size[::-1], interpolation=cv2.INTER_NEAREST_EXACT))
-        kept, *added = (softened(look_up(small, table)) for table in (tables.kept, *tables.added))
-        luma = [_enlarged(plane, picture.size) for plane in (kept, added[0])]
-        chroma = [halved(luma[0]), *(_at_half(plane, picture.size) for plane in added[1:])]
-    else:
-        luma = [look_up(mask, table) for table in (tables.kept, tables.added[0])]
-        chroma = [halved(luma[0]), *(halved(look_up(mask, table)) for table in tables.added[1:])]
-    _mix(picture.y, luma[0], luma[1], painted.y)
-    _mix(picture.u, chroma[0], chroma[1], painted.u)
-    _mix(picture.v, chroma[0], chroma[2], painted.v)
+        grid = np.asarray(cv2.resize(mask, grid_size[::-1], interpolation=cv2.INTER_NEAREST_EXACT))
+    weights = look_up(grid, 255 - tables.kept)
+    painted = Planes.empty(picture.size, picture.space)
+    part = _painted_part(weights, picture.size)
+    if part is None or part.pixels != (slice(0, picture.size[0]), slice(0, picture.size[1])):
+        picture.copy_to(painted)
+    if part is not None:
+        kept = np.asarray(cv2.bitwise_not(weights[part.cells]), np.uint8)
+        blended = _blend_smoothly if smooth else _blend_exactly
+        blended(picture.part(*part.pixels), kept, grid[part.cells], tables, painted.part(*part.pixels))
     return painted
+
+
+class _Part(NamedTuple):
+    """A rectangle of an image."""
+
+    cells: tuple[slice, slice]
+    """Its rows and columns in the mask before it was enlarged."""
+    pixels: tuple[slice, slice]
+    """Its rows and columns in the image."""
+
+
+def _painted_part(weights: Plane, size: tuple[int, int]) -> _Part | None:
+    """The part of an image of this size that holds all weights [h, w] above 0; None if there are none."""
+    left, top, width, height = cv2.boundingRect(weights)
+    if not width:
+        return None
+    rows = _span(top, top + height, weights.shape[0], size[0])
+    columns = _span(left, left + width, weights.shape[1], size[1])
+    return _Part((rows[0], columns[0]), (rows[1], columns[1]))
+
+
+def _span(first: int, end: int, cells: int, pixels: int) -> tuple[slice, slice]:
+    """Cells that include [first, end) and what interpolation spreads it to, and their pixels in whole blocks."""
+    if pixels % 2:
+        return slice(0, cells), slice(0, pixels)
+    unit = cells // math.gcd(cells, pixels // 2)
+    low = max(0, (first - SPREAD) // unit * unit)
+    high = min(cells, -(-(end + SPREAD) // unit) * unit)
+    return slice(low, high), slice(low * pixels // cells, high * pixels // cells)
+
+
+def _blend_smoothly(picture: Planes, kept: Plane, grid: NDArray[Any], tables: Tables, out: Planes) -> None:
+    """Blend a mask that is smaller than the image; its weights and colours are enlarged with interpolation."""
+    kept, *added = (softened(plane) for plane in (kept, *(look_up(grid, table) for table in tables.added)))
+    weights = _enlarged(kept, picture.size)
+    _mix(picture.y, weights, _enlarged(added[0], picture.size), out.y)
+    _mix_chroma(picture, weights, [_at_half(plane, picture.size) for plane in added[1:]], out)
+
+
+def _blend_exactly(picture: Planes, kept: Plane, mask: NDArray[Any], tables: Tables, out: Planes) -> None:
+    """Blend a mask of the size of the image."""
+    _mix(picture.y, kept, look_up(mask, tables.added[0]), out.y)
+    _mix_chroma(picture, kept, [halved(look_up(mask, table)) for table in tables.added[1:]], out)
+
+
+def _mix_chroma(picture: Planes, kept: Plane, added: Sequence[Plane], out: Planes) -> None:
+    weights = halved(kept)
+    _mix(picture.u, weights, added[0], out.u)
+    _mix(picture.v, weights, added[1], out.v)
 
 
 def _mix(plane: Plane, kept: Plane, added: Plane, out: Plane) -> None:

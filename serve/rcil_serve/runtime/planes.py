@@ -88,6 +88,11 @@ class Planes:
         for source, target in ((self.y, other.y), (self.u, other.u), (self.v, other.v)):
             np.copyto(target, source)
 
+    def part(self, rows: slice, columns: slice) -> Planes:
+        """Views of a rectangle that begins at even rows and columns, and ends there or at the end of the image."""
+        blocks = tuple(slice(side.start // 2, (side.stop + 1) // 2) for side in (rows, columns))
+        return Planes(self.y[rows, columns], self.u[blocks], self.v[blocks], self.space)
+
     def turned(self, code: int) -> Planes:
         """Rotate by one of OpenCV's codes. Sides must be even, because chroma of a half block has no other half."""
         y, u, v = (np.asarray(cv2.rotate(plane, code), np.uint8) for plane in (self.y, self.u, self.v))

@@ -85,12 +85,15 @@ class SourceInfo:
     """Width of a pixel divided by its height; outputs state it, so that players show the picture undistorted."""
     space: ColourSpace = BT601
     """Colour space of the first frame, in which videos are written."""
+    timed: bool = True
+    """Whether the source states times. If not, frames have the time of their arrival, and `rate` is only assumed."""
 
     @property
     def summary(self) -> str:
         """Size and frame rate for messages: `640x480, 25.000 fps`."""
         pixels = "" if self.aspect == 1 else f", pixels {self.aspect.numerator}:{self.aspect.denominator}"
-        return f"{self.size[1]}x{self.size[0]}{pixels}, {float(self.rate):.3f} fps"
+        pace = f"{float(self.rate):.3f} fps" if self.timed else "times of arrival"
+        return f"{self.size[1]}x{self.size[0]}{pixels}, {pace}"
 
 
 @dataclass

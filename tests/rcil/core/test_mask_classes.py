@@ -5,7 +5,7 @@ import cv2
 import numpy as np
 import pytest
 
-from rcil.core.mask_classes import insert_chunk, names_chunk, recorded_names
+from rcil.core.mask_classes import insert_chunk, mask_png, names_chunk, recorded_names
 from rcil.core.masks import decode_mask, read_mask, write_mask
 from rcil.core.reading import DataError
 
@@ -47,3 +47,18 @@ def test_other_text_is_passed_over():
     body = b"Comment\0\0\0\0\0hello"
     chunk = struct.pack(">I", len(body)) + b"iTXt" + body + struct.pack(">I", zlib.crc32(b"iTXt" + body))
     assert recorded_names(insert_chunk(png(), chunk), "a") is None
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_masks_survive_png(kind):
+    mask = np.arange(24 * 40, dtype=kind).reshape(24, 40)
+    back = cv2.imdecode(np.frombuffer(mask_png(mask, names_chunk({0: "background"})), np.uint8), cv2.IMREAD_UNCHANGED)
+    assert back.dtype == kind
+    np.testing.assert_array_equal(back, mask)
+
+
+def test_masks_are_no_larger_than_with_filters_that_libpng_chooses():
+    fields = np.random.default_rng(0).normal(size=(9, 16, 6)).astype(np.float32)
+    mask = cv2.resize(fields, (640, 360), interpolation=cv2.INTER_CUBIC).argmax(2).astype(np.uint8)
+    chosen = cv2.imencode(".png", mask, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1]
+    assert len(mask_png(mask)) < len(chosen)

@@ -72,6 +72,33 @@ def test_what_is_not_painted_stays_exactly(grid):
         assert not np.may_share_memory(plane, given)
 
 
+@pytest.mark.parametrize("grid", [None, (36, 48), (45, 60), (31, 47)])
+@pytest.mark.parametrize("size", [(96, 128), (90, 120), (95, 128), (96, 127)])
+def test_a_small_area_is_painted_as_part_of_a_large_one(size, grid):
+    """An area in each corner makes the whole image the painted part; away from them, nothing may change."""
+    planes = scene(size, ColourSpace())
+    for top, left in ((0, 0), (40, 52), (size[0] - 21, size[1] - 33), (0, size[1] - 20), (37, 0)):
+        mask = np.zeros(grid or size, np.uint8)
+        down, right = mask.shape[0] / size[0], mask.shape[1] / size[1]
+        rows = slice(round(top * down), round((top + 21) * down))
+        columns = slice(round(left * right), round((left + 33) * right))
+        mask[rows, columns] = RANDOM.integers(1, 5, mask[rows, columns].shape, dtype=np.uint8)
+        large = mask.copy()
+        large[[0, 0, -1, -1], [0, -1, 0, -1]] = 2
+        small, whole = (
+            Painter(CLASSES).paint(planes, cv2.resize(one, size[::-1], interpolation=cv2.INTER_NEAREST_EXACT), grid)
+            for one in (mask, large)
+        )
+        away = np.ones(size, bool)
+        reach = 12
+        for block in ((0, 0), (0, -reach), (-reach, 0), (-reach, -reach)):
+            away[block[0] : (block[0] + reach) or None, block[1] : (block[1] + reach) or None] = False
+        halves = np.asarray(cv2.resize(away.astype(np.uint8), small.u.shape[::-1], interpolation=cv2.INTER_NEAREST))
+        for name, where in (("y", away), ("u", halves > 0), ("v", halves > 0)):
+            difference = np.abs(getattr(small, name).astype(int) - getattr(whole, name))[where]
+            assert difference.max() <= 1, (name, top, left)
+
+
 @pytest.mark.parametrize("size", [(400, 600), (401, 601), (401, 600)])
 def test_the_legend_is_the_same(size):
     planes = scene(size, ColourSpace("bt709"))

@@ -6,8 +6,6 @@ import asyncio
 import zlib
 from collections.abc import AsyncGenerator
 
-import cv2
-import numpy as np
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
@@ -106,10 +104,4 @@ def decode_image(body: Body, max_pixels: int) -> Image:
     pixels = decoded(body)
     if pixels is None or pixels.size != height * width * 3:
         raise RefusalError(400, "the image cannot be decoded", "It may be damaged; send it again.")
-    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
-
-
-def encode_png(pixels: Image) -> bytes:
-    """Encode grey [H, W] with 8 or 16 bits, or RGB [H, W, 3], with fast compression."""
-    stored = pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
-    return cv2.imencode(".png", stored, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
+    return pixels

@@ -205,13 +205,13 @@ def answer_to(request: InferRequest, model: str, version: str, found: dict[str, 
     """
     names = [wanted.name for wanted in request.outputs] or list(found)
     outputs: list[dict[str, object]] = []
-    behind: list[bytes] = []
+    behind: list[memoryview] = []
     for name in names:
         values = found[name]
         entry: dict[str, object] = {"name": name, "datatype": type_name(values), "shape": list(values.shape)}
         if request.binary(name):
             entry["parameters"] = {"binary_data_size": values.nbytes}
-            behind.append(values.tobytes())
+            behind.append(np.ascontiguousarray(values).data.cast("B"))
         else:
             entry["data"] = values.ravel().tolist()
         outputs.append(entry)

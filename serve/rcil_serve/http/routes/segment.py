@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from typing import Annotated, Literal
 
+import cv2
 import numpy as np
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rcil.core.images import Image
-from rcil.core.mask_classes import insert_chunk
+from rcil.core.mask_classes import mask_png
 from rcil_serve.http.models import Model
 from rcil_serve.http.protocol.answers import BYTES, Numbers, refusals
-from rcil_serve.http.protocol.body import Body, decode_image, encode_png
+from rcil_serve.http.protocol.body import Body, decode_image
 from rcil_serve.http.service import Service, ServiceOf, Stopwatch
-from rcil_serve.runtime.backends import Mask
 from rcil_serve.runtime.painter import Painter, shares
 from rcil_serve.runtime.predictor import Segmentation
 from rcil_serve.stream.outputs.masks import IdTable
@@ -79,16 +79,16 @@ def _answer(
 ) -> Response:
     if output == "json":
         return JSONResponse(_numbers(model, found, milliseconds))
-    drawn: Mask
     match output:
         case "mask":
             ids = IdTable(model.classes)
-            return Response(insert_chunk(encode_png(ids.of(found.mask)), ids.chunk), media_type="image/png")
+            content = mask_png(ids.of(found.mask), ids.chunk)
         case "rows":
-            drawn = found.mask if len(model.classes) <= 2**8 else found.mask.astype(np.uint16)
+            content = mask_png(found.mask if len(model.classes) <= 2**8 else found.mask.astype(np.uint16))
         case "overlay":
             drawn = Painter(model.classes, alpha).paint(image, found.mask, found.grid_size)
-    return Response(encode_png(drawn), media_type="image/png")
+            content = cv2.imencode(".png", cv2.cvtColor(drawn, cv2.COLOR_RGB2BGR))[1].tobytes()
+    return Response(content, media_type="image/png")
 
 
 def _numbers(model: Model, found: Segmentation, milliseconds: float) -> dict[str, object]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from rcil.core.files import replacing
-from rcil.core.mask_classes import insert_chunk, names_chunk
+from rcil.core.mask_classes import mask_png, names_chunk
 from rcil.model.metadata import ClassInfo
 from rcil_serve.runtime.backends import Mask
 from rcil_serve.stream.frames import Frame, SourceInfo
@@ -80,6 +79,5 @@ def is_folder(path: Path) -> bool:
 
 def write_mask(path: Path, ids: Mask, chunk: bytes) -> None:
     """Write a PNG of class ids [H, W] atomically, with the chunk of their `IdTable`."""
-    data = cv2.imencode(".png", ids, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1]
     with replacing(path) as part:
-        part.write_bytes(insert_chunk(data.tobytes(), chunk))
+        part.write_bytes(mask_png(ids, chunk))

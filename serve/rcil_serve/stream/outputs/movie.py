@@ -23,10 +23,11 @@ from rcil_serve.stream.outputs.growing_file import RawFile, make_folder, part_of
 
 FRAGMENTS = {
     "movflags": "frag_keyframe+delay_moov+default_base_moof",
+    "frag_duration": "1000000",
     "flush_packets": "1",
     "max_interleave_delta": "1000000",
 }
-"""Each fragment is playable by itself, so a truncated file loses only its last fragment.
+"""Each fragment is playable with those before, so a truncated file loses only its last one, a second at most.
 
 FFmpeg holds back packets until all tracks have some, by default for ten seconds; subtitles may pause for hours.
 """

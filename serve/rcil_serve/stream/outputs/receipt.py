@@ -82,7 +82,7 @@ class Receipt:
                 "name": info.name,
                 **_file_facts(Path(source_text)),
                 "size": list(info.size),
-                "rate": round(float(info.rate), 6),
+                "rate": round(float(info.rate), 6) if info.timed else None,
                 "live": info.live,
                 "aspect": f"{info.aspect.numerator}:{info.aspect.denominator}",
                 "sound": bool(info.tracks),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ import av.error
 import cv2
 import numpy as np
 from av.codec.hwaccel import HWAccel
+from av.stream import Discard, Disposition
 
 from rcil.core.images import MAX_PIXELS, is_too_large
 from rcil_serve.runtime.geometry import letterbox
@@ -113,12 +114,36 @@ def _is_playlist(path: Path) -> bool:
     )
 
 
+def videos_of(container: Any) -> list[Any]:
+    """The video streams of a container without cover pictures, the one to use first.
+
+    It is the best variant of a playlist that offers several, otherwise the first in the file.
+    """
+    moving = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
+    return sorted(moving, key=variant_of, reverse=True)
+
+
+def variant_of(stream: Any) -> int:
+    """Bandwidth of the variant of a playlist that a stream belongs to; 0 if it belongs to all, or there are none."""
+    stated = stream.metadata.get("variant_bitrate", "")
+    return int(stated) if stated.isdecimal() else 0
+
+
+def read_only(container: Any, streams: Sequence[Any]) -> None:
+    """Skip all other streams: their packets are not read, and their parts of a playlist are not fetched."""
+    used = {stream.index for stream in streams}
+    for stream in container.streams:
+        if stream.index not in used:
+            stream.discard = Discard.all
+
+
 def video_stream(container: Any, name: str) -> Any:
-    """Select the first video stream, decoded with all cores."""
-    if not container.streams.video:
+    """Select the video stream (see `videos_of`), decoded with all cores."""
+    videos = videos_of(container)
+    if not videos:
         container.close()
         raise SourceError(f"{name} has no video stream", "Use a video.")
-    stream = container.streams.video[0]
+    stream = videos[0]
     context = stream.codec_context
     if context is None:
         container.close()

@@ -9,6 +9,7 @@ import av.error
 from rcil_serve.stream.frames import SourceError
 
 HINT = "Check the file with another player, or convert it to MP4 with H.264."
+DOWNLOAD = "Download the file and use the copy: it may be damaged, or its server may send files only from their start."
 _LOGIN = (
     "Put user name and password into the address, as in {scheme}://user:password@host/path, "
     "and write @ : / in them as %40 %3A %2F."
@@ -17,6 +18,7 @@ _REMEDIES: tuple[tuple[tuple[type[BaseException], ...], str, str], ...] = (
     ((av.error.HTTPUnauthorizedError,), "the server asks for a user name and a password, or refuses them", _LOGIN),
     ((av.error.HTTPForbiddenError,), "the server refuses access", _LOGIN),
     ((av.error.HTTPNotFoundError,), "the server does not know this path", "Check the path of the address."),
+    ((av.error.HTTPTooManyRequestsError,), "the server has too many requests to answer", "Try again later."),
     (
         (av.error.HTTPBadRequestError, av.error.HTTPOtherClientError),
         "the server refuses the request",

@@ -23,7 +23,7 @@ from rcil_serve.stream.sources.container import (
     turn_of,
     upright_size,
 )
-from rcil_serve.stream.sources.errors import reason
+from rcil_serve.stream.sources.errors import DOWNLOAD, HINT, reason
 from rcil_serve.stream.sources.reader import Reader
 from rcil_serve.stream.sources.truncation import missing_bytes
 
@@ -60,7 +60,7 @@ class FileSource:
         rate = frame_rate(stream)
         self._announced = _announced(container, stream)
         frames = self._announced or _frames_by_duration(container, rate)
-        first = self._reader.first()
+        first = self._reader.first(DOWNLOAD if "://" in path else HINT)
         self._turn = turn_of(first)
         self._origin = first.pts if first.pts is not None else 0
         self._lift = self._lifted(container, Fraction(stream.time_base))

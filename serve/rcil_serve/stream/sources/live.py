@@ -95,6 +95,7 @@ class LiveSource:
             tracks=self._reader.tracks,
             aspect=pixel_aspect(stream, turn_of(first)),
             space=space_of(first, turn_of(first)) or BT601,
+            timed=not self._reader.by_arrival,
         )
 
     def _connect(self, container: Any = None) -> None:

@@ -13,7 +13,7 @@ import av.error
 
 from rcil_serve.stream.frames import Counts, Sound, SourceError
 from rcil_serve.stream.sources.clock import Clock, is_broadcast, lacks_timestamps
-from rcil_serve.stream.sources.container import video_stream, whole_frames
+from rcil_serve.stream.sources.container import read_only, variant_of, video_stream, videos_of, whole_frames
 from rcil_serve.stream.sources.errors import HINT, reason
 from rcil_serve.stream.sources.filters import FrameFilters
 from rcil_serve.stream.sources.tracks import TrackReader, open_tracks
@@ -43,9 +43,11 @@ class Reader:
         self.container, self._name, self._counts = container, name, counts
         self.video = video_stream(container, name)
         self.by_arrival = live and lacks_timestamps(container)
-        readers, self.lost = open_tracks(container) if with_sound else ([], [])
+        readers, self.lost = open_tracks(self._heard()) if with_sound else ([], [])
         self._readers: dict[int, TrackReader] = {reader.stream.index: reader for reader in readers}
         self._numbers = {index: number for number, index in enumerate(self._readers)}
+        read_only(container, [self.video, *(reader.stream for reader in readers)])
+        self._note_choice()
         self._clock = None if live else Clock(counts, broadcast=is_broadcast(container))
         self._filters = FrameFilters(name, counts)
         self._broken: Any = None
@@ -55,6 +57,19 @@ class Reader:
         """Number of video packets."""
         self.hidden = 0
         """Number of video packets that an edit list hides."""
+
+    def _heard(self) -> list[Any]:
+        """Streams of sound and subtitles of the same variant of a playlist as the video."""
+        streams, own = self.container.streams, variant_of(self.video)
+        return [stream for stream in (*streams.audio, *streams.subtitles) if variant_of(stream) in (0, own)]
+
+    def _note_choice(self) -> None:
+        """Add a notice if there are several videos, such as programmes of a broadcast."""
+        count = len([stream for stream in videos_of(self.container) if not variant_of(stream)])
+        size = f"{self.video.codec_context.width}x{self.video.codec_context.height}"
+        notice = f"{self._name} has {count} videos; the first one, {size}, is used"
+        if count > 1 and notice not in self._counts.notices:
+            self._counts.notices.append(notice)
 
     @property
     def tracks(self) -> tuple[Any, ...]:

@@ -19,8 +19,8 @@ TEXTS = ("mov_text", "subrip", "ass", "ssa", "webvtt", "text")
 """Subtitle codecs that consist of text; others are pictures, which MP4 cannot hold."""
 RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000)
 """Sample rates of AAC."""
-LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "4.0", 5: "5.0", 6: "5.1", 8: "7.1"}
-"""Channel layouts of AAC, by number of channels; others become stereo."""
+LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "4.0", 5: "5.0", 6: "5.1", 7: "7.1", 8: "7.1"}
+"""Channel layouts of AAC, by number of channels; seven get a silent one, more become stereo."""
 CHANNEL_BITS = 64_000
 MAX_SILENCE = 10.0
 """Gaps in the sound up to this many seconds are filled with silence."""
@@ -261,11 +261,11 @@ def unpacked_track(fields: dict[str, Any], data: bytes) -> Track:
     return Track(template, fields["summary"], fields["language"], extradata)
 
 
-def open_tracks(container: Any) -> tuple[list[TrackReader], list[str]]:
-    """Open all audio tracks and text subtitles of a container; also return what cannot be kept, for messages."""
+def open_tracks(streams: Iterable[Any]) -> tuple[list[TrackReader], list[str]]:
+    """Open audio tracks and text subtitles of a container; also return what cannot be kept, for messages."""
     readers: list[TrackReader] = []
     lost = []
-    for stream in (*container.streams.audio, *container.streams.subtitles):
+    for stream in streams:
         try:
             reader = _open_track(stream)
         except (av.error.FFmpegError, ValueError, TypeError) as error:

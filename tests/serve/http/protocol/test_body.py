@@ -8,7 +8,7 @@ import pytest
 from servers import jpeg, picture, png
 
 from rcil_serve.http.protocol.answers import RefusalError
-from rcil_serve.http.protocol.body import decode_image, decompressed, encode_png
+from rcil_serve.http.protocol.body import decode_image, decompressed
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,6 @@ def test_what_is_no_image(data, words):
     with pytest.raises(RefusalError, match=words) as caught:
         decode_image(data, 960)
     assert caught.value.status == 400
-
-
-@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
-def test_masks_survive_png(kind):
-    mask = np.arange(24 * 40, dtype=kind).reshape(24, 40)
-    back = cv2.imdecode(np.frombuffer(encode_png(mask), np.uint8), cv2.IMREAD_UNCHANGED)
-    assert back.dtype == kind
-    np.testing.assert_array_equal(back, mask)
 
 
 def test_a_jpeg_of_many_scans_is_refused():

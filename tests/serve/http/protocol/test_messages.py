@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from servers import ANY_SIZE, FIXED, write_model
 from rcil_export.graph.shapes import InputShape
 from rcil_serve.http.protocol.answers import RefusalError
 from rcil_serve.http.protocol.messages import (
+    InferRequest,
     answer_to,
     check_outputs,
     input_of,
@@ -120,6 +122,18 @@ def test_answers_as_asked(parameters, outputs, behind):
         else:
             assert one["data"] == values.ravel().tolist()
     assert rest == b""
+
+
+def test_binary_outputs_are_copied_once():
+    mask = np.ones((1, 1000, 1000), np.uint8)
+    request = InferRequest(inputs=[], parameters={"binary_data_output": True})
+    tracemalloc.start()
+    try:
+        answer_to(request, "rcil", "1", {"mask": mask})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * mask.nbytes
 
 
 def test_described_tensors(tmp_path):

@@ -52,6 +52,17 @@ def test_a_file_that_fits_is_whole_and_times_are_kept(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
 
 
+def test_a_file_in_progress_can_be_played_up_to_its_last_second(tmp_path):
+    """A camera of 5 fps that does not state its rate; x264 sets a key frame every 25 frames, and delays some."""
+    movie = Movie(tmp_path / "a.mp4", INFO)
+    for index in range(24):
+        movie.write(picture(index, 48, 64), SimpleNamespace(pts=5 * index))
+    (tmp_path / "killed.mp4").write_bytes(movie.part.read_bytes())
+    assert len(contents(tmp_path / "killed.mp4").times) >= 24 - 5 - 5
+    movie.finish()
+    assert contents(tmp_path / "a.mp4").times == pytest.approx([index / 5 for index in range(24)])
+
+
 @pytest.mark.parametrize(
     ("name", "options"), [("a.xyz", {}), ("a.mkv", {}), ("a", {}), ("a.mp4", {"lossless": True}), ("a.MP4", None)]
 )

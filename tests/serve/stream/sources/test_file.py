@@ -1,9 +1,13 @@
 """Files that are cut, edited or damaged in places."""
 
 import struct
+from fractions import Fraction
 
 import av
+import cv2
+import numpy as np
 import pytest
+from av.stream import Disposition
 from clips import BASE, make_clip, picture
 
 from rcil_serve.stream.frames import Frame, SourceError
@@ -123,3 +127,46 @@ def test_a_frame_without_a_time_follows_the_one_before(tmp_path):
 
     source._items = untimed
     assert [frame.pts for frame in frames_of(source)] == times
+
+
+def with_cover(path, clip, kinds):
+    """Copy the streams of these kinds and add a cover picture."""
+    jpeg = cv2.imencode(".jpg", np.full((16, 16, 3), 200, np.uint8))[1].tobytes()
+    with av.open(str(clip)) as given, av.open(str(path), "w") as out:
+        streams = {one.index: out.add_stream_from_template(one) for one in given.streams if one.type in kinds}
+        cover = out.add_stream("mjpeg", rate=1)
+        cover.height, cover.width, cover.pix_fmt = 16, 16, "yuvj420p"
+        cover.disposition = Disposition.attached_pic
+        for packet in given.demux([given.streams[index] for index in streams]):
+            if packet.size:
+                packet.stream = streams[packet.stream.index]
+                out.mux(packet)
+        packet = av.Packet(jpeg)
+        packet.stream, packet.pts, packet.dts, packet.time_base = cover, 0, 0, Fraction(1, 1000)
+        out.mux(packet)
+
+
+def test_a_cover_picture_is_no_video(tmp_path):
+    make_clip(tmp_path / "a.mp4", 20, sound="aac")
+    with_cover(tmp_path / "clip.mp4", tmp_path / "a.mp4", ("video", "audio"))
+    source = open_source(str(tmp_path / "clip.mp4"))
+    assert len(frames_of(source)) == 20 and not source.counts.notices
+    with_cover(tmp_path / "song.mp4", tmp_path / "a.mp4", ("audio",))
+    with pytest.raises(SourceError, match="has no video stream"):
+        open_source(str(tmp_path / "song.mp4"))
+
+
+def test_a_file_with_two_videos_says_which_one_is_used(tmp_path):
+    make_clip(tmp_path / "a.mp4", 20)
+    make_clip(tmp_path / "b.mp4", 20, (36, 48))
+    with av.open(str(tmp_path / "both.mkv"), "w") as out:
+        for name in ("a.mp4", "b.mp4"):
+            out.add_stream_from_template(av.open(str(tmp_path / name)).streams.video[0])
+        for index, name in enumerate(("a.mp4", "b.mp4")):
+            for packet in av.open(str(tmp_path / name)).demux():
+                if packet.size:
+                    packet.stream = out.streams[index]
+                    out.mux(packet)
+    source = open_source(str(tmp_path / "both.mkv"))
+    assert len(frames_of(source)) == 20
+    assert any("2 videos" in notice and "64x48" in notice for notice in source.counts.notices)

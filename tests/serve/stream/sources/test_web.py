@@ -67,6 +67,7 @@ def test_an_address_is_opened_once(tmp_path, sized):
         (401, "asks for a user name and a password", r"http://user:password@host/path"),
         (403, "refuses access", "user:password"),
         (404, "does not know this path", "Check the path"),
+        (429, "too many requests", "Try again later"),
         (500, "reports an error of its own", "Try again later"),
     ],
 )
@@ -109,6 +110,7 @@ def test_a_camera_that_sends_single_pictures_keeps_its_pace():
         source.close()
     times = np.array([frame.time for frame in frames])
     assert len(requests) == 1 and all(isinstance(frame, Frame) for frame in frames)
+    assert source.info.summary == "64x48, times of arrival", "FFmpeg's 25 fps are invented"
     assert times[-1] - times[0] == pytest.approx(sent[14] - sent[0], abs=0.3)
     assert np.diff(times).argmax() in (8, 9) and np.diff(times).max() > 0.35
 
@@ -119,3 +121,29 @@ def test_a_file_on_the_web_has_its_sound(tmp_path):
     with served(lambda handler: send_file(handler, data)) as (address, _):
         source = copied(f"{address}/a.mp4", tmp_path / "out.mp4")
     assert source.counts.read == 20 and source.info.tracks[0].summary.startswith("aac")
+
+
+def test_a_file_on_the_web_that_has_to_be_read_out_of_order_says_so(tmp_path):
+    """The index of this file is at its end, and the server can send it only from the start."""
+    make_clip(tmp_path / "a.mp4", 300, (240, 320))
+    data = (tmp_path / "a.mp4").read_bytes()
+    assert len(data) > 200_000, "FFmpeg reads shorter ones twice"
+    with served(lambda handler: send_file(handler, data)) as (address, _), pytest.raises(SourceError) as caught:
+        open_source(f"{address}/a.mp4", live=LiveOptions(timeout=5))
+    assert "Download" in caught.value.hint
+
+
+def test_only_the_best_variant_of_a_playlist_is_read(tmp_path):
+    """Each variant repeats the sound, and fetching all of them takes the sum of their bandwidths."""
+    for name, size in (("small", (24, 32)), ("large", (48, 64)), ("medium", (36, 48))):
+        options = {"hls_list_size": "0", "hls_segment_filename": str(tmp_path / f"{name}%d.ts")}
+        make_clip(tmp_path / f"{name}.m3u8", 300, size, sound="aac", options=options)
+    rates = {"small": 1000, "large": 9000, "medium": 5000}
+    lines = [f"#EXT-X-STREAM-INF:BANDWIDTH={rate}\n{name}.m3u8" for name, rate in rates.items()]
+    (tmp_path / "all.m3u8").write_text("\n".join(["#EXTM3U", *lines]))
+    with served(lambda handler: send_file(handler, (tmp_path / handler.path[1:]).read_bytes())) as (address, requests):
+        source = copied(f"{address}/all.m3u8", tmp_path / "out.mp4")
+    assert source.info.size == (48, 64) and len(source.info.tracks) == 1 and source.counts.read == 300
+    segments = {name: sum(name in path and path.endswith(".ts") for path in requests) for name in rates}
+    assert segments["large"] == 2, "x264 sets a key frame every 250 frames"
+    assert max(segments["small"], segments["medium"]) <= 1, "others are read only to find out what they hold"
