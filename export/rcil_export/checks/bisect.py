@@ -104,6 +104,7 @@ def bisect(a: Artefact, b: Artefact, image: Image, tolerance: float | None = Non
     limit = limits_for(a.precision, b.precision).node if tolerance is None else tolerance
     pixels = fit(CheckImage("", image), common_shape(a.shape, b.shape)).pixels
     first, second, match = layered(a), layered(b), match_classes(a.metadata.classes, b.metadata.classes)
+    _check_rows(a, match)
     common = [layer for layer in first.output_of if layer in second.output_of]
     if not match.complete:
         common = [layer for layer in common if layer != FULL_SIZE]  # b needs class rows that a does not have
@@ -124,6 +125,16 @@ def check_same_network(a: Artefact, b: Artefact) -> None:
                 f"{a.name} and {b.name} are different networks: {key} is {first[key]} and {second.get(key)}",
                 "Layers can be compared between forms and steps of one network only.",
             )
+
+
+def _check_rows(a: Artefact, match: ClassMatch) -> None:
+    """Raise for other classes in a network of another library, whose classifier has a name of its own."""
+    own = isinstance(a.metadata.architecture, Architecture)
+    if not own and not match.same_rows:
+        raise RcilError(
+            "layers of a network of another library are compared between forms with the same classes only",
+            "Compare the outputs, or two forms of one step.",
+        )
 
 
 def _shape_of(arch: AnyArchitecture) -> dict[str, object]:

@@ -261,6 +261,11 @@ class AttachedNetwork(Network):
             part.set_rows(tensors[f"{name}.weight"][list(order)], None if bias is None else bias[list(order)])
 
 
+def layer_paths(arch: AttachedArchitecture) -> list[str]:
+    """Paths of the layers that every form of the network has: its units and the convs of its classifier."""
+    return [f"{PREFIX}{name}" for name in (*(unit.conv for unit in arch.units), *arch.classifier)]
+
+
 def pad_to(x: Tensor, multiple: int) -> Tensor:
     """Add zeros, which are the mean colour, below and on the right of x [N, C, H, W] up to the next multiples."""
     below, right = (padded_side(side, multiple) - side for side in x.shape[-2:])
