@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from odd_networks import Small
+from odd_networks import Plain, Small
 from torch import Tensor, nn
 
 
@@ -171,3 +171,7 @@ class Activated(Small):
 
 def from_list(heads: list[dict[str, int]]) -> nn.Module:
     return Small(heads[-1]["classes"])
+
+
+def wrapped(classes: int = 3) -> nn.Module:
+    return nn.DataParallel(Plain(classes))
