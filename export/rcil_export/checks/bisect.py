@@ -25,7 +25,7 @@ from rcil_export.checks.result import Item, Result
 from rcil_export.images import CheckImage, common_shape, fit
 from rcil_export.runtime.sessions import SessionError
 
-MIN_RELATIVE_RANGE = 1e-2
+MIN_RELATIVE_RANGE = 0.05
 """The range of a map counts as at least this share of its largest value.
 
 A conv in fp32 is rounded by some 2e-7 of its largest value, which in a nearly constant map is much of its range; of
