@@ -110,6 +110,9 @@ def check_network(
     )
     say("two steps of training")
     student = _trained(network, side)
+    if not all(bool(torch.isfinite(value).all()) for value in student.state_dict().values()):
+        found.problems.append(f"two steps of training on noise at a rate of {LR} gave weights that are not finite")
+        return found
     say("folding")
     _check_folding(student, side, found)
     with tempfile.TemporaryDirectory(prefix="rcil-attach-") as folder:

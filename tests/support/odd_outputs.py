@@ -45,6 +45,13 @@ class Mixed(Small):
         return torch.sub(self.rows(y) / 3, self.other(y), alpha=0.5)
 
 
+class Exploding(Small):
+    """Gradients that are too large for any training."""
+
+    def features(self, x: Tensor) -> Tensor:
+        return super().features(x) * 1e20
+
+
 class MainLast(Small):
     """An auxiliary head comes first in the output."""
 

@@ -15,7 +15,7 @@ from rcil.core.errors import ConfigError
 from rcil.nn.attached.outputs import pick
 
 SHIFT = 1024.0
-"""What is added to the outputs of a conv; large, so that rounding of the logits does not matter."""
+"""What is added to the outputs of a conv, in multiples of the largest logit, so that rounding does not matter."""
 TOLERANCE = 0.01
 """Largest difference between the factors of two classes, and between a factor and 1 that counts as 1."""
 
@@ -26,14 +26,15 @@ def row_scales(
 ) -> tuple[float, ...]:
     """The factor of every conv in `rows` in the logits of the network; none if all are 1."""
     before = pick(net(image.clone()), output, classes)
+    shift = SHIFT * max(1.0, float(before.abs().max()))
     scales = []
     for name in rows:
-        hook = net.get_submodule(name).register_forward_hook(lambda module, inputs, made: made + SHIFT)
+        hook = net.get_submodule(name).register_forward_hook(lambda module, inputs, made: made + shift)
         try:
             moved = pick(net(image.clone()), output, classes)
         finally:
             hook.remove()
-        scales.append(_scale((moved - before) / SHIFT, name))
+        scales.append(_scale((moved - before) / shift, name))
     return () if all(scale == 1.0 for scale in scales) else tuple(scales)
 
 

@@ -178,6 +178,12 @@ def test_check(factory):
     assert found.row()["fold error fp64 / fp32"].startswith("not run" if fp32_only else f"{found.fold64:.0e}")
 
 
+def test_check_names_a_training_that_diverges():
+    found = check_network("odd_outputs:Exploding", {"classes": 3}, export=False, say=lambda text: None)
+    assert [problem.partition(" on noise")[0] for problem in found.problems] == ["two steps of training"]
+    assert found.row()["fold error fp64 / fp32"] == "not run / not run"
+
+
 class TestCommands:
     def run(self, *words):
         return CliRunner().invoke(app, [str(word) for word in words])
