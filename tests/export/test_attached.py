@@ -1,6 +1,8 @@
 """Networks of other libraries through the export: torch.onnx, the certificate, reproducible bytes, refusals."""
 
 import importlib.util
+import json
+import shutil
 
 import numpy as np
 import onnx
@@ -114,6 +116,17 @@ class TestLayers:
             report = check_files(checkpoint, graph)
         (layers,) = (result for result in report.results if result.key == "bisect")
         assert "7 layers agree" in layers.items[0].measured
+
+    def test_the_delivery_is_verified(self, checkpoint, graph, tmp_path):
+        with allowing(["odd_networks"]):
+            assert rcil_export.verify(graph.parent, checkpoint).ok
+            shutil.copytree(graph.parent, tmp_path / "out")
+            report = tmp_path / "out" / "report.json"
+            document = json.loads(report.read_text())
+            (macs,) = (i for r in document["results"] for i in r["items"] if i["key"] == "macs")
+            macs["measured"] = "1 (proved)"
+            report.write_text(json.dumps(document))
+            assert not rcil_export.verify(tmp_path / "out", checkpoint).ok
 
     def test_other_classes(self, checkpoint, tmp_path):
         path = tmp_path / "other.safetensors"
