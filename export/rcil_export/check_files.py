@@ -8,13 +8,13 @@ from typing import NamedTuple
 from rcil.core.errors import RcilError, RunError
 from rcil.core.files import sha256_of
 from rcil.core.log import Progress
-from rcil.model.architecture import Architecture
 from rcil.model.header import read_header
 from rcil.model.metadata import Metadata
 from rcil_export.checks.artefact import Artefact, CheckpointArtefact, EngineArtefact, OnnxArtefact, open_artefact
 from rcil_export.checks.bisect import bisect as find_layer
 from rcil_export.checks.bisect import check_same_network
 from rcil_export.checks.description_match import description_result
+from rcil_export.checks.layer_alignment import unit_paths
 from rcil_export.checks.limits import limits_for
 from rcil_export.checks.outputs.compare import compare_outputs
 from rcil_export.checks.outputs.report import OutputsReport
@@ -126,8 +126,7 @@ def _structures(first: Path, second: Path) -> list[Result]:
 def _bisected(a: Artefact, b: Artefact, images: Path | None, tolerance: float) -> Result:
     try:
         check_same_network(a, b)
-        if not isinstance(a.metadata.architecture, Architecture):
-            raise RcilError("not compared: the layers of a network of another library have other names in its graph")
+        unit_paths(a.metadata.architecture)  # raises for graphs without named layers
         a, _ = layer_reference(a, b)
     except RcilError as error:
         item = Item("layers", "Layer by layer", None, error.message, "two forms of one network")

@@ -113,11 +113,9 @@ class SegmenterExport:
             with part("outputs"):
                 outputs = compare_outputs(self._artefact, candidate, self.images, limits)
             results.append(outputs.as_result())
-            rebuilt = None
-            if not isinstance(self.network, AttachedNetwork):  # whose graph has other names than the network
-                with part("layers"):
-                    first, rebuilt = layer_reference(self._artefact, candidate)
-                    results.append(bisect(first, candidate, next(iter(self.images)).pixels, limits.node).as_result())
+            with part("layers"):
+                first, rebuilt = layer_reference(self._artefact, candidate)
+                results.append(bisect(first, candidate, next(iter(self.images)).pixels, limits.node).as_result())
             if rebuilt is not None and isinstance(candidate, OnnxArtefact) and converted.record is not None:
                 with part("rounding"):
                     ranges = converted.record.ranges

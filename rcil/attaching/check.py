@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
@@ -24,7 +24,7 @@ from rcil.model.metadata import class_table
 from rcil.nn import Network, fold
 from rcil.nn.attached.attach import default_names
 from rcil.nn.attached.builders import build_module, with_classes
-from rcil.nn.attached.network import AttachedNetwork
+from rcil.nn.attached.network import AttachedNetwork, pad_to
 from rcil.nn.attached.outputs import pick
 from rcil.nn.attached.requirements import TOLERANCE
 from rcil.nn.attached.restore import restore
@@ -75,19 +75,30 @@ def _shown(error: float) -> str:
     return "not run" if isnan(error) else f"{error:.0e}"
 
 
-def check_network(factory: str, args: Mapping[str, Any], *, export: bool = True, say: Notify) -> NetworkCheck:
+def check_network(
+    factory: str,
+    args: Mapping[str, Any],
+    *,
+    classifier: Sequence[str] | None = None,
+    maps: Sequence[str] | None = None,
+    export: bool = True,
+    say: Notify,
+) -> NetworkCheck:
     """Attach a network, train two steps, fold it in both forms, store it, export it and read its certificate.
 
     Args:
         factory: Import path of the builder.
         args: Its arguments.
+        classifier: Names of the convs with one row per class; found by default.
+        maps: Names of the modules whose maps are distilled; found by default.
         export: Whether to export too.
         say: Receives a line at every stage.
     """
     torch.manual_seed(0)
     say("attaching")
     built = _built(factory, args)
-    model = attach_model(built, args, factory=factory, classes=default_names(built))
+    names = default_names(built, classifier)
+    model = attach_model(built, args, factory=factory, classes=names, classifier=classifier, maps=maps)
     network = model.network
     assert isinstance(network, AttachedNetwork)
     side = _side(network)
@@ -99,6 +110,9 @@ def check_network(factory: str, args: Mapping[str, Any], *, export: bool = True,
     )
     say("two steps of training")
     student = _trained(network, side)
+    if not all(bool(torch.isfinite(value).all()) for value in student.state_dict().values()):
+        found.problems.append(f"two steps of training on noise at a rate of {LR} gave weights that are not finite")
+        return found
     say("folding")
     _check_folding(student, side, found)
     with tempfile.TemporaryDirectory(prefix="rcil-attach-") as folder:
@@ -197,7 +211,7 @@ def _check_folding(student: AttachedNetwork, side: int, found: NetworkCheck) -> 
 def _fold_error(student: AttachedNetwork, plain: torch.nn.Module, image: Tensor) -> float:
     """The error of both folded forms."""
     both, absorbed = student(image), fold(student)[0](image)
-    small = pick(plain(image), student.arch.output, len(student.names))
+    small = pick(plain(pad_to(image, student.arch.multiple)), student.arch.output, len(student.names))
     return _worst(both, absorbed, student._full(small, image))
 
 

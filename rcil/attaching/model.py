@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 from rcil import __version__
 from rcil.checkpoint.file import check_tensors
@@ -21,6 +21,7 @@ from rcil.model.metadata import IMAGENET_MEAN, IMAGENET_STD, LineageEntry, Metad
 from rcil.nn.attached.attach import attach_network, default_names
 from rcil.nn.attached.builders import build_module
 
+WRAPPER = "module."
 AGAIN = "Give the weights of the network that the factory builds with these arguments."
 
 
@@ -77,19 +78,47 @@ def attach_model(
     return Model(attached, metadata)
 
 
-def default_names_of(factory: str, args: Mapping[str, Any]) -> list[str]:
+def default_names_of(factory: str, args: Mapping[str, Any], classifier: Sequence[str] | None = None) -> list[str]:
     """Names for every output channel of the network that a factory builds."""
     allow_imports([factory.partition(":")[0].partition(".")[0]])
-    return default_names(build_module(factory, args))
+    return default_names(build_module(factory, args), classifier)
 
 
 def load_weights(net: nn.Module, path: Path) -> None:
     """Load a weight file into a module, all tensors by their names; code in the file is never run."""
-    tensors, own = read_tensors(path), net.state_dict()
+    own = net.state_dict()
+    tensors = renamed(read_tensors(path), own, path)
     counters = {key: value for key, value in own.items() if key.endswith("num_batches_tracked")}
     tensors = {**{key: value for key, value in counters.items() if key not in tensors}, **tensors}
     check_tensors(own, tensors, path, AGAIN)
     net.load_state_dict(tensors)
+
+
+def renamed(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> Mapping[str, Tensor]:
+    """The tensors of a file under the names of a network.
+
+    Training programs put the network into a module of theirs, so that all of its names begin with the name of an
+    attribute; a `module.` of data-parallel wrappers may be there or missing on either side.
+
+    Raises:
+        CheckpointError: The file has the network several times.
+    """
+    needed = [key for key in own if not key.endswith("num_batches_tracked")]
+    if not needed or all(key in tensors for key in needed):
+        return tensors
+    wrapped = all(key.startswith(WRAPPER) for key in own)
+    short = {key.removeprefix(WRAPPER) if wrapped else key: key for key in own}
+    first = needed[0].removeprefix(WRAPPER) if wrapped else needed[0]
+    prefixes = [key.removesuffix(first) for key in tensors if key == first or key.endswith(f".{first}")]
+    found = [prefix for prefix in prefixes if all(f"{prefix}{key}" in tensors for key in short if short[key] in needed)]
+    if len(found) > 1:
+        raise CheckpointError(
+            f"{path} holds the network {len(found)} times, under {' and '.join(map(repr, found))}",
+            "Save one of them to a file of its own.",
+        )
+    if not found:
+        return tensors
+    return {own_key: tensors[found[0] + key] for key, own_key in short.items() if found[0] + key in tensors}
 
 
 def _check_same(built: nn.Module, given: nn.Module, factory: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,7 +80,10 @@ def attach(
         raise ConfigError("give either --check or an output file", "Add --check, or -o model.safetensors.")
     arguments = parse_args(args)
     if check:
-        _check(factory, arguments, as_json=as_json)
+        unread = {"--weights": weights, "--names": names, "--mean": mean, "--std": std}
+        if given := [option for option, value in unread.items() if value]:
+            raise ConfigError(f"--check does not read {given[0]}", "It uses random weights. Leave the option out.")
+        _check(factory, arguments, comma_separated(classifier), comma_separated(maps), as_json=as_json)
         return
     assert output is not None
     metadata = attach_file(factory, arguments, output, weights, names, (mean, std), classifier, maps)
@@ -93,6 +97,8 @@ def attach(
     typer.echo(f"  convs with a norm    {sum(unit.norm is not None for unit in units)}")
     typer.echo(f"  convs with branches  {sum(unit.rc for unit in units)}")
     typer.echo(f"  classifier           {', '.join(metadata.architecture.classifier)}")
+    if metadata.architecture.output is not None:
+        typer.echo(f"  output               {metadata.architecture.output}")
     typer.echo(f"  distilled maps       {', '.join(metadata.architecture.maps)}")
 
 
@@ -115,7 +121,7 @@ def attach_file(
     model = attach_model(
         factory,
         args,
-        classes=read_names(names) if names else default_names_of(factory, args),
+        classes=read_names(names) if names else default_names_of(factory, args, comma_separated(classifier)),
         weights=weights,
         mean=parse_triple(colours[0], "--mean") or IMAGENET_MEAN,
         std=parse_triple(colours[1], "--std") or IMAGENET_STD,
@@ -125,13 +131,17 @@ def attach_file(
     return save(output, model.network, model.metadata)
 
 
-def _check(factory: str, args: dict[str, Any], *, as_json: bool) -> None:
+def _check(
+    factory: str, args: dict[str, Any], classifier: Sequence[str], maps: Sequence[str], *, as_json: bool
+) -> None:
     from dataclasses import asdict
 
     from rcil.attaching.check import check_network
 
     with contextlib.redirect_stdout(sys.stderr):  # a network may print something itself
-        found = check_network(factory, args, say=make_notifier(as_json=as_json))
+        found = check_network(
+            factory, args, classifier=classifier or None, maps=maps or None, say=make_notifier(as_json=as_json)
+        )
     row = found.row()
     if as_json:
         print_json({**asdict(found), "ok": found.ok})

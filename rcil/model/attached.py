@@ -59,8 +59,11 @@ class AttachedArchitecture(ForeignArchitecture):
     """All convs with a norm, and those without one that get a second branch, in the order of execution."""
     classifier: Annotated[tuple[Name, ...], Field(min_length=1)]
     """The conv whose output becomes the logits; several if their outputs are added."""
+    scales: tuple[float, ...] = ()
+    """The factor of each of these convs in the logits; none if all are 1."""
     auxiliary: tuple[Name, ...] = ()
-    """Convs that also have one row per class, of auxiliary heads. They grow and are not trained."""
+    """Layers that also have one row per class, of auxiliary heads. They grow, and are trained only if the logits depend
+    on them."""
     maps: tuple[Name, ...] = ()
     """Modules whose outputs are distilled: the ends of up to four stages."""
     early: tuple[tuple[Name, ...], ...] = ()
@@ -69,8 +72,10 @@ class AttachedArchitecture(ForeignArchitecture):
     """Parameters that the logits do not depend on; they are not trained."""
     output: str | int | None = None
     """Key or index of the logits in the output of the network; None: the output itself."""
+    training_output: str | int | None = None
+    """The same in training mode; None if it is the same there."""
     classes_arg: tuple[str, ...] | None = None
-    """Where the arguments state the number of classes; None if no argument does."""
+    """Where the arguments state the number of classes, by keys and by indices of lists; None if no argument does."""
     multiple: Annotated[int, Field(ge=1, le=1024)] = 1
     """Height and width of the input must be multiples of this; other images are padded below and on the right."""
     rc: RC | None = None

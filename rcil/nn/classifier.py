@@ -110,7 +110,7 @@ class IncrementalClassifier(nn.Module):
         return IncrementalClassifier.of(conv, self.names)
 
     @torch.no_grad()
-    def extended(self, new: Sequence[str], start: RowStart) -> IncrementalClassifier:
+    def extended(self, new: Sequence[str], start: RowStart, scale: float = 1.0) -> IncrementalClassifier:
         """A new classifier with one more group of rows.
 
         Args:
@@ -118,6 +118,7 @@ class IncrementalClassifier(nn.Module):
             start: `background`: every new row is a copy of the background row. `balanced` (MiB): the background's
                 probability is also shared evenly, b_bg - log(|new| + 1) for it and for every new row, so that old
                 probabilities start unchanged. `random`: the default initialisation of the conv.
+            scale: The factor of this classifier's outputs in the logits.
         """
         if not new:
             raise ConfigError("a step needs at least one new class", "Name the classes that this step adds.")
@@ -127,7 +128,7 @@ class IncrementalClassifier(nn.Module):
         first = grown._convs()[0]
         group = more_rows(first, len(new))
         if start == "balanced" and self.has_bias:
-            _bias(first)[0] -= math.log(len(new) + 1)
+            _bias(first)[0] -= math.log(len(new) + 1) / scale
         if start != "random":
             copy_row(first, group)
         grown.groups.append(group)

@@ -1,6 +1,8 @@
 """Networks of other libraries through the export: torch.onnx, the certificate, reproducible bytes, refusals."""
 
 import importlib.util
+import json
+import shutil
 
 import numpy as np
 import onnx
@@ -13,12 +15,16 @@ import rcil
 import rcil_export
 from rcil.checkpoint.file import save
 from rcil.core.allowed_imports import allowing
-from rcil.core.errors import ConfigError
+from rcil.core.errors import ConfigError, RcilError
 from rcil.model.metadata import class_table
 from rcil.nn import begin_step
 from rcil.nn.step import add_branches
 from rcil.nn.units.rc import RCConv
+from rcil_export.check_files import check_files
+from rcil_export.checks.artefact import open_artefact
+from rcil_export.checks.bisect import bisect
 from rcil_export.fold_checkpoint import FoldCheckError, fold_checkpoint
+from rcil_export.images import generated_images
 
 needs_script = pytest.mark.skipif(
     importlib.util.find_spec("onnxscript") is None, reason="onnxscript, which torch.onnx needs, is not installed"
@@ -60,6 +66,74 @@ def test_export_proves_and_repeats(checkpoint, tmp_path):
     one, two = (tmp_path / name / "model.onnx" for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
     assert str(tmp_path).encode() not in one.read_bytes()
+
+
+@needs_script
+class TestLayers:
+    """Forms of one network agree at every unit and at the classifier, and a wrong layer is named."""
+
+    @pytest.fixture(scope="class")
+    def graph(self, checkpoint, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("graph")
+        report = rcil_export.export(checkpoint, folder / "out", **OPTIONS)
+        (layers,) = (result for result in report.results if result.key == "bisect")
+        assert "layers agree" in layers.items[0].measured
+        return folder / "out" / "model.onnx"
+
+    @pytest.fixture(scope="class")
+    def folded(self, checkpoint, tmp_path_factory):
+        path = tmp_path_factory.mktemp("folded") / "folded.safetensors"
+        rcil.load(checkpoint, allow=["odd_networks"]).fold().save(path)
+        return path
+
+    def compared(self, first, second):
+        with allowing(["odd_networks"]), open_artefact(first) as a, open_artefact(second) as b:
+            return bisect(a, b, next(iter(generated_images(1, (64, 80)))).pixels)
+
+    @pytest.mark.parametrize("reverse", [False, True])
+    def test_forms_agree(self, checkpoint, graph, folded, reverse):
+        for pair in ((checkpoint, graph), (folded, graph), (checkpoint, folded)):
+            report = self.compared(*(reversed(pair) if reverse else pair))
+            assert report.divergence is None
+            names = {"net.stem.0", "net.down.0", "net.wide.0", "net.fused.0", "net.point.0", "net.head", "interpolate"}
+            assert {layer.layer for layer in report.layers} == names
+            assert 0 < max(layer.own for layer in report.layers) < 1e-5
+            assert all(layer.accumulated is not None for layer in report.layers)
+
+    @pytest.mark.parametrize("layer", ["net.wide.0", "net.head"])
+    def test_a_wrong_layer_is_named(self, checkpoint, graph, tmp_path, layer):
+        document = onnx.load(graph)
+        (node,) = (node for node in document.graph.node if layer in node.output)
+        (kernel,) = (tensor for tensor in document.graph.initializer if tensor.name == node.input[1])
+        kernel.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(kernel) * 1.01, kernel.name))
+        onnx.save(document, tmp_path / "wrong.onnx")
+        report = self.compared(checkpoint, tmp_path / "wrong.onnx")
+        assert report.divergence.layer == layer
+        assert sum(layer.own > 1e-4 for layer in report.layers) == 1
+
+    def test_the_command(self, checkpoint, graph):
+        with allowing(["odd_networks"]):
+            report = check_files(checkpoint, graph)
+        (layers,) = (result for result in report.results if result.key == "bisect")
+        assert "7 layers agree" in layers.items[0].measured
+
+    def test_the_delivery_is_verified(self, checkpoint, graph, tmp_path):
+        with allowing(["odd_networks"]):
+            assert rcil_export.verify(graph.parent, checkpoint).ok
+            shutil.copytree(graph.parent, tmp_path / "out")
+            report = tmp_path / "out" / "report.json"
+            document = json.loads(report.read_text())
+            (macs,) = (i for r in document["results"] for i in r["items"] if i["key"] == "macs")
+            macs["measured"] = "1 (proved)"
+            report.write_text(json.dumps(document))
+            assert not rcil_export.verify(tmp_path / "out", checkpoint).ok
+
+    def test_other_classes(self, checkpoint, tmp_path):
+        path = tmp_path / "other.safetensors"
+        model = rcil.attach("odd_networks:Plain", {"classes": 3}, classes=NAMES)
+        model.save(path)
+        with pytest.raises(RcilError, match="with the same classes only"):
+            self.compared(path, checkpoint)
 
 
 @needs_script

@@ -89,14 +89,8 @@ def certify(
         twin = twin_document(checkpoint, deployed_metadata(stored, checkpoint), interface)
         twin = twin if replay is None else replay(twin)
     if attached:
-        with part("counts"):  # there is no closed form: the user's own network is counted
-            try:
-                parameters, macs = parameters_and_macs(twin, shape)
-            except RcilError as error:
-                raise ConfigError(
-                    error.message, "Give one --size; this network computes sizes in its graph."
-                ) from error
-            items = cost_items(own, Counts(parameters, macs, interface.shape.usual[1:]), shape)
+        with part("counts"):
+            items = cost_items(own, counts_of_twin(twin, interface), shape)
     with part("graph"):
         structure = graph_item(own, twin)
     with part("weights"):
@@ -156,6 +150,15 @@ def weights_item(own: onnx.ModelProto, twin: onnx.ModelProto) -> Item:
         {"differences": [difference.as_document() for difference in found]},
         kind="proved",
     )
+
+
+def counts_of_twin(twin: onnx.ModelProto, interface: GraphInterface) -> Counts:
+    """Parameters and multiply-accumulates of a network of another library, for which there is no closed form."""
+    try:
+        parameters, macs = parameters_and_macs(twin, usual_input_dims(interface))
+    except RcilError as error:
+        raise ConfigError(error.message, "Give one --size; this network computes sizes in its graph.") from error
+    return Counts(parameters, macs, interface.shape.usual[1:])
 
 
 def cost_items(own: onnx.ModelProto, expected: Counts, shape: tuple[int, ...]) -> list[Item]:

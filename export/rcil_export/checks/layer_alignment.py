@@ -11,6 +11,7 @@ import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +20,18 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from rcil.core.errors import RcilError
 from rcil.core.images import Image
 from rcil.inference import as_input
 from rcil.model.architecture import Architecture
-from rcil.model.metadata import Metadata
+from rcil.model.attached import AttachedArchitecture
+from rcil.model.metadata import AnyArchitecture, Metadata
 from rcil.nn import Segmenter
+from rcil.nn.attached.attach import SIDES
+from rcil.nn.attached.dataflow import Flow, watch
+from rcil.nn.attached.network import AttachedNetwork, layer_paths
 from rcil.nn.classifier import IncrementalClassifier
 from rcil.nn.units.convnorm import ConvNorm, ConvSum
 from rcil_export.checks.artefact import Artefact, CheckpointArtefact, OnnxArtefact, run_session
@@ -73,10 +78,13 @@ class LayeredNetwork(ABC):
     def __init__(self, metadata: Metadata, values: Sequence[Value], inputs: Mapping[str, Sequence[str]]) -> None:
         self.metadata = metadata
         self._inputs = inputs
-        assert isinstance(metadata.architecture, Architecture)
         units = unit_paths(metadata.architecture)
-        layer_of = assign_layers(values, units)
-        compared = _compared_layers([layer_of[value.name] for value in values], units)
+        if isinstance(metadata.architecture, AttachedArchitecture):
+            layer_of = {value.name: FULL_SIZE if value.name == "logits" else value.name for value in values}
+            compared = {*units, FULL_SIZE}
+        else:
+            layer_of = assign_layers(values, units)
+            compared = _compared_layers([layer_of[value.name] for value in values], units)
         self.output_of = {layer_of[v.name]: v.name for v in values if v.is_output and layer_of[v.name] in compared}
         """Layer -> name of its output value, in the order of execution."""
         self._texts: dict[str, list[str]] = {}
@@ -125,6 +133,8 @@ def layered(artefact: Artefact) -> LayeredNetwork:
     """The layers of an artefact; an engine does not show them."""
     match artefact:
         case CheckpointArtefact():
+            if isinstance(artefact.model, AttachedNetwork):
+                return AttachedLayers(artefact.model, artefact.metadata)
             assert isinstance(artefact.model, Segmenter)
             return TorchLayers(artefact.model, artefact.metadata)
         case OnnxArtefact():
@@ -136,8 +146,12 @@ def layered(artefact: Artefact) -> LayeredNetwork:
             )
 
 
-def unit_paths(arch: Architecture) -> list[str]:
+def unit_paths(arch: AnyArchitecture) -> list[str]:
     """Paths of all conv units, the projection and the classifier, which every form of the network has."""
+    if isinstance(arch, AttachedArchitecture):
+        return layer_paths(arch)
+    if not isinstance(arch, Architecture):
+        raise RcilError("a graph without torch code has no layers with names", "Compare its outputs.")
     with torch.device("meta"):
         plain = Segmenter(arch.replace(rc=None, folded=False, norm="batch"), [["background"]])
     kinds = (ConvNorm, ConvSum, IncrementalClassifier)
@@ -233,6 +247,90 @@ class TorchLayers(LayeredNetwork):
 def _is_map(node: fx.Node) -> bool:
     """Whether a call returns a map, as opposed to the size of the image or nothing."""
     return node.target not in (getattr, operator.getitem) and "_assert" not in str(node.target)
+
+
+class AttachedLayers(LayeredNetwork):
+    """A network of another library in torch, folded or not.
+
+    Its code is not traced but watched in one pass. A layer runs with the rest of the network, in which the outputs of
+    the other layers are replaced by the given ones.
+    """
+
+    def __init__(self, model: AttachedNetwork, metadata: Metadata) -> None:
+        self.model = model
+        units = set(unit_paths(model.arch))
+        flow = watch_network(model)
+        calls = sorted((call for call in flow.calls if call.name in units), key=lambda call: call.first)
+        made = {id(call.output): call.name for call in calls}
+        sources = {call.name: _sources(flow, call.inputs, made) for call in calls} | {
+            FULL_SIZE: _sources(flow, (flow.output,), made)
+        }
+        texts = {call.name: " ".join(str(call.module).split()) for call in calls} | {FULL_SIZE: "the logits"}
+        values = [Value("logits" if name == FULL_SIZE else name, (), text) for name, text in texts.items()]
+        super().__init__(metadata, values, {"logits" if n == FULL_SIZE else n: sources[n] for n in texts})
+
+    def function(self, layer: str, image: Image, others: Iterable[str]) -> LayerFunction:
+        """See `LayeredNetwork.function`."""
+        given = self._given(layer, others)
+        read = [name for name in self._between(given, self.output_of[layer])[1] if name in given]
+
+        @torch.no_grad()
+        def run(outputs: Mapping[str, Array]) -> Array:
+            with ExitStack() as hooks:
+
+                def hook(name: str, function: Callable[..., Any]) -> None:
+                    hooks.callback(self.model.get_submodule(name).register_forward_hook(function).remove)
+
+                for name in read:  # copied, because activations modify their input
+                    value = torch.from_numpy(np.array(outputs[given[name]], np.float32))
+                    hook(name, lambda module, inputs, output, value=value: value)
+                if layer != FULL_SIZE:
+                    hook(layer, _stop)
+                try:
+                    result = self.model(as_input(self.metadata, image)[None])
+                except _Reached as reached:
+                    result = reached.output
+            return np.asarray(result.numpy())
+
+        return run
+
+
+class _Reached(BaseException):  # the network turns other exceptions into errors of its own
+    """A layer has run, and the rest of the network is not needed."""
+
+    def __init__(self, output: Tensor) -> None:
+        super().__init__()
+        self.output = output
+
+
+def _stop(module: nn.Module, inputs: Any, output: Tensor) -> None:
+    raise _Reached(output.clone())
+
+
+def watch_network(model: AttachedNetwork) -> Flow:
+    """One pass of a network in evaluation mode, at the first size that it accepts."""
+    for side in SIDES:
+        try:
+            return watch(model.eval(), torch.zeros(1, 3, side, side))
+        except RcilError:
+            if side == SIDES[-1]:
+                raise
+    raise AssertionError
+
+
+def _sources(flow: Flow, values: Iterable[Tensor], made: Mapping[int, str]) -> list[str]:
+    """The layers that some values are computed from directly; `made` names the layer of an output by its id."""
+    found: dict[str, None] = {}
+    seen: set[int] = set()
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if id(value) in made:
+            found[made[id(value)]] = None
+        elif id(value) not in seen:
+            seen.add(id(value))
+            pending += [source for index in flow.makers[id(value)] for source in flow.operations[index].inputs]
+    return list(found)
 
 
 class OnnxLayers(LayeredNetwork):

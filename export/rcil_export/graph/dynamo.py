@@ -10,23 +10,27 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx
 import torch
+from onnx import numpy_helper
 from torch import Tensor, nn
 
 from rcil.core.errors import ConfigError, MissingDependencyError, RcilError, first_line
 from rcil.model.metadata import Metadata
-from rcil.nn.attached.network import AttachedNetwork
+from rcil.nn.attached.network import AttachedNetwork, layer_paths
+from rcil.nn.classifier import IncrementalClassifier
 from rcil_export.graph.constants import compute_constants
 from rcil_export.graph.graft import graft
 from rcil_export.graph.interface import GraphInterface
-from rcil_export.graph.nodes import NodeList
+from rcil_export.graph.nodes import NodeList, constants_of
 from rcil_export.graph.preprocessing import write_input
 from rcil_export.graph.shapes import InputShape
 
+ROOT = "model."
+"""What names of tensors begin with in the graphs of torch.onnx: the attribute of `_Logits`."""
 ROUTES = {True: "torch.onnx", False: "own writer"}
 """How a graph was written, for reports: by torch.onnx for attached networks, by our own writer for ours."""
 
@@ -49,8 +53,48 @@ def write_attached(nodes: NodeList, model: AttachedNetwork, metadata: Metadata, 
         factor = nodes.constant("inverse_std", np.asarray(scale, np.float32).reshape(1, 3, 1, 1))
         image = nodes.add("Mul", [image, factor], "normalised")
     body = exported_body(model, interface.shape, interface.opset)
-    graft(nodes, body, image, "logits")
+    graft(nodes, body, image, "logits", layer_names(body, model))
     return "logits"
+
+
+def layer_names(body: onnx.ModelProto, model: AttachedNetwork) -> dict[str, str]:
+    """Names for the outputs of convs that are units or class rows: those of their layers in `model`.
+
+    Only convs whose kernel and bias are those of the layer get its name, because the exporter may merge others into it.
+    """
+    constants, layers = constants_of(body), _layer_convs(model)
+    found: dict[str, list[str]] = {}
+    for node in body.graph.node:
+        path, conv = (
+            layers.get(node.input[1].removesuffix(".weight"), ("", None)) if node.op_type == "Conv" else ("", None)
+        )
+        if conv is not None and _has_values_of(node, constants, conv):
+            found.setdefault(path, []).append(node.output[0])
+    taken = {f"net.{node.op_type}_{index}" for index, node in enumerate(body.graph.node)}
+    return {values[0]: path for path, values in found.items() if len(values) == 1 and path not in taken}
+
+
+def _layer_convs(model: AttachedNetwork) -> dict[str, tuple[str, nn.Conv2d]]:
+    """Path and conv of every layer that is a single conv, by what the names of its tensors begin with."""
+    found = {}
+    for path in layer_paths(model.arch):
+        layer = model.get_submodule(path)
+        parts = list(layer.groups.named_children()) if isinstance(layer, IncrementalClassifier) else [("", layer)]
+        name, conv = (f".groups.{parts[0][0]}", parts[0][1]) if parts[0][0] else parts[0]
+        if len(parts) == 1 and isinstance(conv, nn.Conv2d):
+            found[f"{ROOT}{path}{name}"] = (path, conv)
+    return found
+
+
+def _has_values_of(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto], conv: nn.Conv2d) -> bool:
+    """Whether a Conv node has the kernel and bias of a layer; biases of zeros may be left out."""
+    if not all(name in constants for name in node.input[1:]):
+        return False
+    stored = [numpy_helper.to_array(constants[name]) for name in node.input[1:]]
+    own = [value.detach().numpy() for value in (conv.weight, conv.bias) if value is not None]
+    if len(own) > len(stored) and not own[-1].any():
+        own.pop()
+    return len(stored) == len(own) and all(map(np.array_equal, stored, own))
 
 
 class _Logits(nn.Module):

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rcil_export.certificate.certify import cost_items
+from rcil.model.attached import AttachedArchitecture
+from rcil_export.certificate.certify import cost_items, counts_of_twin
 from rcil_export.certificate.counts import deployed_counts
+from rcil_export.certificate.twin import twin_document
 from rcil_export.delivery import ENGINE_NAME, ONNX_NAME, SIDECAR_NAME
 from rcil_export.graph.preprocessing import usual_input_dims
 from rcil_export.verification.onnx_model import VerifiedGraph
@@ -74,7 +76,10 @@ def _facts(facts: dict[str, str], graph: VerifiedGraph) -> Iterator[Difference]:
 
 def _costs(document: dict[str, Any], graph: VerifiedGraph, source: Source) -> Iterator[Difference]:
     """Differences of parameters and multiply-accumulates, counted and calculated again."""
-    counts = deployed_counts(source.metadata, graph.interface.shape.usual[1:])
+    if isinstance(source.metadata.architecture, AttachedArchitecture):
+        counts = counts_of_twin(twin_document(source.path, source.metadata, graph.interface), graph.interface)
+    else:
+        counts = deployed_counts(source.metadata, graph.interface.shape.usual[1:])
     items = cost_items(graph.document, counts, usual_input_dims(graph.interface))
     expected = {item.key: item for item in items}
     for result in document["results"]:

@@ -16,7 +16,7 @@ from rcil.checkpoint.file import read_tensors as read_safetensors
 from rcil.core.errors import CheckpointError, first_line
 
 # Keys under which known programs store the weights in the saved dict.
-_CONTAINERS = ("model_state", "state_dict", "model")
+_CONTAINERS = ("model_state", "model_state_dict", "state_dict", "model", "net", "network")
 _CODES = ("f8", "f4", "f2", "i8", "i4", "u1", "b1")
 
 

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rcil.core.errors import ConfigError, RcilError, first_line
+from rcil.core.errors import ConfigError, first_line
 from rcil.model.attached import AttachedArchitecture, Unit
-from rcil.nn.attached.builders import build_module, checked_factory, default_args, replaced
+from rcil.nn.attached.builders import checked_factory
+from rcil.nn.attached.class_count import find_auxiliary, find_classes_arg
 from rcil.nn.attached.dataflow import Flow, watch
 from rcil.nn.attached.network import AttachedNetwork
-from rcil.nn.attached.outputs import check_classifier, find_classifier, find_logits, outputs_of, pick, shown
+from rcil.nn.attached.outputs import check_classifier, class_channels, find_classifier, find_logits, pick
+from rcil.nn.attached.replaceable import fitting_units, idle_units
 from rcil.nn.attached.requirements import (
     check_buffers,
+    check_finite,
     check_function,
     check_growth,
+    check_parameters,
+    check_rebuilt,
     check_training,
     copied,
-    idle_units,
+    training_output,
 )
+from rcil.nn.attached.row_scales import row_scales
 from rcil.nn.attached.stages import find_stages, modules_until
 from rcil.nn.attached.units import find_units, why_no_branches
 from rcil.nn.classifier import check_names
 
-SIDES = (128, 224, 256, 512)
+SIDES = (128, 224, 240, 256, 336, 512)
 """Sides of the image that a network is watched with; the first that it accepts."""
-MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
+MULTIPLES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+FAR = 64
+"""How much larger the images are, at least, that show whether a network takes more than one size."""
 
 
 def attach_network(
@@ -56,16 +64,23 @@ def attach_network(
     net = copied(net)
     check_buffers(net, factory, plain_args)
     flow = _watched(net)
-    output, logits = find_logits(flow, len(names))
+    check_parameters(flow, net)
+    check_rebuilt(net, flow.image, factory, plain_args)
+    given = (classifier,) if isinstance(classifier, str) else tuple(classifier or ())
+    _check_given(net, flow, given)
+    output, logits = find_logits(flow, len(names), given)
+    check_finite(logits)
     if len(names) == 1:
         raise ConfigError(
             "the network has one output channel, which separates a class from everything else",
             "Build it with two classes, background first; a channel of zeros for background gives the same masks.",
         )
-    rows = _given_classifier(net, flow, classifier, len(names)) or find_classifier(flow, logits, len(names))
+    for name in given:
+        check_classifier(next(call for call in flow.calls if call.name == name), flow, len(names))
+    rows = given or find_classifier(flow, logits, len(names))
     unused = _unused(net, flow.image, output, len(names))
     trained = {name for name, _ in net.named_parameters() if name not in unused}
-    classes_arg, wider = _classes_arg(net, factory, plain_args, len(names), rows)
+    classes_arg, wider = find_classes_arg(net, factory, plain_args, len(names), rows)
     units = find_units(flow, net, rows, trained)
     _check_branches(units, flow, rows, trained, factory)
     first = min(call.first for call in flow.calls if call.name in rows)
@@ -75,7 +90,8 @@ def attach_network(
         args=plain_args,
         units=units,
         classifier=rows,
-        auxiliary=_auxiliary(net, flow, wider, rows, len(names)),
+        scales=row_scales(net, flow.image, rows, output, len(names)),
+        auxiliary=find_auxiliary(net, flow, wider, rows, len(names)),
         maps=tuple(call.name for call in stages),
         early=modules_until(flow, net, stages),
         unused=tuple(sorted(unused)),
@@ -83,28 +99,27 @@ def attach_network(
         classes_arg=classes_arg,
         multiple=_multiple(net, flow.image.shape[-1]),
     )
+    arch = arch.replace(units=fitting_units(net, arch, names, flow.image))
+    _check_kept(units, arch.units, factory)
     idle = idle_units(AttachedNetwork(copy.deepcopy(net), arch, [names]).eval(), flow.image)
-    if idle:
-        units = tuple(unit for unit in units if unit.conv not in idle)
-        _check_branches(units, flow, rows, trained, factory)
-        arch = arch.replace(units=units)
+    arch = arch.replace(units=tuple(unit for unit in arch.units if unit.conv not in idle))
+    _check_branches(arch.units, flow, rows, trained, factory)
     network = AttachedNetwork(copy.deepcopy(net), arch, [names]).eval()
     check_function(net, network, flow.image)
     check_growth(network, flow.image)
+    network.arch = arch.replace(training_output=training_output(network, flow.image))
     check_training(network, flow.image)
     return network
 
 
-def default_names(net: nn.Module) -> list[str]:
-    """`background`, `class_1`... for every output channel of a network."""
-    flow = _watched(copied(net))
-    maps = [value for _, value in outputs_of(flow.output)]
-    if not maps:
-        raise ConfigError(
-            f"the network returns {shown(flow.output)}, and no map [N, classes, H, W]",
-            "Name a network that returns logits.",
-        )
-    return ["background", *(f"class_{row}" for row in range(1, maps[0].shape[1]))]
+def default_names(net: nn.Module, classifier: Sequence[str] | None = None) -> list[str]:
+    """`background`, `class_1`... for every row of the classifier, or every output channel of the network."""
+    known = dict(net.named_modules())
+    convs = [known[name] for name in classifier or () if name in known]
+    if convs and isinstance(convs[0], nn.Conv2d):
+        return ["background", *(f"class_{row}" for row in range(1, convs[0].out_channels))]
+    channels = class_channels(_watched(copied(net)))
+    return ["background", *(f"class_{row}" for row in range(1, channels))]
 
 
 def _watched(net: nn.Module) -> Flow:
@@ -127,20 +142,13 @@ def _image(height: int, width: int) -> Tensor:
     return torch.randn(1, 3, height, width, generator=torch.Generator().manual_seed(0))
 
 
-def _given_classifier(
-    net: nn.Module, flow: Flow, classifier: str | Sequence[str] | None, classes: int
-) -> tuple[str, ...]:
-    if classifier is None:
-        return ()
-    names = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+def _check_given(net: nn.Module, flow: Flow, classifier: Sequence[str]) -> None:
+    """Raise unless all names are those of convs that run."""
     known = dict(net.named_modules())
-    for name in names:
-        calls = [call for call in flow.calls if call.name == name]
-        if not isinstance(known.get(name), nn.Conv2d) or not calls:
+    for name in classifier:
+        if not isinstance(known.get(name), nn.Conv2d) or all(call.name != name for call in flow.calls):
             kind = type(known[name]).__name__ if name in known else "nothing"
             raise ConfigError(f"the classifier '{name}' is {kind}, not an nn.Conv2d that runs", "Name a conv.")
-        check_classifier(calls[0], flow, classes)
-    return names
 
 
 def _named_stages(flow: Flow, maps: Sequence[str]) -> list[Any]:
@@ -164,6 +172,16 @@ def _check_branches(
         )
 
 
+def _check_kept(before: Sequence[Unit], after: Sequence[Unit], factory: str) -> None:
+    """Raise if all convs with branches were left out because they cannot be replaced."""
+    if not any(unit.rc for unit in after):
+        name = next(unit.conv for unit in before if unit.rc)
+        raise ConfigError(
+            f"{factory} has no conv that can get a second branch: the code around '{name}' reads its weights or type",
+            "Branches take the place of convs. Read what the code needs, such as a dtype, from a tensor.",
+        )
+
+
 def _unused(net: nn.Module, image: Tensor, output: str | int | None, classes: int) -> set[str]:
     """Names of the parameters that the logits do not depend on, such as those of auxiliary heads."""
     probe = copy.deepcopy(net)
@@ -178,69 +196,27 @@ def _unused(net: nn.Module, image: Tensor, output: str | int | None, classes: in
     return {name for name, parameter in probe.named_parameters() if parameter.grad is None}
 
 
-def _classes_arg(
-    net: nn.Module, factory: str, args: Mapping[str, Any], classes: int, rows: Sequence[str]
-) -> tuple[tuple[str, ...] | None, list[str]]:
-    """The argument that states the number of classes, and the modules that get one row more with one class more."""
-    mine = net.state_dict()
-    for path in (*_numbers(args, classes), *default_args(factory, args, classes)):
-        try:
-            grown = _shapes(factory, replaced(args, path, classes + 1))
-        except RcilError:
-            continue
-        wider = [key for key in mine if key in grown and mine[key].shape != grown[key]]
-        if mine.keys() == grown.keys() and all(f"{name}.weight" in wider for name in rows):
-            return path, list(dict.fromkeys(key.rpartition(".")[0] for key in wider))
-    return None, []
-
-
-def _shapes(factory: str, args: Mapping[str, Any]) -> dict[str, torch.Size]:
-    """Shapes of all tensors of a module; it is built without memory where its factory allows it."""
-    try:
-        with torch.device("meta"):
-            built = build_module(factory, args)
-    except RcilError:
-        built = build_module(factory, args)
-    return {key: value.shape for key, value in built.state_dict().items()}
-
-
-def _numbers(args: Mapping[str, Any], value: int) -> Iterator[tuple[str, ...]]:
-    """Where nested arguments have this number."""
-    for key, found in args.items():
-        if isinstance(found, dict):
-            yield from ((key, *inner) for inner in _numbers(found, value))
-        elif found == value and isinstance(found, int) and not isinstance(found, bool):
-            yield (key,)
-
-
-def _auxiliary(net: nn.Module, flow: Flow, wider: Sequence[str], rows: Sequence[str], classes: int) -> tuple[str, ...]:
-    """Convs beside the classifier that have one row per class: `wider` ones, or those of further outputs."""
-    known = dict(net.named_modules())  # further names of the same modules are left out
-    found = [name for name in wider if name in known]
-    for name in found:
-        if not isinstance(net.get_submodule(name), nn.Conv2d):
-            raise ConfigError(
-                f"'{name}' has one row per class and is a {type(net.get_submodule(name)).__name__}",
-                "Rows can only be added to an nn.Conv2d. Build the network without this module.",
-            )
-    for _, value in outputs_of(flow.output) if not wider else ():
-        try:
-            found += find_classifier(flow, value, classes)
-        except RcilError:
-            continue
-    return tuple(name for name in dict.fromkeys(found) if name not in rows)
-
-
-@torch.no_grad()
 def _multiple(net: nn.Module, side: int) -> int:
     """The number that height and width must be a multiple of."""
     for multiple in MULTIPLES:
-        try:
-            net(_image(side + multiple, side + 3 * multiple))
-        except Exception:
-            continue
-        return multiple
+        far = -(-FAR // multiple) * multiple
+        if side % multiple == 0 and all(
+            _runs(net, side + more, side + wide) for more, wide in ((multiple, 3 * multiple), (far, 2 * far))
+        ):
+            return multiple
+    if _runs(net, side + FAR, side + FAR):
+        raise ConfigError("the network accepts square images only", "Networks for squares cannot be trained on crops.")
     raise ConfigError(
         f"the network accepts images of {side} x {side} pixels only",
         "Networks for one size cannot be trained on crops.",
     )
+
+
+@torch.no_grad()
+def _runs(net: nn.Module, height: int, width: int) -> bool:
+    """Whether a network accepts images of this size."""
+    try:
+        net(_image(height, width))
+    except Exception:  # any code may run inside
+        return False
+    return True

@@ -75,10 +75,19 @@ def with_classes(arch: AttachedArchitecture, count: int) -> dict[str, Any] | Non
 
 
 def replaced(args: Mapping[str, Any], path: tuple[str, ...], value: object) -> dict[str, Any]:
-    """A copy of nested arguments with one value replaced."""
+    """A copy of nested arguments with one value replaced; entries of lists are named by their index."""
     first, *rest = path
-    inner = replaced(args[first], tuple(rest), value) if rest else value
-    return {**args, first: inner}
+    return {**args, first: _replaced_in(args.get(first), rest, value)}
+
+
+def _replaced_in(found: Any, path: list[str], value: object) -> Any:
+    if not path:
+        return value
+    first, *rest = path
+    if isinstance(found, list):
+        index = int(first)
+        return [*found[:index], _replaced_in(found[index], rest, value), *found[index + 1 :]]
+    return {**found, first: _replaced_in(found.get(first), rest, value)}
 
 
 def default_args(factory: str, args: Mapping[str, Any], classes: int) -> Iterator[tuple[str, ...]]:

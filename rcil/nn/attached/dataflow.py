@@ -75,6 +75,17 @@ class Flow:
         """Whether all operations that read or change `tensor` after it was made are inside `call`."""
         return all(call.first <= index < call.end for index in self.readers[id(tensor)])
 
+    def history(self, tensor: Tensor) -> set[int]:
+        """Indices of all operations that `tensor` depends on."""
+        found: set[int] = set()
+        pending = [tensor]
+        while pending:
+            for index in self.makers[id(pending.pop())]:
+                if index not in found:
+                    found.add(index)
+                    pending += self.operations[index].inputs
+        return found
+
     def owner(self, index: int) -> str:
         """Name of the innermost module that ran an operation."""
         inside = [call for call in self.calls if call.first <= index < call.end]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import overload
+from typing import TypeVar, overload
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from rcil.model.attached import AttachedArchitecture, Unit
 from rcil.nn.attached.builders import build_module
 from rcil.nn.attached.outputs import pick
 from rcil.nn.attached.units import plain_norm, split_norm
-from rcil.nn.classifier import IncrementalClassifier, copy_row, more_rows
+from rcil.nn.classifier import IncrementalClassifier, more_rows
 from rcil.nn.fold import duplicate
 from rcil.nn.network import MapKind, Maps, Network, Part, RowStart
 from rcil.nn.units.convnorm import ConvNorm
@@ -27,15 +27,21 @@ from rcil.nn.units.rc import RCConv, make_mix
 PREFIX = "net."
 
 
+class MissingMapError(ConfigError):
+    """A pass did not run a module whose map is needed."""
+
+
 class RowSum:
     """The rows of one or more classifiers whose outputs are added; see `ClassRows`.
 
     Args:
         parts: The classifiers, which have the same classes.
+        scales: The factor of each in the logits; none if all are 1.
     """
 
-    def __init__(self, parts: Sequence[IncrementalClassifier]) -> None:
+    def __init__(self, parts: Sequence[IncrementalClassifier], scales: Sequence[float] = ()) -> None:
         self.parts = parts
+        self.scales = scales or [1.0] * len(parts)
 
     @property
     def steps(self) -> tuple[tuple[str, ...], ...]:
@@ -55,14 +61,15 @@ class RowSum:
     def rows(self) -> tuple[Tensor, Tensor]:
         """Kernels over the features of all parts side by side [classes, F, 1, 1], and the sums of biases [classes]."""
         weights, biases = zip(*(part.rows() for part in self.parts), strict=True)
-        return torch.cat(weights, dim=1), torch.stack(biases).sum(dim=0)
+        weights = tuple(weight * scale for weight, scale in zip(weights, self.scales, strict=True))
+        return torch.cat(weights, dim=1), sum(bias * scale for bias, scale in zip(biases, self.scales, strict=True))
 
     def set_rows(self, weight: Tensor, bias: Tensor) -> None:
         """Write all rows; the first part with biases gets them."""
         sizes = [part.rows()[0].shape[1] for part in self.parts]
         rest = bias
-        for part, kernel in zip(self.parts, torch.split(weight, sizes, dim=1), strict=True):
-            part.set_rows(kernel, rest)
+        for part, kernel, scale in zip(self.parts, torch.split(weight, sizes, dim=1), self.scales, strict=True):
+            part.set_rows(kernel / scale, rest / scale)
             rest = torch.zeros_like(bias) if part.has_bias else rest
 
     def features(self, inputs: Sequence[Tensor]) -> Tensor:
@@ -106,7 +113,7 @@ class AttachedNetwork(Network):
     def rows(self) -> RowSum:
         """The classifier."""
         parts = [self.net.get_submodule(name) for name in self.arch.classifier]
-        return RowSum([part for part in parts if isinstance(part, IncrementalClassifier)])
+        return RowSum([part for part in parts if isinstance(part, IncrementalClassifier)], self.arch.scales)
 
     @property
     def module(self) -> nn.Module:
@@ -137,6 +144,12 @@ class AttachedNetwork(Network):
                 )
                 hooks.callback(hook.remove)
             small = self._run(padded)
+        missing = [name for name in (*self.arch.classifier, *self.arch.maps) if name not in kept]
+        if missing:
+            raise MissingMapError(
+                f"the module '{missing[0]}' of {self.arch.factory}, whose map is distilled, does not run in every pass",
+                "Attach the network with maps=... and name modules that always run.",
+            )
         inputs = tuple(kept[name] for name in self.arch.classifier)
         stages = tuple(kept[name] for name in self.arch.maps)
         return Maps(
@@ -161,7 +174,8 @@ class AttachedNetwork(Network):
                 f"{first_line(error)}",
                 "Choose another size of images, or of crops in training.",
             ) from error
-        return pick(result, self.arch.output, len(self.names))
+        other = self.training and self.arch.training_output is not None
+        return pick(result, self.arch.training_output if other else self.arch.output, len(self.names))
 
     def _full(self, small: Tensor, x: Tensor) -> Tensor:
         """Logits [N, classes, H, W] at the size of x, from those of the padded image at any size."""
@@ -173,11 +187,12 @@ class AttachedNetwork(Network):
 
     @torch.no_grad()
     def grow(self, new: Sequence[str], start: RowStart) -> None:
-        """See `Network.grow`. If several convs are added, only the first shares the background's probability."""
-        for index, name in enumerate(self.arch.classifier):
-            part = self.net.get_submodule(name)
-            assert isinstance(part, IncrementalClassifier)
-            _set(self.net, name, part.extended(new, start if index == 0 or start == "random" else "background"))
+        """See `Network.grow`. If several convs are added, the first with biases shares the background's probability."""
+        rows = self.rows
+        sharing = next((part for part in rows.parts if part.has_bias), None)
+        for name, part, scale in zip(self.arch.classifier, rows.parts, rows.scales, strict=True):
+            own: RowStart = start if part is sharing or start == "random" else "background"
+            _set(self.net, name, part.extended(new, own, scale))
         grow_auxiliary(self.net, self.arch, len(self.names))
 
     def branched(self, rc: RC) -> AttachedNetwork:
@@ -261,6 +276,11 @@ def check_form(rc: RC) -> None:
         )
 
 
+def layer_paths(arch: AttachedArchitecture) -> list[str]:
+    """Paths of the layers that every form of the network has: its units and the convs of its classifier."""
+    return [f"{PREFIX}{name}" for name in (*(unit.conv for unit in arch.units), *arch.classifier)]
+
+
 def pad_to(x: Tensor, multiple: int) -> Tensor:
     """Add zeros, which are the mean colour, below and on the right of x [N, C, H, W] up to the next multiples."""
     below, right = (padded_side(side, multiple) - side for side in x.shape[-2:])
@@ -280,23 +300,25 @@ def freeze_unused(net: nn.Module, arch: AttachedArchitecture) -> None:
 
 
 def grow_auxiliary(net: nn.Module, arch: AttachedArchitecture, count: int) -> None:
-    """Give the convs of auxiliary heads this many rows; new ones are copies of the background's."""
+    """Give the layers of auxiliary heads this many rows; new ones are copies of the background's."""
     for name in arch.auxiliary:
-        conv = net.get_submodule(name)
-        assert isinstance(conv, nn.Conv2d)
-        if (missing := count - conv.out_channels) > 0:
-            _set(net, name, with_rows(conv, missing))
+        layer = net.get_submodule(name)
+        assert isinstance(layer, nn.Conv2d | nn.Linear)
+        if (missing := count - len(layer.weight)) > 0:
+            _set(net, name, with_rows(layer, missing))
+
+
+L = TypeVar("L", bound="nn.Conv2d | nn.Linear")
 
 
 @torch.no_grad()
-def with_rows(conv: nn.Conv2d, more: int) -> nn.Conv2d:
-    """A copy of a conv with more rows, which are copies of the first."""
-    added = more_rows(conv, more)
-    copy_row(conv, added)
-    grown = more_rows(conv, conv.out_channels + more).requires_grad_(conv.weight.requires_grad)
-    grown.weight.copy_(torch.cat((conv.weight, added.weight)))
-    if grown.bias is not None and conv.bias is not None and added.bias is not None:
-        grown.bias.copy_(torch.cat((conv.bias, added.bias)))
+def with_rows(layer: L, more: int) -> L:
+    """A copy of a layer with more rows, which are copies of the first."""
+    grown = copy.deepcopy(layer)
+    for name, rows in layer.named_parameters(recurse=False):
+        added = rows[:1].expand(more, *rows.shape[1:])
+        setattr(grown, name, nn.Parameter(torch.cat((rows, added)), requires_grad=rows.requires_grad))
+    setattr(grown, "out_channels" if isinstance(grown, nn.Conv2d) else "out_features", len(grown.weight))
     return grown
 
 

@@ -77,6 +77,32 @@ class TestFiles:
         model = rcil.attach(FACTORY, ARGS, weights=path, classes=NAMES)
         assert (model.logits([IMAGE]) - logits_of(net, IMAGE)).abs().max() < 1e-5
 
+    @pytest.mark.parametrize(
+        ("container", "prefix"),
+        [(None, "module."), ("state_dict", "model."), ("model", "module._orig_mod."), ("net", ""), ("network", "a.b.")],
+    )
+    def test_weights_as_training_programs_store_them(self, net, tmp_path, container, prefix):
+        tensors = {f"{prefix}{key}": value for key, value in net.state_dict().items()}
+        tensors["criterion.weight"] = torch.ones(3)  # of the loss
+        if container is None or not prefix:
+            del tensors["criterion.weight"]
+        torch.save(tensors if container is None else {"epoch": 3, container: tensors}, tmp_path / "w.pth")
+        model = rcil.attach(FACTORY, ARGS, weights=tmp_path / "w.pth", classes=NAMES)
+        assert (model.logits([IMAGE]) - logits_of(net, IMAGE)).abs().max() < 1e-5
+
+    def test_weights_of_a_wrapped_network(self, net, tmp_path):
+        """The builder returns nn.DataParallel, whose names are those of the file."""
+        torch.save({f"module.{key}": value for key, value in net.state_dict().items()}, tmp_path / "w.pth")
+        model = rcil.attach("odd_outputs:wrapped", ARGS, weights=tmp_path / "w.pth", classes=NAMES)
+        assert (model.logits([IMAGE]) - logits_of(net, IMAGE)).abs().max() < 1e-5
+
+    def test_weights_that_are_there_twice(self, net, tmp_path):
+        own = net.state_dict()
+        both = {f"{prefix}.{key}": value for key, value in own.items() for prefix in ("model", "average.module")}
+        torch.save(both, tmp_path / "w.pth")
+        with pytest.raises(CheckpointError, match=r"2 times, under 'model\.' and 'average\.module\.'"):
+            rcil.attach(FACTORY, ARGS, weights=tmp_path / "w.pth", classes=NAMES)
+
     def test_weights_of_another_network(self, net, tmp_path):
         state = net.state_dict()
         del state["head.weight"]
@@ -140,13 +166,22 @@ def test_methods_train_a_task(task_file, method):
     assert [step["teaches"] for step in results["steps"]] == [["background", "ball"], ["cone"]]
 
 
-@pytest.mark.parametrize("name", ["Picky", "HalfPrecision", "Grid"])
-def test_check(name):
-    found = check_network(f"odd_networks:{name}", {"classes": 3}, export=False, say=lambda text: None)
+@pytest.mark.parametrize(
+    "factory", ["odd_networks:Picky", "odd_networks:HalfPrecision", "odd_networks:Grid", "odd_code:Patches"]
+)
+def test_check(factory):
+    found = check_network(factory, {"classes": 3}, export=False, say=lambda text: None)
+    fp32_only = factory.endswith("Grid")
     assert found.problems == []
     assert found.fold32 < 1e-4
-    assert isnan(found.fold64) if name == "Grid" else found.fold64 < 1e-10
-    assert found.row()["fold error fp64 / fp32"].startswith("not run" if name == "Grid" else f"{found.fold64:.0e}")
+    assert isnan(found.fold64) if fp32_only else found.fold64 < 1e-10
+    assert found.row()["fold error fp64 / fp32"].startswith("not run" if fp32_only else f"{found.fold64:.0e}")
+
+
+def test_check_names_a_training_that_diverges():
+    found = check_network("odd_outputs:Exploding", {"classes": 3}, export=False, say=lambda text: None)
+    assert [problem.partition(" on noise")[0] for problem in found.problems] == ["two steps of training"]
+    assert found.row()["fold error fp64 / fp32"] == "not run / not run"
 
 
 class TestCommands:
@@ -159,6 +194,20 @@ class TestCommands:
         assert result.exit_code == 0, result.output
         assert "convs with branches  3" in result.output
         assert [c.name for c in read_header(path).metadata.classes] == ["background", "class_1", "class_2"]
+
+    def test_the_chosen_output_is_shown(self, tmp_path):
+        result = self.run("attach", "odd_outputs:MainLast", "-o", tmp_path / "model.safetensors")
+        assert "output               1\n" in result.output
+        assert "classifier           rows\n" in result.output
+
+    def test_check_takes_a_classifier(self, monkeypatch):
+        monkeypatch.setattr(rcil.attaching.check, "_export", lambda *_: None)
+        words = ("--check", "odd_outputs:ManyTasks", "--args", '{"classes": 5}', "--classifier", "heads.seg")
+        assert "| ManyTasks | 2, 1 with branches |" in self.run("attach", *words, "--maps", "stem").stdout
+
+    def test_check_refuses_what_it_does_not_read(self, tmp_path):
+        result = self.run("attach", "--check", FACTORY, "--weights", tmp_path / "w.pth")
+        assert "does not read --weights" in result.exception.message
 
     def test_what_a_network_prints_stays_out_of_the_result(self, monkeypatch):
         monkeypatch.setattr(rcil.attaching.check, "_export", lambda *_: None)

@@ -281,7 +281,7 @@ class TestRefusals:
             ("ListedRows", "'rows' does not run as a part of its module"),
             ("Looped", "'rows' cannot be the classifier: it runs several times"),
             ("Hooked", "'stem' has a hook"),
-            ("Keeping", "cannot be copied after a pass"),
+            ("Keeping", "cannot be copied: RuntimeError"),
             ("WeightNorm", r"'body\.0' cannot be copied"),
             ("Lazy", r"'body\.0' of odd_networks:Lazy is a LazyConv2d"),
             ("RandomBuffer", "'noise' is not in the state dict"),
