@@ -1,4 +1,4 @@
-"""DFT with a frozen network: a linear probe for every step, the baseline that a continual method has to beat.
+"""DFT*, direct fine-tuning of a frozen network: a linear probe for every step, which a continual method has to beat.
 
 After "Revisiting Continual Semantic Segmentation with Pre-trained Vision Models", https://arxiv.org/abs/2508.04267
 """

@@ -169,7 +169,7 @@ def additions() -> Iterator[Table]:
         title: {"method": {"name": "rcil-plus", "options": options}, "training.lr": rates}
         for title, options in variants.items()
     }
-    rows["DFT: frozen network, new rows only"] = {"method": {"name": "dft", "options": {}}, "training.lr": rates}
+    rows["DFT*: frozen network, new rows only"] = {"method": {"name": "dft", "options": {}}, "training.lr": rates}
     yield Table(
         name="voc-animals-additions",
         title="VOC animals: additions to RCIL+",
