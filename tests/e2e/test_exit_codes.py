@@ -13,7 +13,7 @@ from rcil.core.errors import RcilError
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 MEANINGS = {
     1: {"RcilError", "OutputError", "DiskFullError", "PromotionError", "RefusalError"},
-    2: {"ConfigError"},
+    2: {"ConfigError", "MissingMapError"},
     3: {"CheckpointError", "RecordError"},
     4: {"MissingDependencyError"},
     5: {
