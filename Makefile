@@ -88,9 +88,11 @@ bench: setup
 	$(BIN)/python tools/bench/export.py --whole
 	$(BIN)/python tools/bench/upsampling.py
 	$(BIN)/python tools/bench/upsampling.py --classes 151
-	$(BIN)/python tools/bench/video.py
-	$(BIN)/python tools/bench/video.py --size 288x512 --frames 200 --rounds 2
+	$(BIN)/python tools/bench/video.py --frames 60 --rounds 3
+	$(BIN)/python tools/bench/video.py --size 288x512 --frames 120 --rounds 3
+	$(BIN)/python tools/bench/video.py --size 960x1664 --frames 30 --rounds 3
 	$(BIN)/python tools/bench/serve_http.py
+	$(BIN)/python tools/bench/serve_http.py --clients 8 --width 8 --rounds 5
 
 # Compares build/bench with tools/bench/baseline.json; a ratio that is worse beyond the noise is an error.
 bench-compare: setup
