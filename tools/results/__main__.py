@@ -58,7 +58,8 @@ def main() -> int:
             for cell in cells_of_table
             if (rows is None or cell.row in rows) and cell.replica in replicas[cell.table]
         ]
-        failed = run_cells(wanted, runs, arguments.workers, lambda text: print(text, flush=True), published)
+        known = [cell for table in TABLES.values() for cell in cells_of(table, data)]
+        failed = run_cells(wanted, runs, arguments.workers, lambda text: print(text, flush=True), published, known)
     for table in chosen:
         pages = arguments.pages / table.folder
         pages.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,12 @@ def result_of(cell: Cell, runs: Path, published: Results | None = None) -> dict[
 
 
 def run_cells(
-    cells: Sequence[Cell], runs: Path, workers: int, say: Callable[[str], None], published: Results | None = None
+    cells: Sequence[Cell],
+    runs: Path,
+    workers: int,
+    say: Callable[[str], None],
+    published: Results | None = None,
+    known: Sequence[Cell] = (),
 ) -> list[Cell]:
     """Run the unfinished cells; return those that failed. Their logs contain the tracebacks.
 
@@ -40,9 +45,10 @@ def run_cells(
         workers: Number of processes, with one thread each.
         say: Called with one line per cell.
         published: Cells that are not run again.
+        known: Further cells whose step 0 may be reused.
     """
     waiting = list({cell.id: cell for cell in cells if result_of(cell, runs, published) is None}.values())
-    first = {cell.first_step: runs / cell.id for cell in cells if (runs / cell.id / "step0.safetensors").is_file()}
+    first = {cell.first_step: runs / cell.id for cell in (*known, *cells) if _trained_first(cell, runs / cell.id)}
     total, failed = len(waiting), []
     running: dict[Future[bool], Cell] = {}
     say(f"{total} cells to run, {len({c.id for c in cells}) - total} finished before")
@@ -59,9 +65,15 @@ def run_cells(
                 if not future.result():
                     say(f"failed: {cell.table}, {cell.row}, {cell.replica}; see {runs / cell.id}.log")
                     failed.append(cell)
-                else:
+                elif _trained_first(cell, runs / cell.id):
                     first.setdefault(cell.first_step, runs / cell.id)
     return failed
+
+
+def _trained_first(cell: Cell, folder: Path) -> bool:
+    """Whether a folder holds a step 0 that was trained there, and not only finished by another method."""
+    kept = folder / "step0" / f"{cell.task.training.keep}.safetensors"
+    return (folder / "step0.safetensors").is_file() and kept.is_file()
 
 
 def _next(waiting: Sequence[Cell], first: dict[str, Path], running: Sequence[Cell]) -> Cell | None:

@@ -76,6 +76,15 @@ def test_cells_run_beside_each_other_and_not_twice(data, tmp_path):
     assert said[-1] == "0 cells to run, 2 finished before"
 
 
+def test_only_a_run_that_trained_step_0_shares_it(data, tmp_path):
+    leader, follower, _, third = cells_of(tiny(TABLES["site-5-5-overlapped"], rows=4), data)  # LwF-MC has sigmoids
+    assert runner.run_cells([leader, follower], tmp_path, 1, lambda text: None) == []
+    assert runner.run_cells([follower, third], tmp_path, 1, lambda text: None, known=[leader]) == []
+    first, last = (json.loads((tmp_path / cell.id / "cell.json").read_text()) for cell in (leader, third))
+    assert first["steps"][0]["classes"] == last["steps"][0]["classes"]
+    assert not (tmp_path / third.id / "step0" / "best.safetensors").exists(), "trained again"
+
+
 def test_a_cell_that_fails_is_told_and_the_others_go_on(data, tmp_path):
     table = tiny(TABLES["site-5-5-overlapped"], rows=2)
     broken, whole = cells_of(table, data)
