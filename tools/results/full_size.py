@@ -103,17 +103,12 @@ def settings() -> Iterator[Table]:
     ):
         changed = {"training.lr": [first, rate]} if rate else {}
         rows[title] = {"method": {"name": name, "options": options}, **changed}
-    yield Table(
+    yield _choice(
         name="voc-animals-settings",
         title="VOC animals: rates and weights",
         about="Settings of the methods were chosen by the last column, on the first two later steps of 4-1.",
-        data="voc-animals",
-        base={**_without_method(document), "protocol": _first_steps(document)},
         rows=rows,
-        replicas={"seed 0": {"seed": 0}},
-        look="ablation",
-        held_out=True,
-        folder="",
+        steps=3,
     )
 
 
@@ -135,18 +130,12 @@ def branches() -> Iterator[Table]:
         "only in stage 4 and head": {**rcil, "stages": ["stage4", "head"]},
         "from step 0 on": {**rcil, "late": False},
     }
-    yield Table(
+    yield _choice(
         name="voc-animals-branches",
         title="VOC animals, 4-1: what the second branch is worth",
         about="RCIL with one change each. Without norm and drop-path, a branch is a conv with another learning rate. "
         + seen(Task.model_validate(document).training),
-        data="voc-animals",
-        base=_without_method(document),
         rows={title: {"method": {"name": "rcil", "options": options}} for title, options in variants.items()},
-        replicas={"seed 0": {"seed": 0}},
-        look="ablation",
-        held_out=True,
-        folder="",
     )
 
 
@@ -170,23 +159,31 @@ def additions() -> Iterator[Table]:
         for title, options in variants.items()
     }
     rows["DFT*: frozen network, new rows only"] = {"method": {"name": "dft", "options": {}}, "training.lr": rates}
-    yield Table(
+    yield _choice(
         name="voc-animals-additions",
         title="VOC animals: additions to RCIL+",
         about="RCIL+ with one change each, chosen by the last column, on the first two later steps of 4-1.",
+        rows=rows,
+        steps=3,
+    )
+
+
+def _choice(*, name: str, title: str, about: str, rows: Mapping[str, Changes], steps: int | None = None) -> Table:
+    """A table of 4-1, or of its first steps, to choose from on held-out images."""
+    document = read_task("voc-animals-4-1")
+    protocol = {**document["protocol"], "steps": document["protocol"]["steps"][:steps]}
+    return Table(
+        name=name,
+        title=title,
+        about=about,
         data="voc-animals",
-        base={**_without_method(document), "protocol": _first_steps(document)},
+        base={**_without_method(document), "protocol": protocol},
         rows=rows,
         replicas={"seed 0": {"seed": 0}},
         look="ablation",
         held_out=True,
         folder="",
     )
-
-
-def _first_steps(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The protocol without the steps after the second later one."""
-    return {**document["protocol"], "steps": document["protocol"]["steps"][:3]}
 
 
 def _without_method(document: Mapping[str, Any]) -> dict[str, Any]:
